@@ -1,0 +1,52 @@
+"""Hypernetworks that start at the right scale.
+
+>>> import torch, hyperfan as hf
+>>> mainnet = torch.nn.Sequential(torch.nn.Linear(784, 500), torch.nn.Tanh(), torch.nn.Linear(500, 10))
+>>> net = hf.HyperNet(mainnet, embedding=50)
+"""
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+__version__ = "0.1.0"
+
+if TYPE_CHECKING:
+    from hyperfan import formulas, init
+    from hyperfan.errors import HyperfanError, HyperfanWarning
+    from hyperfan.hypernet import Embedding, HyperNet
+    from hyperfan.mainnet import Use, read, rule
+
+__all__ = [
+    "Embedding",
+    "HyperNet",
+    "HyperfanError",
+    "HyperfanWarning",
+    "Use",
+    "formulas",
+    "init",
+    "read",
+    "rule",
+]
+
+_HOMES = {
+    "Embedding": "hyperfan.hypernet",
+    "HyperNet": "hyperfan.hypernet",
+    "HyperfanError": "hyperfan.errors",
+    "HyperfanWarning": "hyperfan.errors",
+    "Use": "hyperfan.mainnet",
+    "read": "hyperfan.mainnet",
+    "rule": "hyperfan.mainnet",
+}
+
+
+def __getattr__(name: str) -> Any:
+    """Import a public name when it is first used, so that the command line answers without loading torch."""
+    if name in _HOMES:
+        return getattr(importlib.import_module(_HOMES[name]), name)
+    if name in __all__:
+        return importlib.import_module(f"hyperfan.{name}")
+    raise AttributeError(f"module 'hyperfan' has no attribute '{name}'")
+
+
+def __dir__() -> list[str]:
+    return [*__all__, "__version__"]

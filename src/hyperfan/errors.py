@@ -1,0 +1,41 @@
+"""What can go wrong, in one family: every message says what was seen, why it is likely, and the call that mends it."""
+
+import difflib
+from collections.abc import Iterable
+
+
+class HyperfanError(ValueError):
+    """The base of all errors raised by hyperfan."""
+
+
+class MainnetError(HyperfanError):
+    """The mainnet cannot be read, or lacks something that was asked of it."""
+
+
+class CallError(HyperfanError):
+    """The tensors, codes or task given at a call do not fit the net."""
+
+
+class InitError(HyperfanError):
+    """An init method is unknown, or cannot be applied to this net."""
+
+
+class CheckpointError(HyperfanError):
+    """A saved hypernet is missing, damaged, or belongs to another mainnet."""
+
+
+class HyperfanWarning(UserWarning):
+    """Something works, but probably not as intended."""
+
+
+def nearest(name: str, options: Iterable[str]) -> str:
+    """Say which of the options was probably meant, as the end of a sentence.
+
+    >>> nearest("hyperfanin", ["hyperfan-in", "m2"])
+    "did you mean 'hyperfan-in'?"
+    >>> nearest("zzz", ["hyperfan-in", "m2"])
+    'known: hyperfan-in, m2'
+    """
+    names = list(options)
+    close = difflib.get_close_matches(name, names, n=1)
+    return f"did you mean '{close[0]}'?" if close else f"known: {', '.join(names)}"

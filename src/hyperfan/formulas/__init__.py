@@ -1,0 +1,11 @@
+"""What variance? The equations of the paper and of what goes beyond it: floats in, floats out, no torch.
+
+A *method* decides the variance ``v`` that each generated tensor should have (:mod:`targets`), from how many
+values a layer sums (:mod:`fans`) and what its nonlinearity does to the scale (:mod:`gains`). The *generator*
+reaches it: ``Var(H) = v / ‖h‖²`` (:mod:`heads`). :mod:`table1` is the paper's own table, cell by cell.
+"""
+
+from hyperfan.formulas.fans import Fans
+from hyperfan.formulas.gains import GRID, Gains, gains, gains_from_samples
+
+__all__ = ["GRID", "Fans", "Gains", "gains", "gains_from_samples"]

@@ -1,0 +1,56 @@
+"""How many values a layer sums: forward into each output (fan-in), backward into each input (fan-out)."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+
+@dataclass(frozen=True)
+class Fans:
+    """The fans of one weight tensor, kept in their factors so that each reading of them can be derived.
+
+    Args:
+        channels_in: input channels that one output sees, d_j (per group).
+        channels_out: output channels that one input reaches, d_i (per group).
+        receptive: number of kernel positions.
+        stride: product of the strides.
+        transposed: whether the layer is a transposed convolution, where the stride thins out the forward sum.
+
+    >>> Fans.conv(64, 128, kernel=(3, 3), stride=(2, 2))
+    Fans(channels_in=64, channels_out=128, receptive=9, stride=4, transposed=False)
+    >>> _.fan_in, _.fan_out
+    (576.0, 288.0)
+    """
+
+    channels_in: float
+    channels_out: float
+    receptive: int = 1
+    stride: int = 1
+    transposed: bool = False
+
+    @classmethod
+    def conv(
+        cls,
+        in_channels: int,
+        out_channels: int,
+        kernel: Sequence[int],
+        stride: Sequence[int] = (),
+        groups: int = 1,
+        transposed: bool = False,
+    ) -> "Fans":
+        """Of a convolution with any number of dimensions. Dilation and padding do not change the sums."""
+        return cls(in_channels // groups, out_channels // groups, math.prod(kernel), math.prod(stride), transposed)
+
+    @property
+    def fan_in(self) -> float:
+        """Terms in the forward sum. A transposed convolution hits each output 1/stride as often."""
+        return self.channels_in * self.receptive / (self.stride if self.transposed else 1)
+
+    @property
+    def fan_out(self) -> float:
+        """Terms in the backward sum. A strided convolution reads each input 1/stride as often."""
+        return self.channels_out * self.receptive / (1 if self.transposed else self.stride)
+
+    def unstrided(self) -> "Fans":
+        """The fans as the paper's table has them: the stride plays no part."""
+        return replace(self, stride=1)

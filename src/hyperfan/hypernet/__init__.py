@@ -1,0 +1,6 @@
+"""What generates it? Embeddings go through a trunk to heads, which put out the mainnet's tensors."""
+
+from hyperfan.hypernet.embeddings import Embedding
+from hyperfan.hypernet.hypernet import HyperNet
+
+__all__ = ["Embedding", "HyperNet"]

@@ -1,0 +1,139 @@
+"""Where the codes come from: stored, one for each task, or given at the call."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+from torch import Tensor, nn
+
+from hyperfan.errors import CallError, HyperfanError
+from hyperfan.init.plan import Distribution
+from hyperfan.init.write import fill_
+
+Task = int | Tensor
+
+
+@dataclass(frozen=True)
+class Embedding:
+    """What a hypernet starts from.
+
+    Args:
+        size: number of coordinates.
+        trainable: whether it is a parameter; otherwise it stays as drawn.
+        per: one for each generated "tensor", or one for the whole "net".
+        tasks: if given, a table with one entry for each of so many tasks; choose with ``net(x, task=2)``.
+        given: it comes with each call, ``net(x, embedding=e)``; then ``std`` tells what to expect.
+        noise: half-width of uniform noise added anew at each call, in training or with ``net(x, noise=True)``.
+        std: standard deviation of its distribution (1 is the paper's U(−√3, √3)).
+        distribution: "uniform" or "normal".
+        normalise: scale every code to root mean square 1 before the heads; then the init is exact for every code.
+    """
+
+    size: int
+    trainable: bool = False
+    per: Literal["tensor", "net"] = "tensor"
+    tasks: int | None = None
+    given: bool = False
+    noise: float = 0.0
+    std: float = 1.0
+    distribution: Distribution = "uniform"
+    normalise: bool = False
+
+    def __post_init__(self) -> None:
+        if self.size < 1 or (self.tasks is not None and self.tasks < 1):
+            raise HyperfanError(f"an embedding of size {self.size} for {self.tasks} tasks: both must be at least 1")
+        if self.given and (self.trainable or self.tasks is not None):
+            raise HyperfanError("an embedding that is given at the call has nothing to train and no table of tasks")
+        if self.noise < 0 or self.std <= 0:
+            raise HyperfanError(f"noise={self.noise:g} must not be negative, std={self.std:g} must be positive")
+        if self.per not in ("tensor", "net"):
+            raise HyperfanError(f"per='{self.per}': one embedding for each 'tensor', or one for the 'net'")
+
+    @property
+    def mean_square(self) -> float:
+        """E[e²] of a coordinate, noise included."""
+        return self.std**2 + self.noise**2 / 3
+
+
+class Embeddings(nn.Module):
+    """The stored embeddings, or the check of those given: always (n, size), or (batch, n, size).
+
+    ``n`` is the number of generated tensors, or 1 where one embedding serves the whole net.
+    """
+
+    weight: Tensor | None
+
+    def __init__(self, config: Embedding, n: int, device: torch.device, dtype: torch.dtype) -> None:
+        super().__init__()
+        self.config = config
+        self.n = n if config.per == "tensor" else 1
+        if config.given:
+            self.register_parameter("weight", None)
+            return
+        table = () if config.tasks is None else (config.tasks,)
+        weight = torch.empty(*table, self.n, config.size, device=device, dtype=dtype)
+        if config.trainable:
+            self.weight = nn.Parameter(weight)
+        else:
+            self.register_buffer("weight", weight)
+
+    def reset_parameters(self, generator: torch.Generator | None = None) -> None:
+        """Draw the stored embeddings anew."""
+        if self.weight is not None:
+            fill_(self.weight, self.config.std**2, self.config.distribution, generator=generator)
+
+    def set_constants_(self, values: list[float]) -> None:
+        """Set each tensor's embedding to a constant, in every task."""
+        assert self.weight is not None
+        with torch.no_grad():
+            self.weight.copy_(self.weight.new_tensor(values).unsqueeze(-1).expand_as(self.weight))
+
+    def forward(self, task: Task | None, given: Tensor | None, noise: bool | None) -> Tensor:
+        """The embeddings for one call, with noise if it is due."""
+        stored = self._given(given) if self.config.given or given is not None else self._stored(task)
+        if self.config.given and task is not None:
+            raise CallError("task= was passed, but this net's embedding is given at the call: pass embedding=")
+        if self.config.noise and (self.training if noise is None else noise):
+            return stored + torch.empty_like(stored).uniform_(-self.config.noise, self.config.noise)
+        return stored
+
+    def _stored(self, task: Task | None) -> Tensor:
+        assert self.weight is not None
+        tasks = self.config.tasks
+        if tasks is None:
+            if task is not None:
+                raise CallError("task= was passed, but this net has no tasks: build it with Embedding(…, tasks=…)")
+            return self.weight
+        if task is None:
+            raise CallError(f"this net has {tasks} tasks: say which with task=0 … task={tasks - 1}")
+        if isinstance(task, int) and not 0 <= task < tasks:
+            raise CallError(f"task={task}, but the net has tasks 0 to {tasks - 1}")
+        return self.weight[task]
+
+    def _given(self, given: Tensor | None) -> Tensor:
+        if given is None:
+            raise CallError("this net's embedding is given at the call: pass embedding=")
+        if self.weight is not None:
+            raise CallError("embedding= was passed, but this net stores its own: build it with Embedding(given=True)")
+        one = (self.n, self.config.size) if self.config.per == "tensor" else (self.config.size,)
+        if tuple(given.shape[-len(one) :]) != one or given.ndim > len(one) + 1:
+            raise CallError(
+                f"embedding= has shape {tuple(given.shape)}; it should be {one}, or with a batch before it for one per sample"
+            )
+        if _readable(given) and not torch.isfinite(given).all():
+            raise CallError(f"embedding= holds {int((~torch.isfinite(given)).sum())} values that are NaN or infinite")
+        return given if self.config.per == "tensor" else given.unsqueeze(-2)
+
+    def extra_repr(self) -> str:
+        """What they are, in a line."""
+        c = self.config
+        kind = "given" if c.given else "trainable" if c.trainable else "fixed"
+        tasks = f", {c.tasks} tasks" if c.tasks is not None else ""
+        noise = f", noise ±{c.noise:g}" if c.noise else ""
+        return f"{kind}, {self.n} × {c.size}{tasks}{noise}{', normalised' if c.normalise else ''}"
+
+
+def _readable(tensor: Tensor) -> bool:
+    """Whether Python may look at the values: not while compiling or exporting, nor inside vmap or grad."""
+    wrapped = torch._C._functorch.is_functorch_wrapped_tensor(tensor)
+    return not (torch.compiler.is_compiling() or wrapped or tensor.device.type == "meta")

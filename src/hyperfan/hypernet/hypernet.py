@@ -1,0 +1,328 @@
+"""``HyperNet``: any ``nn.Module``, with some of its parameters generated."""
+
+import os
+import warnings
+from collections.abc import Mapping
+from typing import Any, Self
+
+import torch
+from torch import Tensor, nn
+from torch.utils import _pytree as pytree
+
+from hyperfan.errors import CallError, HyperfanError, HyperfanWarning, InitError
+from hyperfan.hypernet.embeddings import Embedding, Embeddings, Task
+from hyperfan.hypernet.heads import Heads, Sharing
+from hyperfan.hypernet.kept import keep, kept
+from hyperfan.hypernet.moments import measured_moments, predicted_moments
+from hyperfan.hypernet.trunk import Trunk, make_trunk, read_trunk, trunk_width
+from hyperfan.init.plan import Distribution, Plan, Slot, make_plan, read_for
+from hyperfan.init.registry import Fidelity, Method, method
+from hyperfan.init.write import fill_
+from hyperfan.mainnet.read import Given, read
+from hyperfan.mainnet.select import Generate, select
+from hyperfan.mainnet.skeleton import Skeleton
+from hyperfan.mainnet.spec import TensorSpec
+
+
+class HyperNet(nn.Module):
+    """A mainnet whose parameters are generated from embeddings, initialised at the right scale.
+
+    Each generated tensor is ``W = H·h(e) + β``: its embedding ``e`` goes through the trunk ``h`` to a linear head
+    ``(H, β)``. Parameters that are not generated stay trainable, and a bias beside a generated weight starts at zero.
+    The mainnet itself is left as it is.
+
+    Args:
+        mainnet: any module.
+        embedding: its size, or an :class:`Embedding`.
+        generate: "weights", "weights+biases", a glob pattern on parameter names or a list of them, or a function of
+            a :class:`TensorSpec`. Norm parameters are only generated if a pattern or function picks them.
+        trunk: ``None``, the hidden widths of a ReLU MLP, or a module from (n, size) to (n, d_k).
+        heads: "shared" has one head for all tensors of one shape, "separate" one for each. By default shared where each
+            tensor has an embedding of its own.
+        init: a method's name (``hyperfan methods`` lists them) or a :class:`Method`.
+        fidelity: "exact" uses numeric gains, strides and the codes' actual norms; "paper" is Table 1 to the letter.
+        distribution: "uniform" or "normal".
+        example: inputs to run the mainnet on once, to see which nonlinearity follows which layer: a tensor, a tuple
+            of arguments or a dict of keyword arguments. An ``nn.Sequential`` does without.
+        nonlinearity: instead, one name for all hidden layers, or layer path → name of what follows it.
+
+    A mainnet on the meta device makes a hypernet on the meta device: ``net.plan`` can be read, and
+    ``net.to_empty(device="cpu").reset_parameters()`` starts it.
+
+    >>> mainnet = nn.Sequential(nn.Linear(784, 500), nn.Tanh(), nn.Linear(500, 10))
+    >>> net = HyperNet(mainnet, embedding=50)
+    >>> net(torch.randn(3, 784)).shape
+    torch.Size([3, 10])
+    """
+
+    def __init__(
+        self,
+        mainnet: nn.Module,
+        embedding: int | Embedding,
+        *,
+        generate: Generate = "weights",
+        trunk: Trunk = None,
+        heads: Sharing | None = None,
+        init: str | Method = "hyperfan-in",
+        fidelity: Fidelity = "exact",
+        distribution: Distribution = "uniform",
+        example: Any = None,
+        nonlinearity: Given = None,
+    ) -> None:
+        super().__init__()
+        self.init = method(init) if isinstance(init, str) else init
+        self.fidelity, self.distribution = fidelity, distribution
+        self._check_choices()
+        self.spec = read(mainnet, example, nonlinearity, warn=False)
+        self.generated = select(self.spec, generate)
+        embedding = Embedding(embedding) if isinstance(embedding, int) else embedding
+        self.sharing: Sharing = heads or ("shared" if embedding.per == "tensor" else "separate")
+        first = next(mainnet.parameters())
+        device, dtype = first.device, self.generated[0].dtype
+
+        self.embeddings = Embeddings(embedding, len(self.generated), device, dtype)
+        self.trunk = make_trunk(trunk, embedding.size, device, dtype)
+        self.trunk_widths = None if isinstance(trunk, nn.Module) else list(trunk or ())
+        self.trunk_spec = read_trunk(self.trunk, embedding.size)
+        self.width = trunk_width(self.trunk, embedding.size)
+        self.heads = Heads(self.generated, self.width, self.sharing, device)
+        self._check_sharing()
+        self.register_buffer("code_scale", torch.ones(len(self.generated), 1, device=device, dtype=dtype))
+        self.code_scale: Tensor
+        made = {t.name for t in self.generated}
+        self.mainnet = keep(mainnet, [t.name for t in self.spec if t.name not in made])
+        self.skeleton = Skeleton(mainnet)
+        self._valueless = [] if device.type != "meta" else self._without_rule()
+        self._plan = self._make_plan(predicted_moments(self), self._zeroed())
+        if device.type != "meta":
+            self._write(self._zeroed(), None)
+        self.train(mainnet.training)
+
+    # ── calling ────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def forward(
+        self,
+        *args: Any,
+        task: Task | None = None,
+        embedding: Tensor | None = None,
+        noise: bool | None = None,
+        **kwargs: Any,
+    ) -> Any:
+        """Run the mainnet with generated parameters.
+
+        Args:
+            args, kwargs: the mainnet's own.
+            task: which row of a table of embeddings; a tensor of them means one for each sample.
+            embedding: the embedding, where it is given at the call; with a leading batch dimension one for each sample.
+            noise: whether to add the embedding's noise; by default in training mode.
+        """
+        codes = self.codes(task=task, embedding=embedding, noise=noise)
+        tensors = self.heads(codes)
+        if codes.ndim == 3:
+            return self._per_sample(tensors, args, kwargs)
+        return self.skeleton({**tensors, **kept(self.mainnet)}, *args, **kwargs)
+
+    def codes(self, *, task: Task | None = None, embedding: Tensor | None = None, noise: bool | None = None) -> Tensor:
+        """What enters the heads, one row for each generated tensor: (n, d_k), or (batch, n, d_k)."""
+        e = self.embeddings(task, embedding, noise)
+        h = e if self.trunk is None else self.trunk(e.reshape(-1, e.shape[-1])).view(*e.shape[:-1], -1)
+        if self.embeddings.config.normalise:
+            h = h * torch.rsqrt(h.square().mean(-1, keepdim=True))
+        codes: Tensor = h * self.code_scale
+        return codes
+
+    def generate(
+        self, *, task: Task | None = None, embedding: Tensor | None = None, noise: bool | None = None
+    ) -> dict[str, Tensor]:
+        """The generated parameters by their names in the mainnet, with a leading batch dimension if codes have one."""
+        made: dict[str, Tensor] = self.heads(self.codes(task=task, embedding=embedding, noise=noise))
+        return made
+
+    def freeze(self, *, task: int | None = None, embedding: Tensor | None = None) -> nn.Module:
+        """An ordinary module with the parameters generated now, without noise; it shares nothing with this net."""
+        tensors = self.generate(task=task, embedding=embedding, noise=False)
+        plain = self.skeleton.materialise({**tensors, **kept(self.mainnet)})
+        return plain.train(self.training)
+
+    def _per_sample(self, tensors: dict[str, Tensor], args: Any, kwargs: Any) -> Any:
+        """One set of weights for each sample, by vmap over the mainnet."""
+        leaves, tree = pytree.tree_flatten((args, kwargs))
+        batched = [i for i, leaf in enumerate(leaves) if isinstance(leaf, Tensor)]
+        batch = next(iter(tensors.values())).shape[0]
+        for i in batched:
+            if leaves[i].ndim == 0 or leaves[i].shape[0] != batch:
+                raise CallError(
+                    f"{batch} embeddings were given, one for each sample; an input has shape {tuple(leaves[i].shape)}"
+                )
+        constant = kept(self.mainnet)
+
+        def one(tensors: Mapping[str, Tensor], inputs: list[Tensor]) -> Any:
+            filled = list(leaves)
+            for i, x in zip(batched, inputs, strict=True):
+                filled[i] = x.unsqueeze(0)
+            args, kwargs = pytree.tree_unflatten(filled, tree)
+            out = self.skeleton({**tensors, **constant}, *args, **kwargs)
+            return pytree.tree_map_only(Tensor, lambda t: t.squeeze(0), out)
+
+        return torch.func.vmap(one, randomness="different")(tensors, [leaves[i] for i in batched])
+
+    def train(self, mode: bool = True) -> Self:
+        """Set training mode, for the mainnet too."""
+        self.skeleton.module.train(mode)
+        return super().train(mode)
+
+    # ── init ───────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    @property
+    def plan(self) -> Plan:
+        """The init as it was written last, or, on the meta device, as it will be."""
+        return self._plan
+
+    def reset_parameters(self, generator: torch.Generator | None = None) -> None:
+        """Draw everything anew: embeddings, trunk, heads, and the mainnet's plain parameters.
+
+        Plain parameters without a rule, and buffers other than those of norms, keep their values.
+        """
+        if any(t.device.type == "meta" for t in (*self.parameters(), *self.buffers())):
+            raise InitError("the net is on the meta device: call net.to_empty(device='cpu') before reset_parameters()")
+        if self._valueless:
+            raise InitError(
+                f"{', '.join(self._valueless)} came without values and has no rule to start from: "
+                "build the mainnet on a real device, or register a rule with hyperfan.rule"
+            )
+        made = {t.name for t in self.generated}
+        self._write([t for t in self.spec if t.name not in made and _has_rule(t)], generator)
+        for name, start in self.spec.buffers:
+            if start is not None:
+                fill_(self.mainnet.get_buffer(name), 0.0, mean=start)
+
+    def _write(self, plain: list[TensorSpec], generator: torch.Generator | None) -> None:
+        self._make_plan(predicted_moments(self), plain)  # whatever cannot be done is said before anything is written
+        self._write_embeddings(generator)
+        self._fill(self._plan, "trunk", generator)
+        self._plan = self._make_plan(measured_moments(self), plain)
+        for name in self.heads.groups:
+            row = next(r for r in self._plan.rows if r.made_by == "head" and r.head == name)
+            assert row.variance is not None
+            fill_(self.heads.head(name).weight, row.variance, self.distribution, generator=generator)
+            fill_(self.heads.head(name).bias, 0.0, mean=row.mean)
+        scales = [r.scale for r in self._plan.rows if r.made_by == "head"]
+        with torch.no_grad():
+            self.code_scale.copy_(self.code_scale.new_tensor(scales).unsqueeze(-1))
+        self._fill(self._plan, "plain", generator)
+
+    def _fill(self, plan: Plan, made_by: str, generator: torch.Generator | None) -> None:
+        for row in plan.rows:
+            if row.made_by == made_by:
+                assert row.variance is not None
+                root = self if made_by == "trunk" else self.mainnet
+                target = root.get_parameter(row.tensor)
+                fill_(target, row.variance, self.distribution, row.mean, generator)
+
+    def _write_embeddings(self, generator: torch.Generator | None) -> None:
+        constant = self.init.embedding
+        if constant is None:
+            self.embeddings.reset_parameters(generator)
+            return
+        config = self.embeddings.config
+        if config.given or config.per == "net" or config.normalise:
+            raise InitError(
+                f"'{self.init.name}' sets each tensor's embedding to a constant: it needs stored embeddings, one per "
+                "tensor, not normalised"
+            )
+        reads = [read_for(t, self.init, self.fidelity, set()) for t in self.generated]
+        self.embeddings.set_constants_([constant(r) for r in reads])
+        twins = [name for name, members in self.heads.groups.items() if len(members) > 1]
+        if twins and not config.trainable:
+            warnings.warn(
+                f"'{self.init.name}' gives the tensors of head {', '.join(twins)} equal embeddings, so they stay "
+                "equal: use heads='separate'",
+                HyperfanWarning,
+                stacklevel=4,
+            )
+
+    def _make_plan(self, moments: list[float | None], plain: list[TensorSpec]) -> Plan:
+        slots = [
+            Slot(t, head, self.width, moment)
+            for t, head, moment in zip(self.generated, self.heads.names, moments, strict=True)
+        ]
+        trunk = [t for t in self.trunk_spec or () if _has_rule(t)]
+        return make_plan(slots, self.init, self.fidelity, self.distribution, trunk, plain)
+
+    def _zeroed(self) -> list[TensorSpec]:
+        """Biases beside generated weights: the theory has them at zero. Other plain parameters keep their values."""
+        made = {t.name for t in self.generated}
+        return [t for t in self.spec if t.role == "bias" and t.name not in made and t.weight in made]
+
+    def _without_rule(self) -> list[str]:
+        names = [t.name for t in self.spec if t not in self.generated and not _has_rule(t)]
+        return names + [name for name, start in self.spec.buffers if start is None]
+
+    # ── checks, printing, saving ───────────────────────────────────────────────────────────────────────────────────
+
+    def _check_choices(self) -> None:
+        if self.fidelity not in ("exact", "paper"):
+            raise InitError(f"fidelity='{self.fidelity}': use 'exact' or 'paper'")
+        if self.distribution not in ("uniform", "normal"):
+            raise InitError(f"distribution='{self.distribution}': use 'uniform' or 'normal'")
+
+    def _check_sharing(self) -> None:
+        if self.sharing not in ("shared", "separate"):
+            raise HyperfanError(f"heads='{self.sharing}': use 'shared' or 'separate'")
+        twins = [name for name, members in self.heads.groups.items() if len(members) > 1]
+        if twins and self.embeddings.config.per == "net":
+            raise HyperfanError(
+                f"one embedding for the whole net and a shared head would make all tensors of head {twins[0]} equal: "
+                "use heads='separate', or Embedding(…, per='tensor')"
+            )
+
+    def print_trainable_parameters(self) -> None:
+        """Print how many parameters are trained, and how many the mainnet has."""
+        trained = sum(p.numel() for p in self.parameters() if p.requires_grad)
+        stored = sum(p.numel() for p in self.parameters())
+        main = sum(t.numel for t in self.spec)
+        print(
+            f"trainable parameters: {trained:,} of {stored:,} | mainnet: {main:,}, of which generated: "
+            f"{sum(t.numel for t in self.generated):,}"
+        )
+
+    def extra_repr(self) -> str:
+        """What is generated, and how it starts."""
+        made = sum(t.numel for t in self.generated)
+        return (
+            f"generates {len(self.generated)} of {len(self.spec)} tensors ({made:,} values) of "
+            f"{type(self.skeleton.module).__name__}, d_k={self.width}, {self.sharing} heads, "
+            f"init={self.init} ({self.fidelity}, {self.distribution})"
+        )
+
+    def save_pretrained(self, path: str | os.PathLike[str], *, overwrite: bool = False) -> None:
+        """Save to a folder: ``config.json`` and a safetensors file. An existing one is only replaced if asked."""
+        from hyperfan.hypernet.saving import save
+
+        save(self, path, overwrite)
+
+    @classmethod
+    def from_pretrained(
+        cls,
+        path: str | os.PathLike[str],
+        mainnet: nn.Module,
+        *,
+        trunk: nn.Module | None = None,
+        example: Any = None,
+        nonlinearity: Given = None,
+    ) -> Self:
+        """Load what :meth:`save_pretrained` wrote.
+
+        Args:
+            path: the folder.
+            mainnet: a module of the same architecture; its values do not matter.
+            trunk: a module of the same architecture, if the trunk was a module of your own.
+            example, nonlinearity: as for the constructor; only needed to call :meth:`reset_parameters` afterwards.
+        """
+        from hyperfan.hypernet.saving import load
+
+        return load(cls, path, mainnet, trunk, example, nonlinearity)
+
+
+def _has_rule(tensor: TensorSpec) -> bool:
+    return tensor.role != "other"

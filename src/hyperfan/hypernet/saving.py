@@ -1,0 +1,150 @@
+"""A saved hypernet: ``config.json`` and the safetensors file it names. No pickle, and never half-written.
+
+The weights' file is named after its content and is complete before ``config.json`` points to it, so that an
+interrupted save leaves the previous one intact.
+"""
+
+import dataclasses
+import hashlib
+import json
+import os
+from pathlib import Path
+from typing import Any, TypeVar
+
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load_file, save_file
+from torch import nn
+
+import hyperfan
+from hyperfan.errors import CheckpointError
+from hyperfan.hypernet.embeddings import Embedding
+from hyperfan.hypernet.hypernet import HyperNet
+from hyperfan.init.plan import Plan, Row
+from hyperfan.init.registry import method
+from hyperfan.mainnet.read import Given
+from hyperfan.mainnet.skeleton import Skeleton
+
+CONFIG = "config.json"
+_Net = TypeVar("_Net", bound=HyperNet)
+
+
+def save(net: HyperNet, path: str | os.PathLike[str], overwrite: bool) -> None:
+    """Write the net to a folder."""
+    folder = Path(path)
+    if (folder / CONFIG).exists() and not overwrite:
+        raise CheckpointError(f"{folder} already holds a saved hypernet: pass overwrite=True to replace it")
+    folder.mkdir(parents=True, exist_ok=True)
+    partial = folder / f".partial-{os.getpid()}"
+    try:
+        save_file({k: v.detach().contiguous().cpu() for k, v in net.state_dict().items()}, partial)
+        digest = _digest(partial)
+        weights = f"model-{digest[:12]}.safetensors"
+        os.replace(partial, folder / weights)
+        partial.write_text(json.dumps(_config(net, weights, digest), indent=2) + "\n", encoding="utf-8")
+        os.replace(partial, folder / CONFIG)
+    finally:
+        partial.unlink(missing_ok=True)
+    for old in folder.glob("model-*.safetensors"):
+        if old.name != weights:
+            old.unlink()
+
+
+def load(
+    cls: type[_Net],
+    path: str | os.PathLike[str],
+    mainnet: nn.Module,
+    trunk: nn.Module | None,
+    example: Any,
+    nonlinearity: Given,
+) -> _Net:
+    """Build the net and fill it from a folder."""
+    folder = Path(path)
+    config = _read_config(folder)
+    _check_mainnet(config["mainnet"], mainnet, folder)
+    if config["trunk"] is None and trunk is None:
+        raise CheckpointError(f"{folder} was saved with a trunk module of its own: pass one like it with trunk=")
+    empty = Skeleton(mainnet)  # the same architecture without values
+    empty.module.train(mainnet.training)
+    net = cls(
+        empty.module,
+        Embedding(**config["embedding"]),
+        generate=config["generate"],
+        trunk=trunk if config["trunk"] is None else config["trunk"],
+        heads=config["heads"],
+        init=method("m2"),
+        fidelity=config["fidelity"],
+        distribution=config["distribution"],
+        example=example,
+        nonlinearity=nonlinearity,
+    )
+    net.init = method(config["init"], **config["settings"])
+    net.load_state_dict(_read_weights(folder, config, net.state_dict()), assign=True)
+    net._plan = Plan(**{**config["plan"], "rows": tuple(Row(**row) for row in config["plan"]["rows"])})
+    return net
+
+
+def _config(net: HyperNet, weights: str, digest: str) -> dict[str, Any]:
+    return {
+        "hyperfan": hyperfan.__version__,
+        "weights": weights,
+        "sha256": digest,
+        "embedding": dataclasses.asdict(net.embeddings.config),
+        "generate": [t.name for t in net.generated],
+        "trunk": net.trunk_widths,
+        "heads": net.sharing,
+        "init": net.init.name,
+        "settings": dict(net.init.settings),
+        "fidelity": net.fidelity,
+        "distribution": net.distribution,
+        "mainnet": {name: list(t.shape) for name, t in net.skeleton.tensors.items()},
+        "plan": net.plan.to_dict(),
+    }
+
+
+def _read_config(folder: Path) -> dict[str, Any]:
+    try:
+        config = json.loads((folder / CONFIG).read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise CheckpointError(f"{folder} holds no saved hypernet: it has no {CONFIG}") from None
+    except (json.JSONDecodeError, UnicodeDecodeError) as error:
+        raise CheckpointError(f"{folder / CONFIG} is damaged: {error}") from error
+    missing = {"weights", "sha256", "embedding", "generate", "mainnet", "plan"} - set(config)
+    if missing:
+        raise CheckpointError(f"{folder / CONFIG} is not of a saved hypernet: it lacks {', '.join(sorted(missing))}")
+    return dict(config)
+
+
+def _check_mainnet(saved: dict[str, list[int]], mainnet: nn.Module, folder: Path) -> None:
+    here = {name: list(t.shape) for name, t in Skeleton(mainnet).tensors.items()}
+    for name in [*saved, *here]:
+        if saved.get(name) != here.get(name):
+            raise CheckpointError(
+                f"{folder} was saved for another mainnet: '{name}' is {_shape(saved.get(name))} there and "
+                f"{_shape(here.get(name))} in the mainnet given"
+            )
+
+
+def _shape(shape: list[int] | None) -> str:
+    return "absent" if shape is None else f"of shape {tuple(shape)}"
+
+
+def _read_weights(folder: Path, config: dict[str, Any], wanted: dict[str, Any]) -> dict[str, torch.Tensor]:
+    file = folder / os.path.basename(config["weights"])
+    if not file.exists():
+        raise CheckpointError(f"{file} is missing, though {CONFIG} names it")
+    if _digest(file) != config["sha256"]:
+        raise CheckpointError(f"{file} is damaged or truncated: its checksum is not the one in {CONFIG}")
+    try:
+        state = load_file(file)
+    except SafetensorError as error:
+        raise CheckpointError(f"{file} cannot be read: {error}") from error
+    for name in [*wanted, *state]:
+        if name not in state or name not in wanted or state[name].shape != wanted[name].shape:
+            raise CheckpointError(f"{file} does not fit {CONFIG}: '{name}' is missing or has another shape")
+    return state
+
+
+def _digest(file: Path) -> str:
+    with file.open("rb") as stream:
+        return hashlib.file_digest(stream, "sha256").hexdigest()

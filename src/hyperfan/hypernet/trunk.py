@@ -1,0 +1,52 @@
+"""What lies between embedding and heads: nothing, an MLP by its widths, or any module."""
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor, nn
+
+from hyperfan.errors import HyperfanError
+from hyperfan.mainnet.read import read
+from hyperfan.mainnet.skeleton import Skeleton
+from hyperfan.mainnet.spec import Spec
+
+Trunk = Sequence[int] | nn.Module | None
+
+
+def make_trunk(trunk: Trunk, size: int, device: torch.device, dtype: torch.dtype) -> nn.Module | None:
+    """A ReLU MLP from its hidden widths; a module as it is; ``None`` for no trunk."""
+    if trunk is None or isinstance(trunk, nn.Module):
+        return trunk
+    layers: list[nn.Module] = []
+    for before, after in zip([size, *trunk], trunk, strict=False):
+        layers += [nn.Linear(before, after, device=device, dtype=dtype), nn.ReLU()]
+    return nn.Sequential(*layers) if layers else None
+
+
+def trunk_width(trunk: nn.Module | None, size: int) -> int:
+    """d_k: what the trunk makes of an embedding, found without running any values through it."""
+    if trunk is None:
+        return size
+    skeleton = Skeleton(trunk)
+    skeleton.module.eval()
+    dtypes = [t.dtype for t in skeleton.tensors.values() if t.dtype.is_floating_point]
+    example = torch.empty(2, size, device="meta", dtype=dtypes[0] if dtypes else None)
+    try:
+        out = skeleton(skeleton.tensors, example)
+    except Exception as error:
+        raise HyperfanError(
+            f"the trunk does not run on codes of shape (2, {size}): {type(error).__name__}: {error}"
+        ) from error
+    if not isinstance(out, Tensor) or out.ndim != 2 or out.shape[0] != 2:
+        seen = tuple(out.shape) if isinstance(out, Tensor) else type(out).__name__
+        raise HyperfanError(f"the trunk makes {seen} of codes of shape (2, {size}); it should make (2, d_k)")
+    return int(out.shape[1])
+
+
+def read_trunk(trunk: nn.Module | None, size: int) -> Spec | None:
+    """The trunk's own layers and nonlinearities, which have nothing to do with the mainnet's."""
+    params = [] if trunk is None else list(trunk.parameters())
+    if trunk is None or not params:
+        return None
+    example = torch.zeros(2, size, device=params[0].device, dtype=params[0].dtype)
+    return read(trunk, example=example, warn=False)

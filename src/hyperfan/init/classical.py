@@ -1,0 +1,84 @@
+"""Classical init on a hypernet: each of its layers, the head too, is treated as a layer like any other.
+
+For the head, fan-in is d_k and fan-out is the number of weights it makes; that its outputs are *weights* of another
+layer is what such a method does not know.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from hyperfan.formulas import targets
+from hyperfan.formulas.fans import Fans
+from hyperfan.init.registry import Aim, Method, Reading, register
+
+Mean = Callable[[float, float], float]
+
+
+def fan_in(a: float, b: float) -> float:
+    """Of the variances for the forward and the backward pass, the forward one."""
+    return a
+
+
+def fan_out(a: float, b: float) -> float:
+    """The backward one."""
+    return b
+
+
+MEANS: dict[str, Mean] = {
+    "fan-in": fan_in,
+    "fan-out": fan_out,
+    "harmonic": targets.harmonic,
+    "geometric": targets.geometric,
+    "arithmetic": targets.arithmetic,
+}
+EQUATIONS = {
+    "fan-in": "{}/d_k",
+    "fan-out": "{}/outputs",
+    "harmonic": "2·{}/(d_k + outputs)",
+    "geometric": "{}/√(d_k·outputs)",
+    "arithmetic": "{}·(1/d_k + 1/outputs)/2",
+}
+
+
+@dataclass(frozen=True)
+class Head:
+    """Var(H) from the head's own fans, times the gain if ``gained``."""
+
+    mean: str
+    gained: bool
+
+    def __call__(self, read: Reading, head: Fans, factor: float = 1.0) -> Aim:
+        """The aim for one tensor."""
+        gain = (read.gain_in, read.gain_out) if self.gained else (1.0, 1.0)
+        variance = MEANS[self.mean](gain[0] / head.fan_in, gain[1] / head.fan_out) * factor**2
+        equation = "Var(H) = " + EQUATIONS[self.mean].format("gain" if self.gained else "1")
+        return Aim(equation + ("·factor²" if factor != 1 else ""), head=variance)
+
+
+@dataclass(frozen=True)
+class Trunk:
+    """The same for a layer of the trunk."""
+
+    mean: str
+    gained: bool
+
+    def __call__(self, read: Reading) -> float:
+        """The variance of one trunk layer."""
+        gain = (read.gain_in, read.gain_out) if self.gained else (1.0, 1.0)
+        return MEANS[self.mean](gain[0] / read.fan_in, gain[1] / read.fan_out)
+
+
+def register_family(family: str, paper: str, gained: bool) -> None:
+    """Register fan-in, fan-out and their three means under the family's name."""
+    for mean in MEANS:
+        register(
+            Method(
+                f"{family}-{mean}",
+                paper,
+                f"classical {family.title()} on every layer of the hypernet, {mean}",
+                Head(mean, gained),
+                trunk=Trunk(mean, gained),
+                needs_nonlinearity=gained,
+                needs_fans=gained,
+            )
+        )

@@ -1,0 +1,71 @@
+"""Chang, Flokas & Lipson, *Principled Weight Initialization for Hypernetworks*, ICLR 2020.
+
+The mainnet's layer is y = W·x + b with W = H·h(e) + β and, if biases are generated, b = G·g(e2) + γ.
+
+Hyperfan-in keeps the forward variance: d_j·Var(W)·Var(x) + Var(b) = Var(x). With generated biases each side
+carries one half. Hyperfan-out keeps the backward variance, d_i·Var(W) = 1, where biases play no part; they then get
+what the weights leave of the forward variance, 1 − d_j/d_i, if anything. Both at once is Table 1 once the generator
+divides by ‖h‖² = d_k·Var(e).
+"""
+
+from collections.abc import Callable
+
+from hyperfan.errors import InitError
+from hyperfan.formulas import targets
+from hyperfan.formulas.fans import Fans
+from hyperfan.init.registry import Aim, Method, Reading, register
+
+PAPER = "Chang, Flokas & Lipson 2020"
+
+
+def hyperfan_in(read: Reading, head: Fans, bias_share: float = 0.5) -> Aim:
+    """Forward variance kept."""
+    if not 0 <= bias_share < 1:
+        raise InitError(f"bias_share={bias_share:g}: the biases' share of the variance lies in [0, 1)")
+    if read.role == "bias":
+        v = targets.fan_in_bias(read.output, bias_share) * read.branch / read.summands
+        return Aim("v = share·output", target=v)
+    share = bias_share if read.bias_generated else 0.0
+    v = targets.fan_in_weight(read.fan_in, read.gain_in, share) * read.branch
+    equation = "v = (1 − share)·gain/fan_in" if share else "v = gain/fan_in"
+    return Aim(_branched(equation, read), target=v)
+
+
+def hyperfan_out(read: Reading, head: Fans) -> Aim:
+    """Backward variance kept."""
+    weight = targets.fan_out_weight(read.fan_out, read.gain_out)
+    if read.role == "bias":
+        v = targets.fan_out_bias(read.fan_in, weight, read.consumed, read.output) * read.branch / read.summands
+        return Aim("v = max(output − fan_in·v_W·consumed, 0)", target=v)
+    return Aim(_branched("v = gain/fan_out", read), target=weight * read.branch)
+
+
+def _branched(equation: str, read: Reading) -> str:
+    return f"{equation}/blocks" if read.branch != 1 else equation
+
+
+def _harmonic(read: Reading, head: Fans, bias_share: float = 0.5) -> Aim:
+    return _mean("harmonic", targets.harmonic, read, head, bias_share)
+
+
+def _geometric(read: Reading, head: Fans, bias_share: float = 0.5) -> Aim:
+    return _mean("geometric", targets.geometric, read, head, bias_share)
+
+
+def _arithmetic(read: Reading, head: Fans, bias_share: float = 0.5) -> Aim:
+    return _mean("arithmetic", targets.arithmetic, read, head, bias_share)
+
+
+def _mean(name: str, mean: Callable[[float, float], float], read: Reading, head: Fans, bias_share: float) -> Aim:
+    forward, backward = hyperfan_in(read, head, bias_share), hyperfan_out(read, head)
+    assert forward.target is not None
+    assert backward.target is not None
+    return Aim(f"v = {name} mean of in and out", target=mean(forward.target, backward.target))
+
+
+_SHARE = {"bias_share": 0.5}
+register(Method("hyperfan-in", PAPER, "keeps the mainnet's forward variance", hyperfan_in, _SHARE))
+register(Method("hyperfan-out", PAPER, "keeps the mainnet's backward variance", hyperfan_out))
+register(Method("hyperfan-harmonic", PAPER, "harmonic mean of hyperfan-in and -out", _harmonic, _SHARE))
+register(Method("hyperfan-geometric", PAPER, "geometric mean of hyperfan-in and -out", _geometric, _SHARE))
+register(Method("hyperfan-arithmetic", PAPER, "arithmetic mean of hyperfan-in and -out", _arithmetic, _SHARE))

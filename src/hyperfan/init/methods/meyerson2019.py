@@ -1,0 +1,24 @@
+"""M4 of Chang et al.: Kaiming with a constant embedding, as in Meyerson & Miikkulainen, 2019.
+
+With e = fan_in^(−1/2) in every coordinate and Var(H) = gain/d_k, Var(W) = d_k·Var(H)·e² = gain/fan_in: the right
+scale, bought by giving up the choice of the embedding.
+"""
+
+from hyperfan.init.classical import Head, Trunk
+from hyperfan.init.registry import Method, Reading, register
+
+
+def _constant(read: Reading) -> float:
+    return float(read.fan_in**-0.5)
+
+
+register(
+    Method(
+        "m4",
+        "Meyerson & Miikkulainen 2019",
+        "Kaiming fan-in, embeddings set to the constant fan_in^(−1/2)",
+        Head("fan-in", gained=True),
+        trunk=Trunk("fan-in", gained=True),
+        embedding=_constant,
+    )
+)

@@ -1,0 +1,190 @@
+"""The plan: which parameter is drawn with which variance, and why. Made before anything is written."""
+
+import dataclasses
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from hyperfan.errors import InitError
+from hyperfan.formulas.fans import Fans
+from hyperfan.formulas.heads import head_variance
+from hyperfan.init.registry import Aim, Fidelity, Method, Reading, reading
+from hyperfan.mainnet.spec import TensorSpec
+from hyperfan.text import number, table
+
+Distribution = Literal["uniform", "normal"]
+MadeBy = Literal["head", "trunk", "plain"]
+
+
+@dataclass(frozen=True)
+class Slot:
+    """How a generator makes one tensor: through which head, from a code of which width and second moment ‖h‖².
+
+    The moment is ``None`` while it cannot be known, as for a trunk of the user's own that has no values yet.
+    """
+
+    tensor: TensorSpec
+    head: str
+    width: int
+    moment: float | None
+
+
+@dataclass(frozen=True)
+class Row:
+    """One tensor's line in the plan.
+
+    Args:
+        tensor: its name in the mainnet, or in the trunk.
+        made_by: a head, or the parameter itself: a trunk's, or one the mainnet keeps ("plain").
+        head: the head's name.
+        fan_in, fan_out, gain: as the method read them.
+        target: variance the generated tensor should have; ``None`` for methods that set the head directly.
+        moment: ‖h‖² of its code.
+        variance: of the head's weight, or of the parameter itself; 0 writes a constant, ``None`` is not known yet.
+        mean: what the head's bias starts at, or the parameter itself.
+        scale: factor c on the code, so that a shared head meets the target of each of its tensors.
+        equation: where the numbers come from.
+    """
+
+    tensor: str
+    role: str
+    made_by: MadeBy
+    equation: str
+    head: str = ""
+    fan_in: float | None = None
+    fan_out: float | None = None
+    gain: float | None = None
+    target: float | None = None
+    moment: float | None = None
+    variance: float | None = 0.0
+    mean: float = 0.0
+    scale: float = 1.0
+
+
+@dataclass(frozen=True)
+class Plan:
+    """An init, worked out for one net: prints as a table, compares, and goes to JSON."""
+
+    method: str
+    paper: str
+    fidelity: Fidelity
+    distribution: Distribution
+    rows: tuple[Row, ...] = field(repr=False)
+
+    def __str__(self) -> str:
+        title = f"{self.method}, {self.paper}; fidelity {self.fidelity}, {self.distribution}"
+        return f"{title}\n{table(HEADER, [cells(row) for row in self.rows])}"
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values, for JSON."""
+        return dataclasses.asdict(self)
+
+
+HEADER = [
+    "tensor", "role", "head", "fan-in", "fan-out", "gain", "target variance", "‖h‖²", "code scale", "head variance", "equation",
+]  # fmt: skip
+
+
+def cells(row: Row) -> list[str]:
+    """A row of the plan as text, one cell for each of :data:`HEADER`."""
+    return [
+        row.tensor,
+        row.role,
+        row.head or row.made_by,
+        *(number(x) for x in (row.fan_in, row.fan_out, row.gain, row.target, row.moment)),
+        number(row.scale if row.made_by == "head" else None),
+        "when written" if row.variance is None else number(row.variance),
+        row.equation,
+    ]
+
+
+def make_plan(
+    slots: Sequence[Slot],
+    method: Method,
+    fidelity: Fidelity,
+    distribution: Distribution,
+    trunk: Iterable[TensorSpec] = (),
+    plain: Iterable[TensorSpec] = (),
+) -> Plan:
+    """Work out an init: heads, then trunk, then the plain parameters that are to be written."""
+    biased = {slot.tensor.layer for slot in slots if slot.tensor.role == "bias"}
+    rows: dict[str, Row] = {}
+    for head in dict.fromkeys(slot.head for slot in slots):
+        group = [slot for slot in slots if slot.head == head]
+        for row in _head_rows(group, method, fidelity, biased):
+            rows[row.tensor] = row
+    ordered = [rows[slot.tensor.name] for slot in slots]
+    ordered += [_own_row(t, method, fidelity, "trunk", f"trunk.{t.name}") for t in trunk]
+    ordered += [_own_row(t, method, fidelity, "plain", t.name) for t in plain]
+    return Plan(str(method), method.paper, fidelity, distribution, tuple(ordered))
+
+
+def read_for(tensor: TensorSpec, method: Method, fidelity: Fidelity, biased: set[str]) -> Reading:
+    """The reading that a method gets of a generated tensor; ``biased`` are the layers whose biases are generated."""
+    if tensor.fans is None and not method.needs_fans:
+        return Reading(tensor.role, math.nan, math.nan)
+    return reading(tensor, fidelity, gains=method.needs_nonlinearity, bias_generated=tensor.layer in biased)
+
+
+def _head_rows(group: list[Slot], method: Method, fidelity: Fidelity, biased: set[str]) -> list[Row]:
+    """The rows of the tensors that share one head."""
+    start = group[0].tensor.start
+    if start is not None:  # a norm's parameter: constant at the start, whatever the method
+        equation = f"H = 0, β = {start:g}"
+        return [Row(s.tensor.name, s.tensor.role, "head", equation, s.head, moment=s.moment, mean=start) for s in group]
+    reads = [read_for(s.tensor, method, fidelity, biased) for s in group]
+    aim = method.aims()
+    aims = [aim(read, Fans(s.width, s.tensor.numel)) for read, s in zip(reads, group, strict=True)]
+    variance, scales = _shared(group, aims)
+    return [
+        Row(
+            s.tensor.name,
+            s.tensor.role,
+            "head",
+            a.equation + ("; Var(H) = v/‖c·h‖²" if a.target is not None else ""),
+            s.head,
+            *_shown(read),
+            target=a.target,
+            moment=s.moment,
+            variance=variance,
+            scale=scale,
+        )
+        for s, read, a, scale in zip(group, reads, aims, scales, strict=True)
+    ]
+
+
+def _shared(group: list[Slot], aims: list[Aim]) -> tuple[float | None, list[float]]:
+    """Variance of a head, and the factor on each code that makes up for what its tensors do not have in common."""
+    heads = [a.head for a in aims if a.head is not None]
+    ones = [1.0] * len(group)
+    if heads:
+        return sum(heads) / len(heads), ones
+    wanted = [a.target for a in aims if a.target is not None]
+    if min(wanted) == 0 < max(wanted):
+        zero, other = (group[wanted.index(v)].tensor.name for v in (0, max(wanted)))
+        raise InitError(
+            f"'{zero}' should start at 0 and '{other}' at variance {max(wanted):.3g}, but they share a head, "
+            "which cannot do both and learn: use heads='separate', or another method"
+        )
+    moments = [s.moment for s in group if s.moment is not None]
+    if len(moments) < len(group):
+        return None, ones
+    mean = head_variance(sum(wanted), sum(moments))
+    if not mean:
+        return 0.0, ones
+    return mean, [math.sqrt(head_variance(v, m) / mean) for v, m in zip(wanted, moments, strict=True)]
+
+
+def _own_row(tensor: TensorSpec, method: Method, fidelity: Fidelity, made_by: MadeBy, name: str) -> Row:
+    """A parameter that is not generated: constant where its role says so, else fan-in like a classical layer."""
+    if tensor.role == "bias" or tensor.start is not None:
+        mean = tensor.start or 0.0
+        return Row(name, tensor.role, made_by, f"= {mean:g}", mean=mean)
+    read = reading(tensor, fidelity, gains=method.needs_nonlinearity)
+    return Row(name, tensor.role, made_by, "classical", "", *_shown(read), variance=method.trunk(read))
+
+
+def _shown(read: Reading) -> tuple[float | None, float | None, float | None]:
+    known = not math.isnan(read.fan_in)
+    return (read.fan_in, read.fan_out, read.gain_in) if known else (None, None, None)

@@ -1,0 +1,154 @@
+"""What a method is: how it reads a layer, and which variance it asks for."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import Literal
+
+from hyperfan.errors import InitError, nearest
+from hyperfan.formulas import targets
+from hyperfan.formulas.fans import Fans
+from hyperfan.mainnet.read import how_to_tell
+from hyperfan.mainnet.spec import Role, TensorSpec
+
+Fidelity = Literal["exact", "paper"]
+
+
+@dataclass(frozen=True)
+class Reading:
+    """One tensor, as a method sees it under one of the two fidelities.
+
+    The paper counts ReLU as 2 and everything else as 1, on the layer *before* the activation, and leaves strides
+    out. The exact reading puts numeric gains on the layer that consumes the activation.
+
+    Args:
+        fan_in, fan_out: terms in the forward and in the backward sum.
+        gain_in, gain_out: forward and backward gain.
+        consumed: second moment of what the layer reads, when the pre-activation has 1.
+        output: second moment the layer's output should have.
+        branch: part of that moment that a residual branch may carry; 1 outside residual nets.
+        bias_generated: for a weight, whether its layer's bias is generated too.
+        summands: for a bias, how many are added to the same output.
+    """
+
+    role: Role
+    fan_in: float
+    fan_out: float
+    gain_in: float = 1.0
+    gain_out: float = 1.0
+    consumed: float = 1.0
+    output: float = 1.0
+    branch: float = 1.0
+    bias_generated: bool = False
+    summands: int = 1
+
+
+def reading(tensor: TensorSpec, fidelity: Fidelity, *, gains: bool, bias_generated: bool = False) -> Reading:
+    """Read a tensor. ``gains`` says whether the nonlinearity is needed; then an unknown one is an error."""
+    if tensor.fans is None:
+        raise InitError(
+            f"'{tensor.name}' has no known fans ({tensor.kind} has no rule for it): register one with "
+            f"@hyperfan.rule({tensor.kind}), or leave it out of generate="
+        )
+    fans: Fans = tensor.fans.unstrided() if fidelity == "paper" else tensor.fans
+    plain = Reading(tensor.role, fans.fan_in, fans.fan_out, bias_generated=bias_generated, summands=tensor.summands)
+    if not gains:
+        return plain
+    if fidelity == "paper":
+        if tensor.followed_by is None:
+            raise InitError(f"the nonlinearity after '{tensor.layer}' is not known: {how_to_tell(tensor)}")
+        gain = 2.0 if tensor.followed_by.name == "relu" else 1.0
+        return replace(plain, gain_in=gain, gain_out=gain, output=gain)
+    if tensor.consumes is None:
+        raise InitError(f"the nonlinearity that '{tensor.layer}' reads from is not known: {how_to_tell(tensor)}")
+    found = tensor.consumes.gains
+    if found is None:
+        raise InitError(
+            f"'{tensor.layer}' reads the result of '{tensor.consumes.name}', whose gain cannot be integrated: "
+            "name the layer before it, with what follows it, in nonlinearity={'…': 'relu'}"
+        )
+    branch = targets.residual_share(tensor.residual_blocks) if tensor.residual_blocks else 1.0
+    return replace(plain, gain_in=found.forward, gain_out=found.backward, consumed=1 / found.forward, branch=branch)
+
+
+@dataclass(frozen=True)
+class Aim:
+    """What a method asks of a tensor: a target variance for the generator to reach, or the head's variance itself."""
+
+    equation: str
+    target: float | None = None
+    head: float | None = None
+
+
+Aims = Callable[[Reading, Fans], Aim]
+Trunk = Callable[[Reading], float]
+
+
+def fan_in_trunk(read: Reading) -> float:
+    """Fan-in init for a layer of the trunk."""
+    return targets.fan_in_weight(read.fan_in, read.gain_in)
+
+
+@dataclass(frozen=True)
+class Method:
+    """An init method.
+
+    Args:
+        name: as given to ``HyperNet(init=…)``.
+        paper: where it comes from.
+        summary: one line on what it does.
+        aim: from a tensor's reading and the head's own fans (d_k in, number of outputs out) to an :class:`Aim`.
+        settings: what can be set, with defaults; passed to ``aim`` by keyword.
+        trunk: variance for a layer of the trunk.
+        needs_nonlinearity: whether an unknown nonlinearity is an error.
+        needs_fans: whether a parameter without a rule is an error.
+        embedding: constant that the embedding of a tensor is set to, if the method sets it.
+    """
+
+    name: str
+    paper: str
+    summary: str
+    aim: Callable[..., Aim]
+    settings: Mapping[str, float] = field(default_factory=dict)
+    trunk: Trunk = fan_in_trunk
+    needs_nonlinearity: bool = True
+    needs_fans: bool = True
+    embedding: Callable[[Reading], float] | None = None
+
+    def aims(self) -> Aims:
+        """The aim with the settings filled in."""
+        return partial(self.aim, **self.settings)
+
+    def __str__(self) -> str:
+        chosen = ", ".join(f"{k}={v:g}" for k, v in self.settings.items())
+        return f"{self.name}({chosen})" if chosen else self.name
+
+
+_METHODS: dict[str, Method] = {}
+
+
+def register(method: Method) -> Method:
+    """Make a method known by its name."""
+    _METHODS[method.name] = method
+    return method
+
+
+def available() -> list[Method]:
+    """All registered methods."""
+    return list(_METHODS.values())
+
+
+def method(name: str, **settings: float) -> Method:
+    """A method by its name, with some of its settings changed.
+
+    >>> str(method("hyperfan-in", bias_share=0.25))
+    'hyperfan-in(bias_share=0.25)'
+    """
+    if name not in _METHODS:
+        raise InitError(f"there is no init method '{name}': {nearest(name, _METHODS)}")
+    found = _METHODS[name]
+    for key in settings:
+        if key not in found.settings:
+            known = ", ".join(found.settings) or "none"
+            raise InitError(f"'{name}' has no setting '{key}'; it has: {known}")
+    return replace(found, settings={**found.settings, **settings})

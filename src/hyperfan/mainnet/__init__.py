@@ -1,0 +1,9 @@
+"""What is to be generated? Reads any ``nn.Module`` into a frozen :class:`Spec`, and calls it with generated tensors."""
+
+from hyperfan.mainnet.read import read
+from hyperfan.mainnet.rules import Use, rule
+from hyperfan.mainnet.select import select
+from hyperfan.mainnet.skeleton import Skeleton
+from hyperfan.mainnet.spec import Nonlinearity, Role, Spec, TensorSpec
+
+__all__ = ["Nonlinearity", "Role", "Skeleton", "Spec", "TensorSpec", "Use", "read", "rule", "select"]

@@ -1,0 +1,171 @@
+"""From an ``nn.Module`` to a :class:`Spec`."""
+
+import warnings
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn.parameter import UninitializedParameter
+from torch.utils import _pytree as pytree
+
+from hyperfan.errors import HyperfanWarning, MainnetError, nearest
+from hyperfan.mainnet.rules import BUFFER_STARTS, Use, uses
+from hyperfan.mainnet.sequential import walk
+from hyperfan.mainnet.spec import IDENTITY, Nonlinearity, Spec, TensorSpec
+from hyperfan.mainnet.trace import Tracer
+
+Given = str | Mapping[str, str] | None
+
+
+def read(module: nn.Module, example: Any = None, nonlinearity: Given = None, warn: bool = True) -> Spec:
+    """Read a mainnet: its parameters, what each does, and the nonlinearities between them.
+
+    Args:
+        module: the mainnet. It is not changed.
+        example: inputs to run it on once, in eval mode: a tensor, a tuple of arguments, or a dict of keyword arguments.
+        nonlinearity: instead of an example, one name for all hidden layers, or layer path → name of what follows it.
+            A layer that is named here overrides what the example or the module order shows.
+        warn: whether to warn about layers whose nonlinearity is not known.
+
+    >>> print(read(nn.Sequential(nn.Linear(8, 4), nn.ReLU(), nn.Linear(4, 2, bias=False))))
+    tensor    shape  role    layer   fan-in  fan-out  consumes  followed by
+    ────────  ─────  ──────  ──────  ──────  ───────  ────────  ───────────
+    0.weight  4×8    weight  Linear       8        4  linear    relu
+    0.bias    4      bias    Linear       8        4  linear    relu
+    2.weight  2×4    weight  Linear       4        2  relu      linear
+    """
+    tensors, owners = _parameters(module)
+    roles = {pid: (tensors[name].name, tensors[name].role) for pid, name in owners.items()}
+    tracer = Tracer(roles)
+    if example is not None:
+        _run(module, example, tracer)
+    elif isinstance(module, nn.Sequential):
+        walk(module, roles, tracer)
+    consumes, followed_by = dict(tracer.consumes), dict(tracer.followed_by)
+    weights = [t for t in tensors.values() if t.role == "weight"]
+    _give(nonlinearity, weights, consumes, followed_by)
+    for t in weights:
+        tensors[t.name] = replace(
+            t,
+            consumes=consumes.get(t.name),
+            followed_by=followed_by.get(t.name),
+            residual_blocks=tracer.residual_blocks if t.name in tracer.branch_ends else 0,
+        )
+    for t in list(tensors.values()):
+        if t.role == "bias" and t.weight in tensors:
+            w = tensors[t.weight]
+            tensors[t.name] = replace(
+                t,
+                fans=w.fans,
+                consumes=w.consumes,
+                followed_by=w.followed_by,
+                residual_blocks=w.residual_blocks,
+            )
+    spec = Spec(tuple(tensors.values()), _buffers(module))
+    unknown = [t.name for t in spec if t.role == "weight" and (t.consumes is None or t.followed_by is None)]
+    if unknown and warn:
+        warnings.warn(
+            f"the nonlinearity around {', '.join(unknown)} is not known: {how_to_tell(spec[unknown[0]])}",
+            HyperfanWarning,
+            stacklevel=2,
+        )
+    return spec
+
+
+def how_to_tell(tensor: TensorSpec) -> str:
+    """The calls that make a nonlinearity known."""
+    return f"pass example= (inputs to run once) or nonlinearity={{'{tensor.layer}': 'relu'}}"
+
+
+def _parameters(module: nn.Module) -> tuple[dict[str, TensorSpec], dict[int, str]]:
+    """Every parameter once, by its first name; and the name for each parameter's id."""
+    tensors: dict[str, TensorSpec] = {}
+    owners: dict[int, str] = {}
+    for path, owner in module.named_modules(remove_duplicate=False):
+        found = uses(owner)
+        for local, p in owner.named_parameters(recurse=False, remove_duplicate=False):
+            name = f"{path}.{local}" if path else local
+            if isinstance(p, UninitializedParameter):
+                raise MainnetError(f"'{name}' of a lazy module has no shape yet: run the mainnet once before")
+            use = found.get(local, Use("other"))
+            weight = f"{path}.{use.weight}" if path and use.weight else use.weight
+            new = TensorSpec(
+                name, tuple(p.shape), p.dtype, use.role, path, type(owner).__name__,
+                fans=use.fans, weight=weight, summands=use.summands, start=use.start,
+            )  # fmt: skip
+            first = owners.setdefault(id(p), name)
+            tensors[first] = new if first == name else _tied(tensors[first], new)
+    if not tensors:
+        raise MainnetError(f"{type(module).__name__} has no parameters, so there is nothing to generate")
+    return tensors, owners
+
+
+def _tied(first: TensorSpec, other: TensorSpec) -> TensorSpec:
+    """One tensor for several uses. The use with the larger fan-in decides: its smaller variance is safe for all."""
+    fan = [t.fans.fan_in if t.fans else 0.0 for t in (first, other)]
+    main = other if fan[1] > fan[0] else first
+    return replace(main, name=first.name, aliases=(*first.aliases, other.name))
+
+
+def _buffers(module: nn.Module) -> tuple[tuple[str, float | None], ...]:
+    norms = {path for path, m in module.named_modules() if isinstance(m, nn.modules.batchnorm._NormBase)}
+    found = []
+    for name, _ in module.named_buffers():
+        path, _, local = name.rpartition(".")
+        found.append((name, BUFFER_STARTS.get(local) if path in norms else None))
+    return tuple(found)
+
+
+def _run(module: nn.Module, example: Any, tracer: Tracer) -> None:
+    """Run on the example in eval mode, where nothing is random and no statistic is updated."""
+    args: tuple[Any, ...] = example if isinstance(example, tuple) else ()
+    kwargs: dict[str, Any] = example if isinstance(example, dict) else {}
+    if not isinstance(example, tuple | dict):
+        args = (example,)
+    if next(module.parameters()).device.type == "meta":
+        args, kwargs = pytree.tree_map_only(Tensor, lambda t: t.to("meta"), (args, kwargs))
+    modes = {m: m.training for m in module.modules()}
+    module.eval()
+    try:
+        tracer.start((args, kwargs))
+        with torch.no_grad(), tracer:
+            outputs = module(*args, **kwargs)
+        tracer.finish(outputs)
+    except Exception as error:
+        raise MainnetError(f"the mainnet does not run on example=: {type(error).__name__}: {error}") from error
+    finally:
+        for m, mode in modes.items():
+            m.training = mode
+
+
+def _give(
+    given: Given,
+    weights: list[TensorSpec],
+    consumes: dict[str, Nonlinearity],
+    followed_by: dict[str, Nonlinearity],
+) -> None:
+    """Write what the user gave: a layer's nonlinearity follows it, and the next layer in order consumes it."""
+    if given is None:
+        return
+    if isinstance(given, str):
+        hidden = Nonlinearity.named(given)
+        for i, t in enumerate(weights):
+            consumes[t.name] = hidden if i else IDENTITY
+            followed_by[t.name] = hidden if i + 1 < len(weights) else IDENTITY
+        return
+    layers = [t.layer for t in weights]
+    for layer in given:
+        if layer not in layers:
+            raise MainnetError(
+                f"nonlinearity= names '{layer}', which is no layer with a weight: {nearest(layer, layers)}"
+            )
+    if weights:
+        consumes.setdefault(weights[0].name, IDENTITY)
+    for i, t in enumerate(weights):
+        if t.layer in given:
+            found = Nonlinearity.named(given[t.layer])
+            followed_by[t.name] = found
+            if i + 1 < len(weights):
+                consumes[weights[i + 1].name] = found

@@ -1,0 +1,138 @@
+"""How each kind of layer uses its parameters. Fans come from what a layer does, not from a tensor's shape."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from torch import nn
+
+from hyperfan.formulas.fans import Fans
+from hyperfan.mainnet.spec import Role
+
+
+@dataclass(frozen=True)
+class Use:
+    """How a module uses one of its own parameters.
+
+    Args:
+        role: "weight", "bias", "scale", "shift", "slope" or "other".
+        fans: for a weight; see :class:`hyperfan.formulas.Fans`.
+        weight: for a bias, the name of the weight in the same module whose output it is added to.
+        summands: for a bias, how many biases are added to that output.
+        start: for scale, shift and slope, the value it starts at.
+    """
+
+    role: Role
+    fans: Fans | None = None
+    weight: str | None = None
+    summands: int = 1
+    start: float | None = None
+
+
+Rule = Callable[[Any], dict[str, Use]]
+_RULES: dict[type[nn.Module], Rule] = {}
+_F = TypeVar("_F", bound=Rule)
+
+
+def rule(*kinds: type[nn.Module]) -> Callable[[_F], _F]:
+    """Register how modules of these classes, and of their subclasses, use their own parameters.
+
+    >>> import torch
+    >>> class Scale(nn.Module):
+    ...     def __init__(self, n, m):
+    ...         super().__init__()
+    ...         self.W = nn.Parameter(torch.randn(n, m))
+    ...     def forward(self, x):
+    ...         return x @ self.W
+    >>> @rule(Scale)
+    ... def _(layer):
+    ...     n, m = layer.W.shape
+    ...     return {"W": Use("weight", Fans(channels_in=n, channels_out=m))}
+    """
+
+    def register(function: _F) -> _F:
+        for kind in kinds:
+            _RULES[kind] = function
+        return function
+
+    return register
+
+
+def uses(module: nn.Module) -> dict[str, Use]:
+    """The uses of a module's own parameters, by the nearest rule among its classes; none without a rule."""
+    for kind in type(module).__mro__:
+        if kind in _RULES:
+            return _RULES[kind](module)
+    return {}
+
+
+@rule(nn.Linear)
+def _(m: nn.Linear) -> dict[str, Use]:
+    return {
+        "weight": Use("weight", Fans(m.in_features, m.out_features)),
+        "bias": Use("bias", weight="weight"),
+    }
+
+
+@rule(nn.Conv1d, nn.Conv2d, nn.Conv3d, nn.ConvTranspose1d, nn.ConvTranspose2d, nn.ConvTranspose3d)
+def _(m: nn.Conv2d) -> dict[str, Use]:
+    fans = Fans.conv(m.in_channels, m.out_channels, m.kernel_size, m.stride, m.groups, m.transposed)
+    return {"weight": Use("weight", fans), "bias": Use("bias", weight="weight")}
+
+
+@rule(nn.Embedding, nn.EmbeddingBag)
+def _(m: nn.Embedding) -> dict[str, Use]:
+    # A look-up is a product with a one-hot vector: one term in the forward sum.
+    return {"weight": Use("weight", Fans(1, m.embedding_dim))}
+
+
+@rule(nn.Bilinear)
+def _(m: nn.Bilinear) -> dict[str, Use]:
+    # Backward, x1 receives out·in2 terms and x2 out·in1: the mean of the two.
+    fans = Fans(m.in1_features * m.in2_features, m.out_features * (m.in1_features + m.in2_features) / 2)
+    return {"weight": Use("weight", fans), "bias": Use("bias", weight="weight")}
+
+
+@rule(nn.MultiheadAttention)
+def _(m: nn.MultiheadAttention) -> dict[str, Use]:
+    # in_proj stacks three layers, each embed_dim to embed_dim; out_proj is a Linear of its own.
+    packed = "in_proj_weight" if m.in_proj_weight is not None else "q_proj_weight"
+    return {
+        "in_proj_weight": Use("weight", Fans(m.embed_dim, m.embed_dim)),
+        "q_proj_weight": Use("weight", Fans(m.embed_dim, m.embed_dim)),
+        "k_proj_weight": Use("weight", Fans(m.kdim, m.embed_dim)),
+        "v_proj_weight": Use("weight", Fans(m.vdim, m.embed_dim)),
+        "in_proj_bias": Use("bias", weight=packed),
+    }
+
+
+@rule(nn.RNNBase, nn.RNNCellBase)
+def _(m: nn.RNNBase | nn.RNNCellBase) -> dict[str, Use]:
+    # A cell is one linear layer on [x, h] for each gate, with its bias in two halves.
+    found: dict[str, Use] = {}
+    names = [name for name, p in m.named_parameters(recurse=False)]
+    for name in names:
+        if name.startswith("weight_ih"):
+            hh = name.replace("_ih", "_hh")
+            gates_hidden, inputs = getattr(m, name).shape
+            fans = Fans(inputs + getattr(m, hh).shape[1], gates_hidden)
+            suffix = name.removeprefix("weight_ih")
+            found[name] = found[hh] = Use("weight", fans)
+            found[f"bias_ih{suffix}"] = found[f"bias_hh{suffix}"] = Use("bias", weight=name, summands=2)
+        elif name.startswith("weight_hr"):  # the LSTM's output projection
+            found[name] = Use("weight", Fans(getattr(m, name).shape[1], getattr(m, name).shape[0]))
+    return found
+
+
+@rule(nn.modules.batchnorm._NormBase, nn.LayerNorm, nn.GroupNorm, nn.RMSNorm)
+def _(m: nn.Module) -> dict[str, Use]:
+    return {"weight": Use("scale", start=1.0), "bias": Use("shift", start=0.0)}
+
+
+@rule(nn.PReLU)
+def _(m: nn.PReLU) -> dict[str, Use]:
+    return {"weight": Use("slope", start=m.init)}
+
+
+BUFFER_STARTS = {"running_mean": 0.0, "running_var": 1.0, "num_batches_tracked": 0.0}
+"""What the buffers of torch's norm layers start at; other buffers have no rule."""

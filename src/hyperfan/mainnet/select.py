@@ -1,0 +1,46 @@
+"""Which parameters are generated: all weights, weights and biases, those that match patterns, or a predicate."""
+
+import fnmatch
+from collections.abc import Callable, Sequence
+
+from hyperfan.errors import MainnetError, nearest
+from hyperfan.mainnet.spec import Spec, TensorSpec
+
+Generate = str | Sequence[str] | Callable[[TensorSpec], bool]
+
+
+def select(spec: Spec, generate: Generate) -> tuple[TensorSpec, ...]:
+    """The tensors to generate, in the mainnet's order.
+
+    ``"weights"`` and ``"weights+biases"`` go by role, so norm parameters are in neither; anything else is a glob
+    pattern on names (or several), or a function of the :class:`TensorSpec`.
+    """
+    if callable(generate):
+        chosen = [t for t in spec if generate(t)]
+        seen = "a predicate that holds for none"
+    elif generate in ("weights", "weights+biases"):
+        roles = str(generate).replace("weights", "weight").replace("biases", "bias").split("+")
+        chosen = [t for t in spec if t.role in roles]
+        seen = f"'{generate}', and no parameter has that role"
+    else:
+        patterns = [generate] if isinstance(generate, str) else list(generate)
+        for pattern in patterns:
+            if not any(_matches(t, pattern) for t in spec):
+                known = nearest(pattern, [t.name for t in spec])
+                raise MainnetError(f"generate={pattern!r} matches no parameter of the mainnet: {known}")
+        chosen = [t for t in spec if any(_matches(t, pattern) for pattern in patterns)]
+        seen = "an empty list of patterns"
+    if not chosen:
+        names = ", ".join(f"{t.name} ({t.role})" for t in spec)
+        raise MainnetError(f"nothing to generate: generate= is {seen}. The parameters are {names}")
+    for t in chosen:
+        if not t.dtype.is_floating_point:
+            raise MainnetError(
+                f"'{t.name}' is {t.dtype}; only real floating-point parameters can be generated. "
+                "Leave it out with generate=lambda t: t.dtype.is_floating_point and t.role == 'weight'"
+            )
+    return tuple(chosen)
+
+
+def _matches(tensor: TensorSpec, pattern: str) -> bool:
+    return any(fnmatch.fnmatchcase(name, pattern) for name in (tensor.name, *tensor.aliases))

@@ -1,0 +1,101 @@
+"""The mainnet without its values: structure on the meta device, called with tensors that come from elsewhere."""
+
+import copy
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.func import functional_call
+
+from hyperfan.errors import CallError, nearest
+
+
+class Skeleton:
+    """A memory-free copy of a module that runs with the tensors it is given.
+
+    Not an ``nn.Module``, so that whoever holds it does not register its parameters. ``functional_call`` accepts
+    wrong shapes silently and runs on tensors left on the meta device; this checks names, shapes, dtypes and devices.
+    """
+
+    def __init__(self, module: nn.Module) -> None:
+        memo: dict[int, Any] = {}
+        names: dict[int, str] = {}
+        self.aliases: dict[str, str] = {}
+        self.tensors: dict[str, Tensor] = {}
+        for name, tensor in _named_tensors(module):
+            if id(tensor) in names:
+                self.aliases[name] = names[id(tensor)]
+                continue
+            names[id(tensor)] = name
+            empty = torch.empty_like(tensor, device="meta", requires_grad=False)
+            if isinstance(tensor, nn.Parameter):
+                empty = nn.Parameter(empty, requires_grad=tensor.requires_grad)
+            memo[id(tensor)] = self.tensors[name] = empty
+        self.module = copy.deepcopy(module, memo)
+
+    def __call__(self, tensors: Mapping[str, Tensor], *args: Any, **kwargs: Any) -> Any:
+        """Run the mainnet with these parameters and buffers, one for each name (tied ones once)."""
+        self.check(tensors)
+        everything = dict(tensors)
+        for alias, name in self.aliases.items():
+            everything[alias] = tensors[name]
+        return functional_call(self.module, everything, args, kwargs, tie_weights=False, strict=True)
+
+    def check(self, tensors: Mapping[str, Tensor]) -> None:
+        """Raise unless every name has a tensor of the right shape and dtype, all on one device."""
+        for name in tensors:
+            if name not in self.tensors:
+                known = nearest(name, self.tensors)
+                raise CallError(f"'{name}' was given, but the mainnet has no parameter or buffer of that name: {known}")
+        dtypes: dict[torch.dtype, tuple[str, torch.dtype]] = {}
+        device: tuple[str, torch.device] | None = None
+        for name, expected in self.tensors.items():
+            if name not in tensors:
+                raise CallError(
+                    f"'{name}' is missing: the mainnet needs a tensor of shape {tuple(expected.shape)} for it"
+                )
+            given = tensors[name]
+            if given.shape != expected.shape:
+                raise CallError(
+                    f"'{name}' has shape {tuple(given.shape)}, the mainnet needs {tuple(expected.shape)}"
+                    + _hint(tuple(given.shape), tuple(expected.shape))
+                )
+            first, dtype = dtypes.setdefault(expected.dtype, (name, given.dtype))
+            if given.dtype != dtype:
+                raise CallError(
+                    f"'{name}' is {given.dtype} while '{first}' is {dtype}, and both are {expected.dtype} in the "
+                    f"mainnet: convert one with .to(torch.{str(dtype).removeprefix('torch.')})"
+                )
+            device = device or (name, given.device)
+            if given.device != device[1]:
+                raise CallError(
+                    f"'{name}' is on {given.device} while '{device[0]}' is on {device[1]}: "
+                    f"move all of them with .to('{device[1]}')"
+                )
+
+    def materialise(self, tensors: Mapping[str, Tensor]) -> nn.Module:
+        """An ordinary module that owns copies of these tensors; ties stay ties."""
+        self.check(tensors)
+        memo: dict[int, Any] = {}
+        for name, empty in self.tensors.items():
+            real = tensors[name].detach().clone()
+            if isinstance(empty, nn.Parameter):
+                real = nn.Parameter(real, requires_grad=empty.requires_grad)
+            memo[id(empty)] = real
+        return copy.deepcopy(self.module, memo)
+
+
+def _named_tensors(module: nn.Module) -> list[tuple[str, Tensor]]:
+    return [
+        *module.named_parameters(remove_duplicate=False),
+        *module.named_buffers(remove_duplicate=False),
+    ]
+
+
+def _hint(given: tuple[int, ...], expected: tuple[int, ...]) -> str:
+    if given == expected[::-1] and len(given) > 1:
+        return ": it looks transposed, torch keeps (out, in)"
+    if torch.Size(given).numel() == torch.Size(expected).numel():
+        return f": the number of values fits, so .view{expected} mends it"
+    return ""

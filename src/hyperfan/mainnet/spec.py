@@ -1,0 +1,108 @@
+"""What was read from a mainnet, as frozen values that print, compare and pickle."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+
+from hyperfan.errors import MainnetError, nearest
+from hyperfan.formulas.fans import Fans
+from hyperfan.formulas.gains import LINEAR, Gains, gains
+from hyperfan.text import number, table
+
+Role = Literal["weight", "bias", "scale", "shift", "slope", "other"]
+"""What a layer does with a parameter. Scale and shift are a norm's, a slope is PReLU's; other has no rule."""
+
+
+@dataclass(frozen=True)
+class Nonlinearity:
+    """A function applied between two layers, and its gains (``None`` where they cannot be known)."""
+
+    name: str
+    gains: Gains | None
+
+    @classmethod
+    def named(cls, name: str) -> "Nonlinearity":
+        """By torch's name: "relu", "gelu", "linear", …"""
+        return cls(name, gains(name))
+
+
+IDENTITY = Nonlinearity("linear", LINEAR)
+
+
+@dataclass(frozen=True)
+class TensorSpec:
+    """One parameter of the mainnet.
+
+    Args:
+        name: the parameter's name in the mainnet; of several tied ones, the first.
+        aliases: the other names of a tied parameter.
+        role: what its layer does with it.
+        layer: path of the module that owns it.
+        kind: class name of that module.
+        fans: of the weight; a bias has those of the weight it belongs to.
+        weight: for a bias, the name of that weight.
+        consumes: the nonlinearity whose output the layer reads (``None``: not known).
+        followed_by: the nonlinearity applied to the layer's output (``None``: not known).
+        residual_blocks: if the layer ends a residual branch, how many such branches the mainnet has; else 0.
+        summands: how many biases are added to the same output.
+        start: the value it starts at when no variance applies: norm scales 1, shifts 0, slopes.
+    """
+
+    name: str
+    shape: tuple[int, ...]
+    dtype: torch.dtype
+    role: Role
+    layer: str
+    kind: str
+    aliases: tuple[str, ...] = ()
+    fans: Fans | None = None
+    weight: str | None = None
+    consumes: Nonlinearity | None = None
+    followed_by: Nonlinearity | None = None
+    residual_blocks: int = 0
+    summands: int = 1
+    start: float | None = None
+
+    @property
+    def numel(self) -> int:
+        """Number of values."""
+        return torch.Size(self.shape).numel()
+
+
+@dataclass(frozen=True)
+class Spec:
+    """A mainnet, read once: its parameters in registration order, and its buffers with their starting values."""
+
+    tensors: tuple[TensorSpec, ...]
+    buffers: tuple[tuple[str, float | None], ...] = ()
+
+    def __getitem__(self, name: str) -> TensorSpec:
+        for tensor in self.tensors:
+            if name == tensor.name or name in tensor.aliases:
+                return tensor
+        raise MainnetError(f"the mainnet has no parameter '{name}': {nearest(name, [t.name for t in self.tensors])}")
+
+    def __iter__(self) -> Iterator[TensorSpec]:
+        return iter(self.tensors)
+
+    def __len__(self) -> int:
+        return len(self.tensors)
+
+    def __str__(self) -> str:
+        header = ["tensor", "shape", "role", "layer", "fan-in", "fan-out", "consumes", "followed by"]
+        return table(header, [_row(t) for t in self.tensors])
+
+
+def _row(t: TensorSpec) -> list[str]:
+    return [
+        t.name,
+        "×".join(map(str, t.shape)),
+        t.role,
+        t.kind,
+        number(t.fans.fan_in if t.fans else None),
+        number(t.fans.fan_out if t.fans else None),
+        t.consumes.name if t.consumes else "?" if t.role == "weight" else "–",
+        t.followed_by.name if t.followed_by else "?" if t.role == "weight" else "–",
+    ]

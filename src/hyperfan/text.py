@@ -1,0 +1,39 @@
+"""Plain-text tables, for what prints without a terminal library."""
+
+from collections.abc import Sequence
+
+
+def table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """Columns aligned by their widest cell, numbers to the right.
+
+    >>> print(table(["tensor", "fan"], [["0.weight", "784"], ["2.weight", "7"]]))
+    tensor    fan
+    ────────  ───
+    0.weight  784
+    2.weight    7
+    """
+    widths = [max(len(cell) for cell in column) for column in zip(header, *rows, strict=True)]
+    numeric = [all(_is_number(row[i]) for row in rows) for i in range(len(header))]
+
+    def line(cells: Sequence[str]) -> str:
+        parts = (c.rjust(w) if n else c.ljust(w) for c, w, n in zip(cells, widths, numeric, strict=True))
+        return "  ".join(parts).rstrip()
+
+    return "\n".join([line(header), "  ".join("─" * w for w in widths), *map(line, rows)])
+
+
+def number(value: float | None) -> str:
+    """Four significant digits, or a dash for what does not exist.
+
+    >>> number(784.0), number(3.1e-5), number(None)
+    ('784', '3.1e-05', '–')
+    """
+    return "–" if value is None else f"{value:.4g}"
+
+
+def _is_number(cell: str) -> bool:
+    try:
+        float(cell)
+    except ValueError:
+        return cell in ("–", "")
+    return True
