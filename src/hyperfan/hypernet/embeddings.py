@@ -118,7 +118,7 @@ class Embeddings(nn.Module):
         one = (self.n, self.config.size) if self.config.per == "tensor" else (self.config.size,)
         if tuple(given.shape[-len(one) :]) != one or given.ndim > len(one) + 1:
             raise CallError(
-                f"embedding= has shape {tuple(given.shape)}; it should be {one}, or with a batch before it for one per sample"
+                f"embedding= has shape {tuple(given.shape)}; one embedding is {one}, one per sample (batch, …)"
             )
         if _readable(given) and not torch.isfinite(given).all():
             raise CallError(f"embedding= holds {int((~torch.isfinite(given)).sum())} values that are NaN or infinite")

@@ -52,7 +52,11 @@ class Head:
         gain = (read.gain_in, read.gain_out) if self.gained else (1.0, 1.0)
         variance = MEANS[self.mean](gain[0] / head.fan_in, gain[1] / head.fan_out) * factor**2
         equation = "Var(H) = " + EQUATIONS[self.mean].format("gain" if self.gained else "1")
-        return Aim(equation + ("·factor²" if factor != 1 else ""), head=variance)
+        return Aim(
+            equation + ("·factor²" if factor != 1 else ""),
+            head=variance,
+            gain=gain[0] if self.mean == "fan-in" else None,
+        )
 
 
 @dataclass(frozen=True)

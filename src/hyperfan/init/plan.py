@@ -81,9 +81,7 @@ class Plan:
         return dataclasses.asdict(self)
 
 
-HEADER = [
-    "tensor", "role", "head", "fan-in", "fan-out", "gain", "target variance", "‖h‖²", "code scale", "head variance", "equation",
-]  # fmt: skip
+HEADER = "tensor,role,head,fan-in,fan-out,gain,target variance,‖h‖²,code scale,head variance,equation".split(",")
 
 
 def cells(row: Row) -> list[str]:
@@ -144,7 +142,8 @@ def _head_rows(group: list[Slot], method: Method, fidelity: Fidelity, biased: se
             "head",
             a.equation + ("; Var(H) = v/‖c·h‖²" if a.target is not None else ""),
             s.head,
-            *_shown(read),
+            *_fans(read),
+            a.gain,
             target=a.target,
             moment=s.moment,
             variance=variance,
@@ -182,9 +181,8 @@ def _own_row(tensor: TensorSpec, method: Method, fidelity: Fidelity, made_by: Ma
         mean = tensor.start or 0.0
         return Row(name, tensor.role, made_by, f"= {mean:g}", mean=mean)
     read = reading(tensor, fidelity, gains=method.needs_nonlinearity)
-    return Row(name, tensor.role, made_by, "classical", "", *_shown(read), variance=method.trunk(read))
+    return Row(name, tensor.role, made_by, "classical", "", read.fan_in, read.fan_out, variance=method.trunk(read))
 
 
-def _shown(read: Reading) -> tuple[float | None, float | None, float | None]:
-    known = not math.isnan(read.fan_in)
-    return (read.fan_in, read.fan_out, read.gain_in) if known else (None, None, None)
+def _fans(read: Reading) -> tuple[float | None, float | None]:
+    return (None, None) if math.isnan(read.fan_in) else (read.fan_in, read.fan_out)

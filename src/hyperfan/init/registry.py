@@ -73,11 +73,15 @@ def reading(tensor: TensorSpec, fidelity: Fidelity, *, gains: bool, bias_generat
 
 @dataclass(frozen=True)
 class Aim:
-    """What a method asks of a tensor: a target variance for the generator to reach, or the head's variance itself."""
+    """What a method asks of a tensor: a target variance for the generator to reach, or the head's variance itself.
+
+    ``gain`` is the gain that went into it, if any.
+    """
 
     equation: str
     target: float | None = None
     head: float | None = None
+    gain: float | None = None
 
 
 Aims = Callable[[Reading, Fans], Aim]
@@ -134,8 +138,8 @@ def register(method: Method) -> Method:
 
 
 def available() -> list[Method]:
-    """All registered methods."""
-    return list(_METHODS.values())
+    """All registered methods, by name."""
+    return [_METHODS[name] for name in sorted(_METHODS)]
 
 
 def method(name: str, **settings: float) -> Method:

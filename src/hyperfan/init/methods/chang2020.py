@@ -28,7 +28,7 @@ def hyperfan_in(read: Reading, head: Fans, bias_share: float = 0.5) -> Aim:
     share = bias_share if read.bias_generated else 0.0
     v = targets.fan_in_weight(read.fan_in, read.gain_in, share) * read.branch
     equation = "v = (1 − share)·gain/fan_in" if share else "v = gain/fan_in"
-    return Aim(_branched(equation, read), target=v)
+    return Aim(_branched(equation, read), target=v, gain=read.gain_in)
 
 
 def hyperfan_out(read: Reading, head: Fans) -> Aim:
@@ -37,7 +37,7 @@ def hyperfan_out(read: Reading, head: Fans) -> Aim:
     if read.role == "bias":
         v = targets.fan_out_bias(read.fan_in, weight, read.consumed, read.output) * read.branch / read.summands
         return Aim("v = max(output − fan_in·v_W·consumed, 0)", target=v)
-    return Aim(_branched("v = gain/fan_out", read), target=weight * read.branch)
+    return Aim(_branched("v = gain/fan_out", read), target=weight * read.branch, gain=read.gain_out)
 
 
 def _branched(equation: str, read: Reading) -> str:

@@ -1,0 +1,155 @@
+"""One function per command; its signature is its options."""
+
+import dataclasses
+import importlib
+import json as _json
+import os
+import sys
+from typing import Annotated, Any, Literal
+
+import tyro
+
+from hyperfan.errors import HyperfanError, nearest
+
+Json = Annotated[bool, tyro.conf.arg(help="Print JSON instead of a table.")]
+
+
+def compare(
+    seeds: int = 5, batch: int = 300, fidelity: Literal["paper", "exact"] = "paper", json: Json = False
+) -> None:
+    """How each init starts the paper's MNIST net (784-500×5-10, tanh).
+
+    On standardised Gaussian input, for each init: standard deviation of every layer's pre-activations and of the
+    gradients that reach them, and the loss; mean and spread (one standard deviation) over seeds.
+
+    Example: hyperfan compare --seeds 10 --json > start.json
+
+    Args:
+        seeds: How many seeds to average over.
+        batch: How many inputs.
+        fidelity: "paper" is Table 1 to the letter, "exact" uses numeric gains and actual norms.
+        json: Print JSON instead of a table.
+    """
+    from rich.console import Console
+
+    from hyperfan.cli.tables import compare_table
+    from hyperfan.experiments.compare import compare as measure
+
+    if seeds < 1 or batch < 2:
+        raise HyperfanError(f"--seeds {seeds} --batch {batch}: at least 1 seed and 2 inputs are needed")
+    with Console(stderr=True).status("measuring") as status:
+        starts = measure(seeds, batch, fidelity, lambda init: status.update(f"measuring {init}"))
+    if json:
+        config = {"seeds": seeds, "batch": batch, "fidelity": fidelity}
+        print(_json.dumps({"config": config, "rows": [dataclasses.asdict(s) for s in starts]}, indent=2))
+    else:
+        _console().print(compare_table(starts, seeds, fidelity))
+
+
+def plan(
+    factory: tyro.conf.Positional[str],
+    embedding: int = 32,
+    generate: str = "weights",
+    trunk: tuple[int, ...] = (),
+    heads: Literal["shared", "separate"] | None = None,
+    init: str = "hyperfan-in",
+    fidelity: Literal["exact", "paper"] = "exact",
+    nonlinearity: str | None = None,
+    json: Json = False,
+) -> None:
+    """What an init would write into a net: every tensor with its fans, gain, variances and equation.
+
+    The factory is a function without arguments. It returns a HyperNet, or a mainnet, or a mainnet and example inputs.
+    For a mainnet the options make the hypernet, and nothing is written; a HyperNet has its own.
+
+    Example: hyperfan plan hyperfan.models:mnist_net --embedding 50 --init hyperfan-out
+
+    Args:
+        factory: Where the function is, as pkg.module:function.
+        embedding: Size of the embedding.
+        generate: weights, weights+biases, or a glob pattern on parameter names.
+        trunk: Hidden widths of a ReLU trunk.
+        heads: One head for all tensors of one shape, or one for each. Without it, what fits the embedding.
+        init: An init method; "hyperfan methods" lists them.
+        fidelity: Exact moments, or the paper's table to the letter.
+        nonlinearity: The nonlinearity after every hidden layer, if it cannot be found.
+        json: Print JSON instead of a table.
+    """
+    made = _call(factory)
+    from torch import nn
+
+    from hyperfan.hypernet import HyperNet
+    from hyperfan.mainnet import Skeleton
+
+    example = None
+    if isinstance(made, tuple) and len(made) == 2:
+        made, example = made
+    if isinstance(made, HyperNet):
+        net = made
+    elif isinstance(made, nn.Module):
+        net = HyperNet(
+            Skeleton(made).module,
+            embedding,
+            generate=generate,
+            trunk=trunk,
+            heads=heads,
+            init=init,
+            fidelity=fidelity,
+            example=example,
+            nonlinearity=nonlinearity,
+        )
+    else:
+        raise HyperfanError(f"{factory} returned a {type(made).__name__}; it should return an nn.Module or a HyperNet")
+    if json:
+        print(_json.dumps(net.plan.to_dict(), indent=2))
+    else:
+        print(net.plan)
+
+
+def methods(json: Json = False) -> None:
+    """The init methods, their papers and their settings.
+
+    Example: hyperfan methods --json
+
+    Args:
+        json: Print JSON instead of a table.
+    """
+    from hyperfan.cli.tables import methods_table
+    from hyperfan.init import available
+
+    if json:
+        rows = [
+            {"name": m.name, "paper": m.paper, "settings": dict(m.settings), "summary": m.summary} for m in available()
+        ]
+        print(_json.dumps(rows, indent=2))
+    else:
+        _console().print(methods_table(available()))
+
+
+def _call(factory: str) -> Any:
+    """Import pkg.module:function and call it."""
+    module_name, colon, name = factory.partition(":")
+    if not colon or not name:
+        raise HyperfanError(f"'{factory}' does not name a function: write pkg.module:function")
+    sys.path.insert(0, os.getcwd())
+    try:
+        module = importlib.import_module(module_name)
+    except Exception as error:
+        raise HyperfanError(f"cannot import '{module_name}': {type(error).__name__}: {error}") from error
+    finally:
+        sys.path.remove(os.getcwd())
+    if name not in vars(module):
+        public = [n for n, v in vars(module).items() if callable(v) and not n.startswith("_")]
+        raise HyperfanError(f"'{module_name}' has no '{name}': {nearest(name, public)}")
+    try:
+        return vars(module)[name]()
+    except Exception as error:
+        raise HyperfanError(f"{factory}() failed: {type(error).__name__}: {error}") from error
+
+
+def _console() -> Any:
+    from rich.console import Console
+
+    console = Console()
+    # Into a file or a pipe there is no width to keep to.
+    return console if console.is_terminal else Console(width=160)

@@ -1,0 +1,1 @@
+"""Does the paper hold? One file per experiment."""
