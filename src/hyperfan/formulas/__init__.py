@@ -6,6 +6,6 @@ reaches it: ``Var(H) = v / ‖h‖²`` (:mod:`heads`). :mod:`table1` is the pape
 """
 
 from hyperfan.formulas.fans import Fans
-from hyperfan.formulas.gains import GRID, Gains, gains, gains_from_samples
+from hyperfan.formulas.gains import GRID, VARIANCES, Curve, Gains, gains, gains_from_samples
 
-__all__ = ["GRID", "Fans", "Gains", "gains", "gains_from_samples"]
+__all__ = ["GRID", "VARIANCES", "Curve", "Fans", "Gains", "gains", "gains_from_samples"]

@@ -30,7 +30,33 @@ class Gains:
     backward: float
 
 
-LINEAR = Gains(1.0, 1.0)
+VARIANCES: tuple[float, ...] = tuple(2.0 ** (k / 2) for k in range(-16, 17))
+"""Pre-activation variances at which a :class:`Curve` is tabulated: half octaves from 1/256 to 256."""
+
+
+@dataclass(frozen=True)
+class Curve:
+    """Gains as a function of the pre-activation's variance: 1/E[f(√q·z)²] and 1/E[f′(√q·z)²] at each of VARIANCES.
+
+    Where the variance is kept at 1 only the middle counts. A method that keeps the *backward* pass lets the forward
+    variance drift, and the slope of a saturating f with it.
+    """
+
+    forward: tuple[float, ...]
+    backward: tuple[float, ...]
+
+    def at(self, variance: float) -> Gains:
+        """Interpolated between the tabulated variances, in logarithms; constant beyond them."""
+        place = 2 * math.log2(variance) + 16 if variance > 0 else 0.0
+        place = min(max(place, 0.0), len(VARIANCES) - 1.0)
+        i = min(int(place), len(VARIANCES) - 2)
+        return Gains(_between(self.forward, i, place - i), _between(self.backward, i, place - i))
+
+
+def _between(values: Sequence[float], i: int, part: float) -> float:
+    if part == 0 or not math.isfinite(values[i]) or not math.isfinite(values[i + 1]):
+        return values[i]
+    return float(values[i] ** (1 - part) * values[i + 1] ** part)
 
 
 def gains_from_samples(values: Sequence[float]) -> Gains:

@@ -82,11 +82,13 @@ class Embeddings(nn.Module):
         if self.weight is not None:
             fill_(self.weight, self.config.std**2, self.config.distribution, generator=generator)
 
-    def set_constants_(self, values: list[float]) -> None:
-        """Set each tensor's embedding to a constant, in every task."""
+    def set_constants_(self, values: list[float | None]) -> None:
+        """Set each tensor's embedding to a constant, in every task; ``None`` leaves it as drawn."""
         assert self.weight is not None
         with torch.no_grad():
-            self.weight.copy_(self.weight.new_tensor(values).unsqueeze(-1).expand_as(self.weight))
+            for i, value in enumerate(values):
+                if value is not None:
+                    self.weight[..., i, :] = value
 
     def forward(self, task: Task | None, given: Tensor | None, noise: bool | None) -> Tensor:
         """The embeddings for one call, with noise if it is due."""

@@ -15,8 +15,9 @@ from hyperfan.hypernet.heads import Heads, Sharing
 from hyperfan.hypernet.kept import keep, kept
 from hyperfan.hypernet.moments import measured_moments, predicted_moments
 from hyperfan.hypernet.trunk import Trunk, make_trunk, read_trunk, trunk_width
-from hyperfan.init.plan import Distribution, Plan, Slot, make_plan, read_for
-from hyperfan.init.registry import Fidelity, Method, method
+from hyperfan.init.asked import Slot
+from hyperfan.init.plan import Distribution, Plan, make_plan
+from hyperfan.init.registry import Fidelity, Method, method, reading
 from hyperfan.init.write import fill_
 from hyperfan.mainnet.read import Given, read
 from hyperfan.mainnet.select import Generate, select
@@ -93,6 +94,8 @@ class HyperNet(nn.Module):
         self.mainnet = keep(mainnet, [t.name for t in self.spec if t.name not in made])
         self.skeleton = Skeleton(mainnet)
         self._valueless = [] if device.type != "meta" else self._without_rule()
+        if self.init.embedding is not None:
+            self._check_constant_embeddings()
         self._plan = self._make_plan(predicted_moments(self), self._zeroed())
         if device.type != "meta":
             self._write(self._zeroed(), None)
@@ -197,7 +200,7 @@ class HyperNet(nn.Module):
                 fill_(self.mainnet.get_buffer(name), 0.0, mean=start)
 
     def _write(self, plain: list[TensorSpec], generator: torch.Generator | None) -> None:
-        self._make_plan(predicted_moments(self), plain)  # whatever cannot be done is said before anything is written
+        self._plan = self._make_plan(predicted_moments(self), plain)  # what cannot be done is said before writing
         self._write_embeddings(generator)
         self._fill(self._plan, "trunk", generator)
         self._plan = self._make_plan(measured_moments(self), plain)
@@ -220,25 +223,28 @@ class HyperNet(nn.Module):
                 fill_(target, row.variance, self.distribution, row.mean, generator)
 
     def _write_embeddings(self, generator: torch.Generator | None) -> None:
+        self.embeddings.reset_parameters(generator)
         constant = self.init.embedding
-        if constant is None:
-            self.embeddings.reset_parameters(generator)
-            return
+        if constant is not None:
+            reads = [None if t.start is not None else reading(t, self.fidelity, gains=False) for t in self.generated]
+            self.embeddings.set_constants_([None if r is None else constant(r) for r in reads])
+
+    def _check_constant_embeddings(self) -> None:
+        """A method that sets embeddings needs some to set, and makes tensors of one shape equal."""
         config = self.embeddings.config
         if config.given or config.per == "net" or config.normalise:
             raise InitError(
                 f"'{self.init.name}' sets each tensor's embedding to a constant: it needs stored embeddings, one per "
                 "tensor, not normalised"
             )
-        reads = [read_for(t, self.init, self.fidelity, set()) for t in self.generated]
-        self.embeddings.set_constants_([constant(r) for r in reads])
-        twins = [name for name, members in self.heads.groups.items() if len(members) > 1]
+        drawn = [head for head, t in zip(self.heads.names, self.generated, strict=True) if t.start is None]
+        twins = sorted({head for head in drawn if drawn.count(head) > 1})
         if twins and not config.trainable:
             warnings.warn(
                 f"'{self.init.name}' gives the tensors of head {', '.join(twins)} equal embeddings, so they stay "
                 "equal: use heads='separate'",
                 HyperfanWarning,
-                stacklevel=4,
+                stacklevel=3,
             )
 
     def _make_plan(self, moments: list[float | None], plain: list[TensorSpec]) -> Plan:

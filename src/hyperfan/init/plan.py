@@ -7,27 +7,14 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from hyperfan.errors import InitError
-from hyperfan.formulas.fans import Fans
 from hyperfan.formulas.heads import head_variance
+from hyperfan.init.asked import Asked, Slot
 from hyperfan.init.registry import Aim, Fidelity, Method, Reading, reading
 from hyperfan.mainnet.spec import TensorSpec
 from hyperfan.text import number, table
 
 Distribution = Literal["uniform", "normal"]
 MadeBy = Literal["head", "trunk", "plain"]
-
-
-@dataclass(frozen=True)
-class Slot:
-    """How a generator makes one tensor: through which head, from a code of which width and second moment ‖h‖².
-
-    The moment is ``None`` while it cannot be known, as for a trunk of the user's own that has no values yet.
-    """
-
-    tensor: TensorSpec
-    head: str
-    width: int
-    moment: float | None
 
 
 @dataclass(frozen=True)
@@ -106,11 +93,11 @@ def make_plan(
     plain: Iterable[TensorSpec] = (),
 ) -> Plan:
     """Work out an init: heads, then trunk, then the plain parameters that are to be written."""
-    biased = {slot.tensor.layer for slot in slots if slot.tensor.role == "bias"}
+    asked = Asked(slots, method, fidelity)
     rows: dict[str, Row] = {}
     for head in dict.fromkeys(slot.head for slot in slots):
         group = [slot for slot in slots if slot.head == head]
-        for row in _head_rows(group, method, fidelity, biased):
+        for row in _head_rows(group, asked):
             rows[row.tensor] = row
     ordered = [rows[slot.tensor.name] for slot in slots]
     ordered += [_own_row(t, method, fidelity, "trunk", f"trunk.{t.name}") for t in trunk]
@@ -118,23 +105,14 @@ def make_plan(
     return Plan(str(method), method.paper, fidelity, distribution, tuple(ordered))
 
 
-def read_for(tensor: TensorSpec, method: Method, fidelity: Fidelity, biased: set[str]) -> Reading:
-    """The reading that a method gets of a generated tensor; ``biased`` are the layers whose biases are generated."""
-    if tensor.fans is None and not method.needs_fans:
-        return Reading(tensor.role, math.nan, math.nan)
-    return reading(tensor, fidelity, gains=method.needs_nonlinearity, bias_generated=tensor.layer in biased)
-
-
-def _head_rows(group: list[Slot], method: Method, fidelity: Fidelity, biased: set[str]) -> list[Row]:
+def _head_rows(group: list[Slot], asked: Asked) -> list[Row]:
     """The rows of the tensors that share one head."""
     start = group[0].tensor.start
     if start is not None:  # a norm's parameter: constant at the start, whatever the method
         equation = f"H = 0, β = {start:g}"
         return [Row(s.tensor.name, s.tensor.role, "head", equation, s.head, moment=s.moment, mean=start) for s in group]
-    reads = [read_for(s.tensor, method, fidelity, biased) for s in group]
-    aim = method.aims()
-    aims = [aim(read, Fans(s.width, s.tensor.numel)) for read, s in zip(reads, group, strict=True)]
-    variance, scales = _shared(group, aims)
+    found = [asked.of(s.tensor.name) for s in group]
+    variance, scales = _shared(group, [aim for _, aim in found])
     return [
         Row(
             s.tensor.name,
@@ -149,7 +127,7 @@ def _head_rows(group: list[Slot], method: Method, fidelity: Fidelity, biased: se
             variance=variance,
             scale=scale,
         )
-        for s, read, a, scale in zip(group, reads, aims, scales, strict=True)
+        for s, (read, a), scale in zip(group, found, scales, strict=True)
     ]
 
 

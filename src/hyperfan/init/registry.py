@@ -24,7 +24,7 @@ class Reading:
     Args:
         fan_in, fan_out: terms in the forward and in the backward sum.
         gain_in, gain_out: forward and backward gain.
-        consumed: second moment of what the layer reads, when the pre-activation has 1.
+        consumed: second moment of what the layer reads.
         output: second moment the layer's output should have.
         branch: part of that moment that a residual branch may carry; 1 outside residual nets.
         bias_generated: for a weight, whether its layer's bias is generated too.
@@ -43,8 +43,18 @@ class Reading:
     summands: int = 1
 
 
-def reading(tensor: TensorSpec, fidelity: Fidelity, *, gains: bool, bias_generated: bool = False) -> Reading:
-    """Read a tensor. ``gains`` says whether the nonlinearity is needed; then an unknown one is an error."""
+def reading(
+    tensor: TensorSpec, fidelity: Fidelity, *, gains: bool, bias_generated: bool = False, before: float = 1.0
+) -> Reading:
+    """Read a tensor.
+
+    Args:
+        tensor: what to read.
+        fidelity: which reading.
+        gains: whether the nonlinearity is needed; then an unknown one is an error.
+        bias_generated: whether the bias of its layer is generated.
+        before: variance of the pre-activation that goes into the nonlinearity it consumes.
+    """
     if tensor.fans is None:
         raise InitError(
             f"'{tensor.name}' has no known fans ({tensor.kind} has no rule for it): register one with "
@@ -61,12 +71,12 @@ def reading(tensor: TensorSpec, fidelity: Fidelity, *, gains: bool, bias_generat
         return replace(plain, gain_in=gain, gain_out=gain, output=gain)
     if tensor.consumes is None:
         raise InitError(f"the nonlinearity that '{tensor.layer}' reads from is not known: {how_to_tell(tensor)}")
-    found = tensor.consumes.gains
-    if found is None:
+    if tensor.consumes.curve is None:
         raise InitError(
             f"'{tensor.layer}' reads the result of '{tensor.consumes.name}', whose gain cannot be integrated: "
             "name the layer before it, with what follows it, in nonlinearity={'…': 'relu'}"
         )
+    found = tensor.consumes.curve.at(before)
     branch = targets.residual_share(tensor.residual_blocks) if tensor.residual_blocks else 1.0
     return replace(plain, gain_in=found.forward, gain_out=found.backward, consumed=1 / found.forward, branch=branch)
 

@@ -50,6 +50,7 @@ def read(module: nn.Module, example: Any = None, nonlinearity: Given = None, war
         tensors[t.name] = replace(
             t,
             consumes=consumes.get(t.name),
+            reads=tracer.reads.get(t.name),
             followed_by=followed_by.get(t.name),
             residual_blocks=tracer.residual_blocks if t.name in tracer.branch_ends else 0,
         )

@@ -1,14 +1,15 @@
 """What was read from a mainnet, as frozen values that print, compare and pickle."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
 import torch
 
 from hyperfan.errors import MainnetError, nearest
 from hyperfan.formulas.fans import Fans
-from hyperfan.formulas.gains import LINEAR, Gains, gains
+from hyperfan.formulas.gains import Curve, Gains
+from hyperfan.mainnet.curves import named_curve
 from hyperfan.text import number, table
 
 Role = Literal["weight", "bias", "scale", "shift", "slope", "other"]
@@ -20,15 +21,20 @@ class Nonlinearity:
     """A function applied between two layers, and its gains (``None`` where they cannot be known)."""
 
     name: str
-    gains: Gains | None
+    curve: Curve | None = field(repr=False)
+
+    @property
+    def gains(self) -> Gains | None:
+        """For a pre-activation of variance 1."""
+        return None if self.curve is None else self.curve.at(1.0)
 
     @classmethod
     def named(cls, name: str) -> "Nonlinearity":
         """By torch's name: "relu", "gelu", "linear", …"""
-        return cls(name, gains(name))
+        return cls(name, named_curve(name))
 
 
-IDENTITY = Nonlinearity("linear", LINEAR)
+IDENTITY = Nonlinearity.named("linear")
 
 
 @dataclass(frozen=True)
@@ -44,6 +50,7 @@ class TensorSpec:
         fans: of the weight; a bias has those of the weight it belongs to.
         weight: for a bias, the name of that weight.
         consumes: the nonlinearity whose output the layer reads (``None``: not known).
+        reads: the one weight whose layer, through that nonlinearity, is all that the layer reads; if there is one.
         followed_by: the nonlinearity applied to the layer's output (``None``: not known).
         residual_blocks: if the layer ends a residual branch, how many such branches the mainnet has; else 0.
         summands: how many biases are added to the same output.
@@ -60,6 +67,7 @@ class TensorSpec:
     fans: Fans | None = None
     weight: str | None = None
     consumes: Nonlinearity | None = None
+    reads: str | None = None
     followed_by: Nonlinearity | None = None
     residual_blocks: int = 0
     summands: int = 1

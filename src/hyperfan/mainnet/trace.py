@@ -15,8 +15,9 @@ from torch import Tensor
 from torch.overrides import TorchFunctionMode
 from torch.utils import _pytree as pytree
 
+from hyperfan.mainnet.curves import grid
 from hyperfan.mainnet.spec import IDENTITY, Nonlinearity, Role
-from hyperfan.mainnet.trails import Trail, grid, joined, product, total
+from hyperfan.mainnet.trails import Trail, joined, product, total
 
 _NORMS = {
     "batch_norm",
@@ -84,6 +85,7 @@ class Tracer(TorchFunctionMode):
     def __init__(self, weights: Mapping[int, tuple[str, Role]]) -> None:
         super().__init__()
         self.consumes: dict[str, Nonlinearity] = {}
+        self.reads: dict[str, str | None] = {}
         self.followed_by: dict[str, Nonlinearity] = {}
         self.branch_ends: set[str] = set()
         self.residual_blocks = 0
@@ -186,9 +188,11 @@ class Tracer(TorchFunctionMode):
         read = product(-1, inputs, name).nonlinearity() if name == "bilinear" else inputs[0].nonlinearity()
         for weight in weights:
             self.consumes.setdefault(weight, read)
+            self.reads.setdefault(weight, inputs[0].reads if len(inputs) == 1 else None)
         last = next((w for w in weights if w.endswith("out_proj.weight")), weights[-1])
         if name == "multi_head_attention_forward":
             self.consumes[last] = IDENTITY
+            self.reads[last] = None
             self.followed_by.update({w: IDENTITY for w in weights if w != last})
         node = next(self._nodes)
         return Trail(node, frozenset([last]), history=total(node, inputs).history)
