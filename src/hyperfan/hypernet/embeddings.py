@@ -137,5 +137,6 @@ class Embeddings(nn.Module):
 
 def _readable(tensor: Tensor) -> bool:
     """Whether Python may look at the values: not while compiling or exporting, nor inside vmap or grad."""
-    wrapped = torch._C._functorch.is_functorch_wrapped_tensor(tensor)
-    return not (torch.compiler.is_compiling() or wrapped or tensor.device.type == "meta")
+    if torch.compiler.is_compiling() or tensor.device.type == "meta":
+        return False
+    return not torch._C._functorch.is_functorch_wrapped_tensor(tensor)

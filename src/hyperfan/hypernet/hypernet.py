@@ -149,6 +149,12 @@ class HyperNet(nn.Module):
 
     def _per_sample(self, tensors: dict[str, Tensor], args: Any, kwargs: Any) -> Any:
         """One set of weights for each sample, by vmap over the mainnet."""
+        for path, m in self.skeleton.module.named_modules():
+            if isinstance(m, nn.modules.batchnorm._BatchNorm) and (m.training or not m.track_running_stats):
+                raise CallError(
+                    f"'{path}' is a batch norm in training mode, which cannot run with one set of weights per sample: "
+                    "call net.eval(), or use a group norm"
+                )
         leaves, tree = pytree.tree_flatten((args, kwargs))
         batched = [i for i, leaf in enumerate(leaves) if isinstance(leaf, Tensor)]
         batch = next(iter(tensors.values())).shape[0]

@@ -136,7 +136,7 @@ def _read_weights(folder: Path, config: dict[str, Any], wanted: dict[str, Any]) 
     if _digest(file) != config["sha256"]:
         raise CheckpointError(f"{file} is damaged or truncated: its checksum is not the one in {CONFIG}")
     try:
-        state = load_file(file)
+        state = {name: t.clone() for name, t in load_file(file).items()}  # into memory of its own
     except SafetensorError as error:
         raise CheckpointError(f"{file} cannot be read: {error}") from error
     for name in [*wanted, *state]:

@@ -9,6 +9,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from hyperfan.errors import InitError
 from hyperfan.formulas.fans import Fans
 from hyperfan.init.registry import Aim, Fidelity, Method, Reading, reading
 from hyperfan.mainnet.spec import TensorSpec
@@ -47,7 +48,13 @@ class Asked:
             self._open.add(name)
             slot = self._slots[name]
             read = self._read(slot.tensor)
-            self._found[name] = read, self._aim(read, Fans(slot.width, slot.tensor.numel))
+            aim = self._aim(read, Fans(slot.width, slot.tensor.numel))
+            if not math.isfinite(aim.target or 0.0):
+                raise InitError(
+                    f"'{slot.tensor.layer}' reads a nonlinearity whose slope is zero everywhere, so no variance of "
+                    f"'{name}' lets a gradient through: use hyperfan-in"
+                )
+            self._found[name] = read, aim
             self._open.discard(name)
         return self._found[name]
 

@@ -1,42 +1,52 @@
-"""A nonlinearity's gains over a range of pre-activation variances, from its samples."""
+"""A nonlinearity's gains over a range of pre-activation variances.
+
+A function is applied to a grid of points that requires a gradient, so its slope is what autograd sees: a jump has
+none, a straight-through estimator has the one it pretends to have.
+"""
 
 import functools
+from collections.abc import Callable
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from hyperfan.errors import InitError, nearest
-from hyperfan.formulas.activations import ACTIVATIONS
 from hyperfan.formulas.gains import VARIANCES, Curve
 
-_PER_UNIT = 200
+_PER_UNIT = 50
 _REACH = 8
 
 
 @functools.cache
 def grid() -> Tensor:
-    """Where functions are sampled: z within ±8 standard deviations, times √q for each tabulated variance q."""
-    z = torch.arange(-_REACH * _PER_UNIT, _REACH * _PER_UNIT + 1, dtype=torch.float64) / _PER_UNIT
-    return torch.tensor(VARIANCES, dtype=torch.float64).sqrt().unsqueeze(1) * z
+    """Where functions are sampled: z within ±8 standard deviations, times √q for each tabulated variance q.
+
+    Small enough that torch does not spread the work over threads, which would cost more than the work.
+    """
+    with torch.inference_mode(False):
+        z = torch.arange(-_REACH * _PER_UNIT, _REACH * _PER_UNIT + 1, dtype=torch.float64, device="cpu") / _PER_UNIT
+        points = torch.tensor(VARIANCES, dtype=torch.float64, device="cpu").sqrt().unsqueeze(1) * z
+        return points.requires_grad_()
 
 
 @functools.cache
 def _density() -> Tensor:
-    z = grid()[VARIANCES.index(1.0)]
+    z = grid()[VARIANCES.index(1.0)].detach()
     weights = torch.exp(-z.square() / 2)
     return weights / weights.sum()
 
 
 def integrate(samples: Tensor) -> Tensor | None:
     """E[f(√q·z)²] and E[f′(√q·z)²] for each tabulated q, as (2, q); ``None`` for what has no finite gain."""
-    if not torch.isfinite(samples).all() or not samples.any():
+    values = samples.detach()
+    if not torch.isfinite(values).all() or not values.any():
         return None
-    slopes = samples.diff() / grid().diff()
-    beside = torch.maximum(slopes[:, :-2].abs(), slopes[:, 2:].abs())
-    jumps = slopes[:, 1:-1].abs() > 20 * beside + 20  # autograd does not see a discontinuity
-    smooth = torch.where(jumps, (slopes[:, :-2] + slopes[:, 2:]) / 2, slopes[:, 1:-1])
-    between = (_density()[1:-2] + _density()[2:-1]) / 2
-    return torch.stack([samples.square() @ _density(), smooth.square() @ between])
+    slopes: Tensor | None = None
+    if samples.requires_grad:
+        (slopes,) = torch.autograd.grad(samples.sum(), grid(), retain_graph=True, allow_unused=True)
+    slopes = torch.zeros_like(values) if slopes is None else slopes
+    return torch.stack([values.square() @ _density(), slopes.square() @ _density()])
 
 
 def multiply(m: Tensor | None, n: Tensor | None) -> Tensor | None:
@@ -54,17 +64,43 @@ def curve(moments: Tensor | None) -> Curve | None:
     return Curve(tuple(forward), tuple(backward))
 
 
+def prelu(samples: Tensor, slope: float = 0.25) -> Tensor:
+    """PReLU, whose many slopes count by their root mean square."""
+    return F.leaky_relu(samples, slope)
+
+
+def rrelu(samples: Tensor, lower: float = 1 / 8, upper: float = 1 / 3) -> Tensor:
+    """RReLU, whose random slope counts by its root mean square."""
+    return F.leaky_relu(samples, ((lower**2 + lower * upper + upper**2) / 3) ** 0.5)
+
+
+NAMED: dict[str, Callable[[Tensor], Tensor]] = {
+    "linear": torch.clone,
+    "prelu": prelu,
+    "rrelu": rrelu,
+    "threshold": torch.relu,
+    "sin": torch.sin,
+    "cos": torch.cos,
+    **{
+        name: getattr(F, name)
+        for name in (
+            "relu relu6 leaky_relu elu celu selu gelu silu mish softplus tanh sigmoid logsigmoid softsign tanhshrink "
+            "hardtanh hardsigmoid hardswish hardshrink softshrink"
+        ).split()
+    },
+}
+
+
 @functools.cache
 def named_curve(name: str) -> Curve:
     """Of an activation by torch's name, with torch's default settings."""
-    if name == "glu":
-        linear, gate = (integrate(f(grid())) for f in (torch.clone, torch.sigmoid))
-        found = curve(multiply(linear, gate))
-    elif name in ACTIVATIONS:
-        f = ACTIVATIONS[name]
-        values = [[f(u) for u in row] for row in grid().tolist()]
-        found = curve(integrate(torch.tensor(values, dtype=torch.float64)))
-    else:
-        raise InitError(f"unknown nonlinearity '{name}': {nearest(name, [*ACTIVATIONS, 'glu'])}")
+    if name not in NAMED and name != "glu":
+        raise InitError(f"unknown nonlinearity '{name}': {nearest(name, [*NAMED, 'glu'])}")
+    with torch.inference_mode(False), torch.enable_grad():
+        if name == "glu":
+            moments = multiply(integrate(grid().clone()), integrate(torch.sigmoid(grid())))
+        else:
+            moments = integrate(NAMED[name](grid()))
+    found = curve(moments)
     assert found is not None
     return found

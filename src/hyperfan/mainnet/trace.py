@@ -10,12 +10,11 @@ from dataclasses import replace
 from typing import Any
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
 from torch.utils import _pytree as pytree
 
-from hyperfan.mainnet.curves import grid
+from hyperfan.mainnet.curves import grid, prelu, rrelu
 from hyperfan.mainnet.spec import IDENTITY, Nonlinearity, Role
 from hyperfan.mainnet.trails import Trail, joined, product, total
 
@@ -162,9 +161,12 @@ class Tracer(TorchFunctionMode):
         if name in _NORMS:
             return self._norm(inputs[0])
         if name == "prelu":
-            return inputs[0].applied(name, _prelu(inputs[0].samples, args, kwargs))
+            slope = args[1] if len(args) > 1 else kwargs["weight"]
+            rms = 0.25 if slope.is_meta else slope.detach().double().square().mean().sqrt().item()
+            return inputs[0].applied(name, _sample(prelu, inputs[0].samples, rms))
         if name == "rrelu":
-            return inputs[0].applied(name, _rrelu(inputs[0].samples, *args[1:3], **kwargs))
+            bounds = {k: v for k, v in kwargs.items() if k in ("lower", "upper")}
+            return inputs[0].applied(name, _sample(rrelu, inputs[0].samples, *args[1:3], **bounds))
         if name == "glu":
             gate = inputs[0].applied("sigmoid", _sample(torch.sigmoid, inputs[0].samples))
             return product(next(self._nodes), [inputs[0], gate.fresh(next(self._nodes))], "glu")
@@ -252,7 +254,8 @@ class Tracer(TorchFunctionMode):
         if isinstance(value, Tensor):
             if id(value) in self._trails:
                 samples = self._trails[id(value)].samples
-                return None if samples is None else samples.clone()
+                with torch.enable_grad():
+                    return None if samples is None else samples.clone()  # some functions work in place
             return value.double() if value.numel() == 1 and value.device.type != "meta" else _Vector
         return value
 
@@ -283,20 +286,9 @@ def _sample(func: Callable[..., Any], *args: Any, **kwargs: Any) -> Tensor | Non
         return kept[0] if kept else None
     if any(a is None for a in args[:1]):
         return None
-    out = func(*args, **kwargs)
+    with torch.inference_mode(False), torch.enable_grad():
+        out = func(*args, **kwargs)
     return out if isinstance(out, Tensor) and out.shape == grid().shape else None
-
-
-def _prelu(samples: Tensor | None, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Tensor | None:
-    slope = args[1] if len(args) > 1 else kwargs["weight"]
-    known = slope.device.type != "meta"
-    rms = slope.detach().double().square().mean().sqrt().item() if known else 0.25
-    return None if samples is None else F.leaky_relu(samples, rms)
-
-
-def _rrelu(samples: Tensor | None, lower: float = 1 / 8, upper: float = 1 / 3, **_: Any) -> Tensor | None:
-    rms = ((lower**2 + lower * upper + upper**2) / 3) ** 0.5
-    return None if samples is None else F.leaky_relu(samples, rms)
 
 
 def _tensors(tree: Any) -> list[Tensor]:
