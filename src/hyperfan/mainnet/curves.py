@@ -44,7 +44,7 @@ def integrate(samples: Tensor) -> Tensor | None:
         return None
     slopes: Tensor | None = None
     if samples.requires_grad:
-        (slopes,) = torch.autograd.grad(samples.sum(), grid(), retain_graph=True, allow_unused=True)
+        (slopes,) = torch.autograd.grad(samples, grid(), torch.ones_like(samples), retain_graph=True, allow_unused=True)
     slopes = torch.zeros_like(values) if slopes is None else slopes
     return torch.stack([values.square() @ _density(), slopes.square() @ _density()])
 
