@@ -8,8 +8,10 @@ from torch import Tensor, nn
 from hyperfan.formulas import Gains
 from hyperfan.mainnet import Nonlinearity, Spec, read
 
-CELL = 1 / 200
-"""Nonlinearities are sampled at steps of 1/200: a gain is off by CELL² where f is continuous, by CELL at a jump."""
+CELL = 1 / 50
+"""Nonlinearities are sampled once in each cell of this width. Kinks and jumps on cell borders do no harm."""
+ROUGH = CELL**2
+"""What a gain may be off by: the midpoint rule's h²/24, times slopes of order one."""
 
 Function = Callable[[Tensor], Tensor]
 

@@ -28,7 +28,8 @@ def fan_out_bias(fan_in: float, weight: float, consumed: float = 1.0, output: fl
 
     With ``weight = 2^ReLU/fan_out`` this is the paper's 2^ReLU·(1 − d_j/d_i): the receptive field cancels.
     """
-    return max(output - fan_in * weight * consumed, 0.0)
+    left = output - fan_in * weight * consumed
+    return left if left > 1e-9 * output else 0.0  # a rounding error is not a variance
 
 
 def harmonic(a: float, b: float) -> float:

@@ -13,7 +13,7 @@ from hyperfan.errors import CallError, HyperfanError, HyperfanWarning, InitError
 from hyperfan.hypernet.embeddings import Embedding, Embeddings, Task
 from hyperfan.hypernet.heads import Heads, Sharing
 from hyperfan.hypernet.kept import keep, kept
-from hyperfan.hypernet.moments import measured_moments, predicted_moments
+from hyperfan.hypernet.moments import measured_moments, predicted_moments, revive_codes
 from hyperfan.hypernet.trunk import Trunk, make_trunk, read_trunk, trunk_width
 from hyperfan.init.asked import Slot
 from hyperfan.init.plan import Distribution, Plan, make_plan
@@ -84,8 +84,8 @@ class HyperNet(nn.Module):
         self.embeddings = Embeddings(embedding, len(self.generated), device, dtype)
         self.trunk = make_trunk(trunk, embedding.size, device, dtype)
         self.trunk_widths = None if isinstance(trunk, nn.Module) else list(trunk or ())
-        self.trunk_spec = read_trunk(self.trunk, embedding.size)
         self.width = trunk_width(self.trunk, embedding.size)
+        self.trunk_spec = read_trunk(self.trunk, embedding.size)
         self.heads = Heads(self.generated, self.width, self.sharing, device)
         self._check_sharing()
         self.register_buffer("code_scale", torch.ones(len(self.generated), 1, device=device, dtype=dtype))
@@ -209,6 +209,7 @@ class HyperNet(nn.Module):
         self._plan = self._make_plan(predicted_moments(self), plain)  # what cannot be done is said before writing
         self._write_embeddings(generator)
         self._fill(self._plan, "trunk", generator)
+        revive_codes(self, generator)
         self._plan = self._make_plan(measured_moments(self), plain)
         for name in self.heads.groups:
             row = next(r for r in self._plan.rows if r.made_by == "head" and r.head == name)

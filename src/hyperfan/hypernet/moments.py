@@ -1,15 +1,17 @@
 """The second moment ‖h‖² of each tensor's code: in expectation, and as it really is.
 
-The heads divide by it (PAPER: Var(H) = v/(d_k·Var(e)) is the case where it is d_k·Var(e)).
+The heads divide by it. The paper's table is the case where it is d_k·Var(e).
 """
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
+from hyperfan.errors import InitError
 from hyperfan.formulas.gains import gains
 from hyperfan.init.registry import fan_in_trunk
+from hyperfan.init.write import fill_
 
 if TYPE_CHECKING:
     from hyperfan.hypernet.hypernet import HyperNet
@@ -45,23 +47,54 @@ def measured_moments(net: "HyperNet") -> list[float | None]:
         if stored is None:
             return predicted
         noise = config.size * config.noise**2 / 3
-        return _per_tensor(net, stored.double().square().sum(-1) + noise)
+        return _per_tensor(net, stored.detach().double().square().sum(-1) + noise)
     if stored is None:
-        stored = torch.empty(_DRAWS, net.embeddings.n, config.size).normal_(0, config.std, generator=_seeded())
-        if config.distribution == "uniform":
-            stored.uniform_(-(3**0.5) * config.std, 3**0.5 * config.std, generator=_seeded())
-    elif config.noise:
-        stored = stored.detach().expand(_DRAWS // 16, *stored.shape)
-    like = net.code_scale
-    e = stored.detach().to(like.device, like.dtype)
+        e = torch.empty(_DRAWS, net.embeddings.n, config.size, device="cpu")
+        e = fill_(e, config.std**2, config.distribution, generator=_seeded()).to(net.code_scale)
+    else:
+        e = stored.detach().expand(_DRAWS // 16 if config.noise else 1, *stored.shape)
     if config.noise:
-        e = e + torch.empty(e.shape).uniform_(-config.noise, config.noise, generator=_seeded()).to(e)
-    training = net.trunk.training
-    net.trunk.eval()
+        drawn = torch.empty(e.shape, device="cpu").uniform_(-config.noise, config.noise, generator=_seeded())
+        e = e + drawn.to(e)
+    moments = _per_tensor(net, _squares(net.trunk, e))
+    if not all(moments):
+        raise InitError(_DEAD)
+    return moments
+
+
+def revive_codes(net: "HyperNet", generator: torch.Generator | None) -> None:
+    """Draw those embeddings anew of which the trunk makes exactly zero, as a narrow ReLU trunk may.
+
+    A tensor generated from such a code starts at zero, and its head never learns.
+    """
+    stored = net.embeddings.weight
+    if net.trunk is None or stored is None:
+        return
+    for _ in range(100):
+        dead = _squares(net.trunk, stored.detach()) == 0
+        if not dead.any():
+            return
+        if net.init.embedding is not None:
+            break
+        config = net.embeddings.config
+        fresh = fill_(torch.empty_like(stored), config.std**2, config.distribution, generator=generator)
+        with torch.no_grad():
+            stored.copy_(torch.where(dead.unsqueeze(-1), fresh, stored))
+    raise InitError(_DEAD)
+
+
+_DEAD = "the trunk makes a code of exactly zero, from which nothing can be generated: is it too narrow, or its last layer 0?"
+
+
+def _squares(trunk: nn.Module, e: Tensor) -> Tensor:
+    """‖h‖² of each code, without dropout and the like."""
+    modes = {m: m.training for m in trunk.modules()}
+    trunk.eval()
     with torch.no_grad():
-        h = net.trunk(e.reshape(-1, e.shape[-1])).view(*e.shape[:-1], -1)
-    net.trunk.train(training)
-    return _per_tensor(net, h.double().square().sum(-1))
+        h = trunk(e.reshape(-1, e.shape[-1])).view(*e.shape[:-1], -1)
+    for m, mode in modes.items():
+        m.training = mode
+    return cast(Tensor, h.double().square().sum(-1))
 
 
 def _per_tensor(net: "HyperNet", squares: Tensor) -> list[float | None]:

@@ -19,7 +19,10 @@ def make_trunk(trunk: Trunk, size: int, device: torch.device, dtype: torch.dtype
         return trunk
     layers: list[nn.Module] = []
     for before, after in zip([size, *trunk], trunk, strict=False):
-        layers += [nn.Linear(before, after, device=device, dtype=dtype), nn.ReLU()]
+        # Not drawn here: init writes it, and what fails before that should cost no random numbers.
+        with torch.device("meta"):
+            linear = nn.Linear(before, after, dtype=dtype)
+        layers += [linear.to_empty(device=device), nn.ReLU()]
     return nn.Sequential(*layers) if layers else None
 
 

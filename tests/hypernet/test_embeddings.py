@@ -1,0 +1,159 @@
+"""What the embeddings do at a call."""
+
+import contextlib
+import io
+
+import pytest
+import torch
+from torch import nn
+
+import hyperfan as hf
+from checks import assert_mean, assert_variance
+
+
+def mlp() -> nn.Sequential:
+    return nn.Sequential(nn.Linear(6, 5), nn.Tanh(), nn.Linear(5, 5), nn.Tanh(), nn.Linear(5, 2))
+
+
+def test_fixed_embeddings_are_no_parameters_and_trainable_ones_are():
+    assert "embeddings.weight" not in dict(hf.HyperNet(mlp(), 4).named_parameters())
+    assert "embeddings.weight" in hf.HyperNet(mlp(), 4).state_dict()
+    assert "embeddings.weight" in dict(hf.HyperNet(mlp(), hf.Embedding(4, trainable=True)).named_parameters())
+
+
+@pytest.mark.parametrize("distribution", ["uniform", "normal"])
+def test_their_distribution(distribution):
+    net = hf.HyperNet(mlp(), hf.Embedding(50, tasks=100, std=0.7, distribution=distribution))
+    e = net.embeddings.weight
+    assert_variance(e, 0.49)
+    assert_mean(e, 0.0)
+    assert (e.abs().max() <= 0.7 * 3**0.5) == (distribution == "uniform")
+
+
+def test_noise_is_drawn_anew_at_each_call_in_training_and_off_or_asked_for_in_eval():
+    net = hf.HyperNet(mlp(), hf.Embedding(4, noise=0.5))
+    x = torch.randn(3, 6)
+    assert not torch.equal(net(x), net(x))
+    assert torch.equal(net(x, noise=False), net(x, noise=False))
+    net.eval()
+    assert torch.equal(net(x), net(x))
+    assert not torch.equal(net(x, noise=True), net(x, noise=True))
+    assert torch.equal(net.freeze()(x), net(x))
+
+
+def test_noise_has_its_width():
+    net = hf.HyperNet(mlp(), hf.Embedding(400, noise=0.5))
+    noise = torch.stack([net.codes() - net.codes(noise=False) for _ in range(20)]) / net.code_scale
+    assert_variance(noise, 0.25 / 3)
+    assert noise.abs().max() <= 0.5 + 1e-6
+
+
+def test_tasks_have_embeddings_of_their_own():
+    net = hf.HyperNet(mlp(), hf.Embedding(4, tasks=3, trainable=True))
+    x = torch.randn(3, 6)
+    outs = [net(x, task=t) for t in range(3)]
+    assert not torch.equal(outs[0], outs[1])
+    outs[1].sum().backward()
+    used = net.embeddings.weight.grad.flatten(1).any(1)
+    assert used.tolist() == [False, True, False]
+
+
+def test_one_task_per_sample_equals_a_loop():
+    net = hf.HyperNet(mlp(), hf.Embedding(4, tasks=3))
+    x, tasks = torch.randn(5, 6), torch.tensor([2, 0, 0, 1, 2])
+    loop = torch.cat([net(x[i : i + 1], task=int(t)) for i, t in enumerate(tasks)])
+    torch.testing.assert_close(net(x, task=tasks), loop)
+
+
+def test_one_embedding_per_sample_equals_a_loop_with_gradients():
+    embedding = hf.Embedding(4, given=True, per="net")
+    net = hf.HyperNet(mlp().double(), embedding, trunk=(7,), generate="weights+biases")
+    x, e = torch.randn(5, 6, dtype=torch.float64), torch.randn(5, 4, dtype=torch.float64)
+    together = net(x, embedding=e)
+    loop = torch.cat([net(x[i : i + 1], embedding=e[i]) for i in range(5)])
+    torch.testing.assert_close(together, loop, rtol=1e-12, atol=1e-12)
+    target = torch.randn_like(loop)
+    grads = [torch.autograd.grad((out * target).sum(), list(net.parameters())) for out in (together, loop)]
+    for a, b in zip(*grads, strict=True):
+        torch.testing.assert_close(a, b, rtol=1e-10, atol=1e-12)
+
+
+def test_separate_heads_start_differently_with_one_embedding_for_the_net():
+    net = hf.HyperNet(nn.Sequential(nn.Linear(5, 5), nn.Linear(5, 5)), hf.Embedding(4, per="net"))
+    made = list(net.generate().values())
+    assert net.sharing == "separate"
+    assert not torch.equal(*made)
+
+
+def test_m4_warns_that_tensors_of_one_head_stay_equal():
+    with pytest.warns(hf.HyperfanWarning, match=r"head 5x5.*heads='separate'"):
+        net = hf.HyperNet(nn.Sequential(nn.Linear(5, 5), nn.Linear(5, 5)), 4, init="m4")
+    assert torch.equal(*net.generate().values())
+
+
+def test_buffers_live_on_the_hypernet_and_are_updated():
+    main = nn.Sequential(nn.Linear(6, 3), nn.BatchNorm1d(3))
+    main.register_buffer("constant", torch.ones(2), persistent=False)
+    net = hf.HyperNet(main, 4)
+    assert "mainnet.1.running_mean" in net.state_dict()
+    assert "mainnet.constant" not in net.state_dict()
+    net(torch.randn(8, 6) + 3)
+    assert net.mainnet.get_buffer("1.running_mean").any()
+    assert int(net.mainnet.get_buffer("1.num_batches_tracked")) == 1
+    assert not main[1].running_mean.any()
+
+
+def test_frozen_parameters_stay_frozen():
+    main = mlp()
+    main[4].bias.requires_grad_(False)
+    net = hf.HyperNet(main, 4)
+    assert not net.mainnet.get_parameter("4.bias").requires_grad
+
+
+def test_tied_parameters_are_generated_once():
+    class Tied(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.embed, self.decode = nn.Embedding(7, 5), nn.Linear(5, 7, bias=False)
+            self.decode.weight = self.embed.weight
+
+        def forward(self, x):
+            return self.decode(torch.tanh(self.embed(x)))
+
+    x = torch.tensor([1, 2, 3])
+    net = hf.HyperNet(Tied(), 4, example=x)
+    assert list(net.generate()) == ["embed.weight"]
+    plain = net.freeze()
+    assert plain.embed.weight is plain.decode.weight
+    assert torch.equal(plain(x), net(x))
+
+
+def test_it_says_what_it_is():
+    net = hf.HyperNet(mlp(), hf.Embedding(4, tasks=3, noise=0.1, trainable=True), trunk=(8,))
+    text = repr(net)
+    assert "generates 3 of 6 tensors (65 values) of Sequential, d_k=8, shared heads" in text
+    assert "init=hyperfan-in(bias_share=0.5) (exact, uniform)" in text
+    assert "trainable, 3 × 4, 3 tasks, noise ±0.1" in text
+    out = io.StringIO()
+    with contextlib.redirect_stdout(out):
+        net.print_trainable_parameters()
+    count = sum(p.numel() for p in net.parameters())
+    assert out.getvalue() == f"trainable parameters: {count:,} of {count:,} | mainnet: 77, of which generated: 65\n"
+
+
+def test_mixed_dtypes():
+    main = nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 4))
+    main[1].double()
+    net = hf.HyperNet(main, 3)
+    made = net.generate()
+    assert made["0.weight"].dtype == torch.float32
+    assert made["1.weight"].dtype == torch.float64
+
+
+def test_a_code_that_the_trunk_kills_is_drawn_anew():
+    """With two ReLU units every fourth code would be exactly zero, and its tensor with it, for ever."""
+    for seed in range(20):
+        torch.manual_seed(seed)
+        for fidelity in ("exact", "paper"):
+            net = hf.HyperNet(mlp(), 4, trunk=(2,), fidelity=fidelity)
+            assert all(w.any() for w in net.generate().values())

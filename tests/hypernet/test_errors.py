@@ -1,0 +1,292 @@
+"""Bad input: one clear line that says what mends it, and nothing has changed."""
+
+import json
+
+import pytest
+import torch
+from torch import nn
+
+import hyperfan as hf
+
+
+def mlp() -> nn.Sequential:
+    return nn.Sequential(nn.Linear(6, 5), nn.Tanh(), nn.Linear(5, 5), nn.Tanh(), nn.Linear(5, 2))
+
+
+class Custom(nn.Module):
+    """A mainnet whose flow cannot be read without an example."""
+
+    def __init__(self):
+        super().__init__()
+        self.a, self.b = nn.Linear(4, 4), nn.Linear(4, 4)
+
+    def forward(self, x):
+        return self.b(torch.relu(self.a(x)))
+
+
+class Zero(nn.Module):
+    def forward(self, e):
+        return 0 * e
+
+
+class Odd(nn.Module):
+    def __init__(self, tensor):
+        super().__init__()
+        self.odd = nn.Parameter(tensor, requires_grad=False)
+
+
+BAD = {
+    "unknown method": (lambda: hf.HyperNet(mlp(), 4, init="hyperfan_in"), "did you mean 'hyperfan-in'"),
+    "unknown setting": (lambda: hf.init.method("m2", sd=1.0), "'m2' has no setting 'sd'; it has: std"),
+    "share out of range": (
+        lambda: hf.HyperNet(mlp(), 4, generate="weights+biases", init=hf.init.method("hyperfan-in", bias_share=1.0)),
+        r"share of the variance lies in \[0, 1\)",
+    ),
+    "pattern": (lambda: hf.HyperNet(mlp(), 4, generate="0.wieght"), "matches no parameter.*did you mean '0.weight'"),
+    "one pattern of two": (lambda: hf.HyperNet(mlp(), 4, generate=["0.*", "9.*"]), "'9.*' matches no parameter"),
+    "predicate": (lambda: hf.HyperNet(mlp(), 4, generate=lambda t: False), "holds for none"),
+    "complex": (lambda: hf.HyperNet(Odd(torch.ones(2) * 1j), 4, generate="*"), "'odd' is torch.complex64"),
+    "integer": (lambda: hf.HyperNet(Odd(torch.ones(2, dtype=torch.long)), 4, generate="*"), "'odd' is torch.int64"),
+    "no rule": (lambda: hf.HyperNet(Odd(torch.ones(2)), 4, generate="*"), r"@hyperfan\.rule\(Odd\)"),
+    "no parameters": (lambda: hf.HyperNet(nn.ReLU(), 4), "ReLU has no parameters"),
+    "no weights": (lambda: hf.HyperNet(nn.LayerNorm(3), 4), r"nothing to generate.*weight \(scale\)"),
+    "lazy": (lambda: hf.HyperNet(nn.Sequential(nn.LazyLinear(3)), 4), "run the mainnet once"),
+    "unknown nonlinearity": (lambda: hf.HyperNet(Custom(), 4), r"pass example=.*or nonlinearity=\{'a': 'relu'\}"),
+    "unknown nonlinearity, paper": (lambda: hf.HyperNet(Custom(), 4, fidelity="paper"), "after 'a' is not known"),
+    "misnamed nonlinearity": (lambda: hf.HyperNet(Custom(), 4, nonlinearity="rellu"), "did you mean 'relu'"),
+    "misnamed layer": (lambda: hf.HyperNet(Custom(), 4, nonlinearity={"c": "relu"}), "'c', which is no layer"),
+    "example": (lambda: hf.HyperNet(Custom(), 4, example=torch.ones(2, 9)), "does not run on example=: RuntimeError"),
+    "no size": (lambda: hf.HyperNet(mlp(), 0), "at least 1"),
+    "contradiction": (lambda: hf.Embedding(4, given=True, tasks=2), "nothing to train and no table"),
+    "negative noise": (lambda: hf.Embedding(4, noise=-1.0), "must not be negative"),
+    "per": (lambda: hf.Embedding(4, per="layer"), "each 'tensor', or one for the 'net'"),
+    "sharing": (lambda: hf.HyperNet(mlp(), 4, heads="share"), "use 'shared' or 'separate'"),
+    "equal tensors": (
+        lambda: hf.HyperNet(nn.Sequential(mlp(), mlp()), hf.Embedding(4, per="net"), heads="shared"),
+        "would make all tensors of head 5x6 equal",
+    ),
+    "fidelity": (lambda: hf.HyperNet(mlp(), 4, fidelity="letter"), "use 'exact' or 'paper'"),
+    "distribution": (lambda: hf.HyperNet(mlp(), 4, distribution="cauchy"), "use 'uniform' or 'normal'"),
+    "trunk that does not fit": (lambda: hf.HyperNet(mlp(), 4, trunk=nn.Linear(3, 2)), r"does not run on .*\(2, 4\)"),
+    "trunk of zeros": (lambda: hf.HyperNet(mlp(), 4, trunk=Zero()), "the trunk makes a code of exactly zero"),
+    "trunk of wrong shape": (lambda: hf.HyperNet(mlp(), 4, trunk=nn.Unflatten(1, (2, 2))), r"makes \(2, 2, 2\)"),
+    "m4 without embeddings": (
+        lambda: hf.HyperNet(mlp(), hf.Embedding(4, given=True), init="m4", heads="separate"), "needs stored embeddings"
+    ),
+    "zero and not zero in one head": (
+        lambda: hf.HyperNet(
+            nn.Sequential(nn.Linear(2, 8), nn.Linear(8, 8)), 4, generate="weights+biases", init="hyperfan-out"
+        ),
+        "use heads='separate'",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("make", "message"), BAD.values(), ids=BAD)
+@pytest.mark.filterwarnings("ignore:Lazy modules")
+def test_construction(make, message):
+    with pytest.raises(hf.HyperfanError, match=message) as error:
+        make()
+    assert "\n" not in str(error.value)
+
+
+def test_a_failed_construction_costs_no_random_numbers():
+    main = Custom()
+    state = torch.get_rng_state()
+    with pytest.raises(hf.HyperfanError):
+        hf.HyperNet(main, 4, trunk=(5, 5))
+    assert torch.equal(torch.get_rng_state(), state)
+
+
+def test_a_mainnet_is_never_changed():
+    main = nn.Sequential(nn.Conv2d(2, 3, 3), nn.BatchNorm2d(3), nn.Dropout(), nn.Flatten(), nn.Linear(12, 2))
+    main[1].eval()
+    before = {k: v.clone() for k, v in main.state_dict().items()}
+    modes = [m.training for m in main.modules()]
+    net = hf.HyperNet(main, 4, example=torch.randn(2, 2, 4, 4), generate="*")
+    net.train()(torch.randn(2, 2, 4, 4)).sum().backward()
+    net.reset_parameters()
+    assert [m.training for m in main.modules()] == modes
+    assert all(torch.equal(main.state_dict()[k], v) for k, v in before.items())
+    assert all(p.grad is None for p in main.parameters())
+
+
+def given(**options):
+    return hf.HyperNet(mlp(), hf.Embedding(4, given=True, **options), heads="separate")
+
+
+def tasks():
+    return hf.HyperNet(mlp(), hf.Embedding(4, tasks=3))
+
+
+X = torch.zeros(2, 6)
+NAN = torch.tensor([0.0, float("nan"), 1.0, 2.0])
+BAD_CALLS = {
+    "size": (lambda: given(per="net")(X, embedding=torch.zeros(5)), r"shape \(5,\); one embedding is \(4,\)"),
+    "rank": (lambda: given(per="net")(X, embedding=torch.zeros(1, 2, 4)), "shape"),
+    "one for each tensor": (lambda: given()(X, embedding=torch.zeros(4)), r"one embedding is \(3, 4\)"),
+    "nan": (lambda: given(per="net")(X, embedding=NAN), "1 values that are NaN or infinite"),
+    "infinite": (lambda: given(per="net")(X, embedding=NAN.nan_to_num() / 0), "NaN or infinite"),
+    "missing": (lambda: given()(X), "pass embedding="),
+    "not wanted": (lambda: hf.HyperNet(mlp(), 4)(X, embedding=torch.zeros(4)), "stores its own"),
+    "batch": (lambda: given(per="net")(X, embedding=torch.zeros(3, 4)), r"3 embeddings were given.*shape \(2, 6\)"),
+    "no task": (lambda: tasks()(X), "task=0 … task=2"),
+    "task too large": (lambda: tasks()(X, task=3), "tasks 0 to 2"),
+    "negative task": (lambda: tasks()(X, task=-1), "tasks 0 to 2"),
+    "task not wanted": (lambda: hf.HyperNet(mlp(), 4)(X, task=0), "has no tasks"),
+    "task for given": (lambda: given(per="net")(X, task=0, embedding=torch.zeros(4)), "pass embedding="),
+    "batch norm per sample": (
+        lambda: hf.HyperNet(nn.Sequential(nn.Linear(6, 3), nn.BatchNorm1d(3)), hf.Embedding(4, tasks=2))(
+            X, task=torch.tensor([0, 1])
+        ),
+        "'1' is a batch norm in training mode",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("call", "message"), BAD_CALLS.values(), ids=BAD_CALLS)
+def test_calls(call, message):
+    with pytest.raises(hf.HyperfanError, match=message) as error:
+        call()
+    assert "\n" not in str(error.value)
+
+
+def test_a_failed_reset_writes_nothing():
+    net = hf.HyperNet(mlp(), 4)
+    before = {k: v.clone() for k, v in net.state_dict().items()}
+    net.init = hf.init.method("hyperfan-in", bias_share=2.0)
+    with pytest.raises(hf.HyperfanError, match="share"):
+        net.reset_parameters()
+    assert all(torch.equal(v, before[k]) for k, v in net.state_dict().items())
+
+
+class WithToken(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.token, self.linear = nn.Parameter(torch.randn(3)), nn.Linear(3, 3)
+
+    def forward(self, x):
+        return self.linear(x + self.token)
+
+
+def test_a_parameter_without_rule_is_kept_but_cannot_be_conjured_up():
+    net = hf.HyperNet(WithToken(), 4, example=torch.zeros(1, 3))
+    token = net.state_dict()["mainnet.token"].clone()
+    net.reset_parameters()
+    assert torch.equal(net.state_dict()["mainnet.token"], token)
+    with torch.device("meta"):
+        empty = WithToken()
+    net = hf.HyperNet(empty, 4, example=torch.zeros(1, 3)).to_empty(device="cpu")
+    with pytest.raises(hf.HyperfanError, match="token came without values and has no rule"):
+        net.reset_parameters()
+
+
+# ── checkpoints ──────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.fixture
+def saved(tmp_path):
+    net = hf.HyperNet(mlp(), 4, trunk=(3,))
+    net.save_pretrained(tmp_path / "net")
+    return tmp_path / "net"
+
+
+def load(path, main=None):
+    return hf.HyperNet.from_pretrained(path, main or mlp())
+
+
+def weights(folder):
+    (file,) = folder.glob("*.safetensors")
+    return file
+
+
+def test_nothing_there(tmp_path):
+    with pytest.raises(hf.HyperfanError, match=r"holds no saved hypernet: it has no config\.json"):
+        load(tmp_path)
+
+
+@pytest.mark.parametrize("keep", [0, 7, 100, -1])
+def test_truncated_weights(saved, keep):
+    file = weights(saved)
+    file.write_bytes(file.read_bytes()[:keep])
+    with pytest.raises(hf.HyperfanError, match="damaged or truncated"):
+        load(saved)
+
+
+def test_truncated_config(saved):
+    config = saved / "config.json"
+    config.write_text(config.read_text()[:50])
+    with pytest.raises(hf.HyperfanError, match="is damaged"):
+        load(saved)
+
+
+def test_missing_weights_and_foreign_config(saved):
+    weights(saved).unlink()
+    with pytest.raises(hf.HyperfanError, match="is missing, though"):
+        load(saved)
+    (saved / "config.json").write_text(json.dumps({"model_type": "bert"}))
+    with pytest.raises(hf.HyperfanError, match="not of a saved hypernet: it lacks embedding"):
+        load(saved)
+
+
+def test_another_mainnet(saved):
+    with pytest.raises(hf.HyperfanError, match=r"another mainnet: '4.weight' is of shape \(2, 5\) there"):
+        load(saved, nn.Sequential(nn.Linear(6, 5), nn.Tanh(), nn.Linear(5, 5), nn.Tanh(), nn.Linear(5, 3)))
+    with pytest.raises(hf.HyperfanError, match=r"'4.weight' is of shape \(2, 5\) there and absent"):
+        load(saved, nn.Sequential(nn.Linear(6, 5), nn.Tanh(), nn.Linear(5, 5)))
+
+
+def test_a_trunk_of_ones_own_must_be_given_again(tmp_path):
+    net = hf.HyperNet(mlp(), 4, trunk=nn.Sequential(nn.Linear(4, 3), nn.GELU()))
+    net.save_pretrained(tmp_path / "net")
+    with pytest.raises(hf.HyperfanError, match="pass one like it with trunk="):
+        load(tmp_path / "net")
+
+
+def test_no_silent_overwrite_and_no_leftovers(saved):
+    other = hf.HyperNet(mlp(), 4)
+    before = {f.name: f.read_bytes() for f in saved.iterdir()}
+    with pytest.raises(hf.HyperfanError, match="overwrite=True"):
+        other.save_pretrained(saved)
+    assert {f.name: f.read_bytes() for f in saved.iterdir()} == before
+    other.save_pretrained(saved, overwrite=True)
+    assert len(list(saved.iterdir())) == 2
+    assert torch.equal(load(saved)(X), other(X))
+
+
+def test_an_interrupted_save_leaves_the_old_one(saved, monkeypatch):
+    """Wherever the new save stops, what is on disk is one whole hypernet."""
+    old = load(saved)(X)
+    new = hf.HyperNet(mlp(), 4)
+    from hyperfan.hypernet import saving
+
+    class Killed(BaseException):
+        pass
+
+    def killed(*_):
+        raise Killed
+
+    for step in ("save_file", "_digest", "_config"):
+        with monkeypatch.context() as patch:
+            patch.setattr(saving, step, killed)
+            with pytest.raises(Killed):
+                new.save_pretrained(saved, overwrite=True)
+        assert torch.equal(load(saved)(X), old), step
+
+
+def test_loading_does_not_draw_random_numbers(saved):
+    state = torch.get_rng_state()
+    main = mlp()
+    after_main = torch.get_rng_state()
+    load(saved, main)
+    assert torch.equal(torch.get_rng_state(), after_main)
+    assert not torch.equal(after_main, state)
+
+
+def test_a_loaded_net_can_be_reset_if_its_nonlinearities_are_known(tmp_path):
+    x = torch.randn(3, 4)
+    hf.HyperNet(Custom(), 5, example=x).save_pretrained(tmp_path / "net")
+    loaded = load(tmp_path / "net", Custom())
+    with pytest.raises(hf.HyperfanError, match="pass example="):
+        loaded.reset_parameters()
+    hf.HyperNet.from_pretrained(tmp_path / "net", Custom(), example=x).reset_parameters()

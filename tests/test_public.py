@@ -1,0 +1,45 @@
+"""The public face: few names, and nothing loaded that is not needed."""
+
+import subprocess
+import sys
+
+import hyperfan as hf
+
+
+def run(code: str) -> str:
+    return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+
+
+def test_few_public_names_and_all_of_them_there():
+    assert len(hf.__all__) <= 15
+    for name in hf.__all__:
+        assert getattr(hf, name) is not None
+    assert set(hf.__all__) <= set(dir(hf))
+
+
+def test_an_unknown_name_is_an_attribute_error():
+    assert not hasattr(hf, "HyperNt")
+
+
+def test_importing_loads_torch_and_the_standard_library_only():
+    loaded = run("import sys, hyperfan; hyperfan.HyperNet; hyperfan.init; print(*sys.modules)").split()
+    assert "torch" in loaded
+    for extra in ("rich", "tyro", "safetensors", "matplotlib", "PIL", "hyperfan.cli"):
+        assert extra not in loaded
+
+
+def test_help_answers_without_torch():
+    out = run(
+        "import contextlib, sys; from hyperfan.cli.main import main\n"
+        "with contextlib.suppress(SystemExit): main(['--help'])\n"
+        "print(*sys.modules)"
+    )
+    assert "hyperfan compare" in out
+    assert "torch" not in out.splitlines()[-1].split()
+
+
+def test_formulas_load_without_torch():
+    assert (
+        "torch"
+        not in run("import sys, hyperfan.formulas.table1, hyperfan.formulas.targets; print(*sys.modules)").split()
+    )
