@@ -83,7 +83,7 @@ def revive_codes(net: "HyperNet", generator: torch.Generator | None) -> None:
     raise InitError(_DEAD)
 
 
-_DEAD = "the trunk makes a code of exactly zero, from which nothing can be generated: is it too narrow, or its last layer 0?"
+_DEAD = "the trunk makes a code of exactly zero, of which nothing can be made: is it too narrow, or its last layer 0?"
 
 
 def _squares(trunk: nn.Module, e: Tensor) -> Tensor:

@@ -1,0 +1,1 @@
+"""Claims about speed, each a ratio measured in one process. ``python -m benchmarks`` runs all of them."""
