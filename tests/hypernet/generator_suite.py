@@ -127,6 +127,19 @@ class GeneratorSuite:
         exported = torch.export.export(net, (x,), call).module()
         torch.testing.assert_close(exported(x, **call), net(x, **call))
 
+    def test_vmap(self, case):
+        """Over given embeddings; where they are stored, over inputs."""
+        net, call, x = build(case), case.call(), inputs()
+        if "embedding" in call and net.codes(**call).ndim == 2:
+            many = torch.stack([call["embedding"] * s for s in (1.0, -0.5, 2.0)])
+            together = torch.func.vmap(lambda e: net(x, embedding=e))(many)
+            one_by_one = torch.stack([net(x, embedding=e) for e in many])
+        else:
+            many = torch.stack([x, 2 * x, -x])
+            together = torch.func.vmap(lambda x: net(x, **call))(many)
+            one_by_one = torch.stack([net(x, **call) for x in many])
+        torch.testing.assert_close(together, one_by_one)
+
     def test_meta_construction_then_reset(self, case):
         with torch.device("meta"):
             empty = mainnet()

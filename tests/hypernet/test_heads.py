@@ -62,23 +62,13 @@ class TestHeads(GeneratorSuite):
         "tasks-per-net": case(hf.Embedding(6, tasks=3, per="net", trainable=True), lambda: {"task": 2}, trunk=(8,)),
         "tasks-per-sample": case(hf.Embedding(6, tasks=3), call=lambda: {"task": torch.tensor([0, 2, 1, 2])}),
         "given": case(hf.Embedding(6, given=True), call=given(4, 6)),
-        "given-per-net": case(hf.Embedding(6, given=True, per="net"), call=given(6), trunk=(8, 8)),
+        "given-per-net": case(hf.Embedding(6, given=True, per="net"), call=given(6), trunk=(16, 16)),
         "given-per-sample": case(hf.Embedding(6, given=True, per="net"), call=given(4, 6), trunk=(8,)),
         "normalised": case(hf.Embedding(6, trainable=True, normalise=True), trunk=(8,)),
         "mlp": case(hf.Embedding(6, trainable=True), trunk=(8, 7)),
         "module": case(6, module=trunk, generate="weights+biases"),
         "normalised-module": case(hf.Embedding(6, given=True, normalise=True, per="net"), call=given(6), module=trunk),
     }  # fmt: skip
-
-
-def test_vmap_over_given_embeddings():
-    net = hf.HyperNet(
-        nn.Sequential(nn.Linear(3, 3), nn.Tanh(), nn.Linear(3, 2)), hf.Embedding(5, given=True, per="net")
-    )
-    x, many = torch.randn(4, 3), torch.randn(6, 5)
-    together = torch.func.vmap(lambda e: net(x, embedding=e))(many)
-    one_by_one = torch.stack([net(x, embedding=e) for e in many])
-    torch.testing.assert_close(together, one_by_one)
 
 
 def test_vmap_with_a_trunk_and_grad_inside():

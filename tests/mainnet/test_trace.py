@@ -118,7 +118,7 @@ FUNCTIONS = {
     "softmax": lambda z: F.softmax(z, -1),
     "sorted": lambda z: z.sort(-1).values,
     "rounded": torch.round,
-    "a sum with its own norm": lambda z: torch.cumsum(z, -1),
+    "running sums": lambda z: torch.cumsum(z, -1),
 }
 
 

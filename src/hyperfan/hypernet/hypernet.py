@@ -2,18 +2,17 @@
 
 import os
 import warnings
-from collections.abc import Mapping
 from typing import Any, Self
 
 import torch
 from torch import Tensor, nn
-from torch.utils import _pytree as pytree
 
-from hyperfan.errors import CallError, HyperfanError, HyperfanWarning, InitError
+from hyperfan.errors import HyperfanError, HyperfanWarning, InitError
 from hyperfan.hypernet.embeddings import Embedding, Embeddings, Task
 from hyperfan.hypernet.heads import Heads, Sharing
 from hyperfan.hypernet.kept import keep, kept
 from hyperfan.hypernet.moments import measured_moments, predicted_moments, revive_codes
+from hyperfan.hypernet.per_sample import run_per_sample
 from hyperfan.hypernet.trunk import Trunk, make_trunk, read_trunk, trunk_width
 from hyperfan.init.asked import Slot
 from hyperfan.init.plan import Distribution, Plan, make_plan
@@ -122,7 +121,7 @@ class HyperNet(nn.Module):
         codes = self.codes(task=task, embedding=embedding, noise=noise)
         tensors = self.heads(codes)
         if codes.ndim == 3:
-            return self._per_sample(tensors, args, kwargs)
+            return run_per_sample(self.skeleton, tensors, kept(self.mainnet), args, kwargs)
         return self.skeleton({**tensors, **kept(self.mainnet)}, *args, **kwargs)
 
     def codes(self, *, task: Task | None = None, embedding: Tensor | None = None, noise: bool | None = None) -> Tensor:
@@ -146,34 +145,6 @@ class HyperNet(nn.Module):
         tensors = self.generate(task=task, embedding=embedding, noise=False)
         plain = self.skeleton.materialise({**tensors, **kept(self.mainnet)})
         return plain.train(self.training)
-
-    def _per_sample(self, tensors: dict[str, Tensor], args: Any, kwargs: Any) -> Any:
-        """One set of weights for each sample, by vmap over the mainnet."""
-        for path, m in self.skeleton.module.named_modules():
-            if isinstance(m, nn.modules.batchnorm._BatchNorm) and (m.training or not m.track_running_stats):
-                raise CallError(
-                    f"'{path}' is a batch norm in training mode, which cannot run with one set of weights per sample: "
-                    "call net.eval(), or use a group norm"
-                )
-        leaves, tree = pytree.tree_flatten((args, kwargs))
-        batched = [i for i, leaf in enumerate(leaves) if isinstance(leaf, Tensor)]
-        batch = next(iter(tensors.values())).shape[0]
-        for i in batched:
-            if leaves[i].ndim == 0 or leaves[i].shape[0] != batch:
-                raise CallError(
-                    f"{batch} embeddings were given, one for each sample; an input has shape {tuple(leaves[i].shape)}"
-                )
-        constant = kept(self.mainnet)
-
-        def one(tensors: Mapping[str, Tensor], inputs: list[Tensor]) -> Any:
-            filled = list(leaves)
-            for i, x in zip(batched, inputs, strict=True):
-                filled[i] = x.unsqueeze(0)
-            args, kwargs = pytree.tree_unflatten(filled, tree)
-            out = self.skeleton({**tensors, **constant}, *args, **kwargs)
-            return pytree.tree_map_only(Tensor, lambda t: t.squeeze(0), out)
-
-        return torch.func.vmap(one, randomness="different")(tensors, [leaves[i] for i in batched])
 
     def train(self, mode: bool = True) -> Self:
         """Set training mode, for the mainnet too."""
