@@ -32,7 +32,9 @@ FORMS = {
         nn.RReLU(), nn.RReLU(inplace=True), F.rrelu, F.rrelu_, torch.rrelu, torch.rrelu_,
         lambda z: F.rrelu(z, training=True),
     ],
-    ("rrelu", 0.1, 0.9): [nn.RReLU(0.1, 0.9), lambda z: F.rrelu(z, 0.1, 0.9), lambda z: F.rrelu(z, lower=0.1, upper=0.9)],
+    ("rrelu", 0.1, 0.9): [
+        nn.RReLU(0.1, 0.9), lambda z: F.rrelu(z, 0.1, 0.9), lambda z: F.rrelu(z, lower=0.1, upper=0.9),
+    ],
     ("elu",): [nn.ELU(), nn.ELU(inplace=True), F.elu, F.elu_],
     ("elu", 2.0): [nn.ELU(2.0), lambda z: F.elu(z, 2.0), lambda z: F.elu(z, alpha=2.0, inplace=True)],
     ("celu",): [nn.CELU(), nn.CELU(inplace=True), F.celu, torch.celu, torch.celu_],
@@ -43,7 +45,9 @@ FORMS = {
         nn.GELU("tanh"), lambda z: F.gelu(z, approximate="tanh"),
         lambda z: 0.5 * z * (1 + torch.tanh(math.sqrt(2 / math.pi) * (z + 0.044715 * torch.pow(z, 3)))),
     ],
-    ("silu",): [nn.SiLU(), nn.SiLU(inplace=True), F.silu, lambda z: z * torch.sigmoid(z), lambda z: z.sigmoid().mul_(z)],
+    ("silu",): [
+        nn.SiLU(), nn.SiLU(inplace=True), F.silu, lambda z: z * torch.sigmoid(z), lambda z: z.sigmoid().mul_(z),
+    ],
     ("mish",): [nn.Mish(), nn.Mish(inplace=True), F.mish, lambda z: z * torch.tanh(F.softplus(z))],
     ("softplus",): [nn.Softplus(), F.softplus, lambda z: torch.log(1 + torch.exp(z)), lambda z: z.exp().log1p()],
     ("softplus", 2.0): [nn.Softplus(2.0), lambda z: F.softplus(z, 2.0)],
@@ -51,7 +55,9 @@ FORMS = {
         nn.Tanh(), F.tanh, torch.tanh, Tensor.tanh, Tensor.tanh_,
         lambda z: (z.exp() - (-z).exp()) / (z.exp() + (-z).exp()),
     ],
-    ("sigmoid",): [nn.Sigmoid(), F.sigmoid, torch.sigmoid, Tensor.sigmoid, Tensor.sigmoid_, lambda z: (1 + (-z).exp()) ** -1],
+    ("sigmoid",): [
+        nn.Sigmoid(), F.sigmoid, torch.sigmoid, Tensor.sigmoid, Tensor.sigmoid_, lambda z: (1 + (-z).exp()) ** -1,
+    ],
     ("logsigmoid",): [nn.LogSigmoid(), F.logsigmoid, lambda z: torch.sigmoid(z).log()],
     ("softsign",): [nn.Softsign(), F.softsign, lambda z: z / (1 + abs(z))],
     ("tanhshrink",): [nn.Tanhshrink(), F.tanhshrink, lambda z: z - z.tanh()],
@@ -69,7 +75,7 @@ FORMS = {
     ],
     ("sin",): [torch.sin, Tensor.sin, Tensor.sin_],
     ("cos",): [torch.cos, Tensor.cos, lambda z: torch.sin(z + math.pi / 2)],
-    ("linear",): [nn.Identity(), lambda z: z, lambda z: 2 * z / 2, lambda z: -(-z), Tensor.clone],
+    ("linear",): [nn.Identity(), lambda z: z, lambda z: 2 * z / 2, lambda z: z.neg().neg(), Tensor.clone],
 }  # fmt: skip
 ROWS = [(of, i, form) for of, forms in FORMS.items() for i, form in enumerate(forms)]
 

@@ -22,10 +22,12 @@ _REACH = 8
 def grid() -> Tensor:
     """Where functions are sampled: z within ±8 standard deviations, times √q for each tabulated variance q.
 
+    Midpoints, so that kinks at round numbers, where autograd's slope is one-sided, lie between them.
+
     Small enough that torch does not spread the work over threads, which would cost more than the work.
     """
     with torch.inference_mode(False):
-        z = torch.arange(-_REACH * _PER_UNIT, _REACH * _PER_UNIT + 1, dtype=torch.float64, device="cpu") / _PER_UNIT
+        z = (torch.arange(-_REACH * _PER_UNIT, _REACH * _PER_UNIT, dtype=torch.float64, device="cpu") + 0.5) / _PER_UNIT
         points = torch.tensor(VARIANCES, dtype=torch.float64, device="cpu").sqrt().unsqueeze(1) * z
         return points.requires_grad_()
 
@@ -39,7 +41,7 @@ def _density() -> Tensor:
 
 def integrate(samples: Tensor) -> Tensor | None:
     """E[f(√q·z)²] and E[f′(√q·z)²] for each tabulated q, as (2, q); ``None`` for what has no finite gain."""
-    values = samples.detach()
+    values = samples.detach().double()
     if not torch.isfinite(values).all() or not values.any():
         return None
     slopes: Tensor | None = None

@@ -1,5 +1,6 @@
 """From an ``nn.Module`` to a :class:`Spec`."""
 
+import copy
 import warnings
 from collections.abc import Mapping
 from dataclasses import replace
@@ -12,7 +13,7 @@ from torch.utils import _pytree as pytree
 
 from hyperfan.errors import HyperfanWarning, MainnetError, nearest
 from hyperfan.mainnet.rules import BUFFER_STARTS, Use, uses
-from hyperfan.mainnet.sequential import walk
+from hyperfan.mainnet.sequential import is_sequential, walk
 from hyperfan.mainnet.spec import IDENTITY, Nonlinearity, Spec, TensorSpec
 from hyperfan.mainnet.trace import Tracer
 
@@ -25,8 +26,9 @@ def read(module: nn.Module, example: Any = None, nonlinearity: Given = None, war
     Args:
         module: the mainnet. It is not changed.
         example: inputs to run it on once, in eval mode: a tensor, a tuple of arguments, or a dict of keyword arguments.
-        nonlinearity: instead of an example, one name for all hidden layers, or layer path → name of what follows it.
-            A layer that is named here overrides what the example or the module order shows.
+        nonlinearity: instead of an example, one name for all hidden layers, or layer path → name of what follows it
+            (nothing before the first layer and after the last). What is named here overrides what the example or the
+            module order shows.
         warn: whether to warn about layers whose nonlinearity is not known.
 
     >>> print(read(nn.Sequential(nn.Linear(8, 4), nn.ReLU(), nn.Linear(4, 2, bias=False))))
@@ -38,11 +40,13 @@ def read(module: nn.Module, example: Any = None, nonlinearity: Given = None, war
     """
     tensors, owners = _parameters(module)
     roles = {pid: (tensors[name].name, tensors[name].role) for pid, name in owners.items()}
-    tracer = Tracer(roles)
-    if example is not None:
-        _run(module, example, tracer)
-    elif isinstance(module, nn.Sequential):
-        walk(module, roles, tracer)
+    double = _double(module)
+    tracer = Tracer(roles, double.buffers())
+    with torch.random.fork_rng(devices=[]):
+        if example is not None:
+            _run(double, example, tracer)
+        elif is_sequential(double):
+            walk(double, roles, tracer)
     consumes, followed_by = dict(tracer.consumes), dict(tracer.followed_by)
     weights = [t for t in tensors.values() if t.role == "weight"]
     _give(nonlinearity, weights, consumes, followed_by)
@@ -54,13 +58,15 @@ def read(module: nn.Module, example: Any = None, nonlinearity: Given = None, war
             followed_by=followed_by.get(t.name),
             residual_blocks=tracer.residual_blocks if t.name in tracer.branch_ends else 0,
         )
+    names = {name: t.name for t in tensors.values() for name in (t.name, *t.aliases)}
     for t in list(tensors.values()):
-        if t.role == "bias" and t.weight in tensors:
-            w = tensors[t.weight]
+        if t.role == "bias" and t.weight in names:
+            w = tensors[names[t.weight]]
             tensors[t.name] = replace(
                 t,
                 fans=w.fans,
                 consumes=w.consumes,
+                reads=w.reads,
                 followed_by=w.followed_by,
                 residual_blocks=w.residual_blocks,
             )
@@ -120,25 +126,29 @@ def _buffers(module: nn.Module) -> tuple[tuple[str, float | None], ...]:
 
 
 def _run(module: nn.Module, example: Any, tracer: Tracer) -> None:
-    """Run on the example in eval mode, where nothing is random and no statistic is updated."""
+    """Run on the example in eval mode."""
     args: tuple[Any, ...] = example if isinstance(example, tuple) else ()
     kwargs: dict[str, Any] = example if isinstance(example, dict) else {}
     if not isinstance(example, tuple | dict):
         args = (example,)
-    if next(module.parameters()).device.type == "meta":
-        args, kwargs = pytree.tree_map_only(Tensor, lambda t: t.to("meta"), (args, kwargs))
-    modes = {m: m.training for m in module.modules()}
-    module.eval()
+    device = next(module.parameters()).device
+    args, kwargs = pytree.tree_map_only(
+        Tensor, lambda t: t.to("meta") if device.type == "meta" else t.detach().clone(), (args, kwargs)
+    )
     try:
         tracer.start((args, kwargs))
         with torch.no_grad(), tracer:
             outputs = module(*args, **kwargs)
         tracer.finish(outputs)
     except Exception as error:
-        raise MainnetError(f"the mainnet does not run on example=: {type(error).__name__}: {error}") from error
-    finally:
-        for m, mode in modes.items():
-            m.training = mode
+        reason = str(error).splitlines()[0] if str(error) else ""
+        raise MainnetError(f"the mainnet does not run on example=: {type(error).__name__}: {reason}") from error
+
+
+def _double(module: nn.Module) -> nn.Module:
+    """A copy in eval mode that shares the parameters only, so that a run changes nothing of the original."""
+    memo: dict[int, Any] = {id(p): p for p in module.parameters()}
+    return copy.deepcopy(module, memo).eval()
 
 
 def _give(
@@ -164,6 +174,7 @@ def _give(
             )
     if weights:
         consumes.setdefault(weights[0].name, IDENTITY)
+        followed_by.setdefault(weights[-1].name, IDENTITY)
     for i, t in enumerate(weights):
         if t.layer in given:
             found = Nonlinearity.named(given[t.layer])

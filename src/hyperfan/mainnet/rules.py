@@ -58,12 +58,15 @@ def rule(*kinds: type[nn.Module]) -> Callable[[_F], _F]:
     return register
 
 
+def ruled_by(module: nn.Module) -> type[nn.Module] | None:
+    """The nearest of a module's classes that has a rule."""
+    return next((kind for kind in type(module).__mro__ if kind in _RULES), None)
+
+
 def uses(module: nn.Module) -> dict[str, Use]:
-    """The uses of a module's own parameters, by the nearest rule among its classes; none without a rule."""
-    for kind in type(module).__mro__:
-        if kind in _RULES:
-            return _RULES[kind](module)
-    return {}
+    """The uses of a module's own parameters; none without a rule."""
+    kind = ruled_by(module)
+    return _RULES[kind](module) if kind else {}
 
 
 @rule(nn.Linear)

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor, nn
 
-from hyperfan.mainnet.rules import uses
+from hyperfan.mainnet.rules import ruled_by
 from hyperfan.mainnet.spec import Role
 from hyperfan.mainnet.trace import Tracer
 
@@ -13,13 +13,14 @@ _TRANSPARENT = tuple(
     f"torch.nn.modules.{m}"
     for m in "flatten dropout pooling padding upsampling pixelshuffle fold channelshuffle".split()
 )
+_NORMS = ("torch.nn.modules.batchnorm", "torch.nn.modules.instancenorm", "torch.nn.modules.normalization")
 
 
-def walk(module: nn.Sequential, roles: Mapping[int, tuple[str, Role]], tracer: Tracer) -> None:
+def walk(module: nn.Module, roles: Mapping[int, tuple[str, Role]], tracer: Tracer) -> None:
     """Follow a token through the modules, for as long as it is known what each does."""
     token = torch.zeros(2)
     tracer.start(token)
-    for leaf in _leaves(module):
+    for leaf in leaves(module):
         following = _step(leaf, token, roles, tracer)
         if following is None:
             return
@@ -27,28 +28,38 @@ def walk(module: nn.Sequential, roles: Mapping[int, tuple[str, Role]], tracer: T
     tracer.finish(token)
 
 
+def is_sequential(module: nn.Module) -> bool:
+    """Whether a module does what ``nn.Sequential`` does: a subclass may have a forward of its own."""
+    return type(module).forward is nn.Sequential.forward
+
+
+def leaves(module: nn.Module) -> list[nn.Module]:
+    """The modules in the order they run."""
+    if is_sequential(module):
+        return [leaf for child in module._modules.values() if child for leaf in leaves(child)]
+    return [module]
+
+
 def _step(leaf: nn.Module, token: Tensor, roles: Mapping[int, tuple[str, Role]], tracer: Tracer) -> Tensor | None:
     names = [roles[id(p)] for p in leaf.parameters()]
     weights = [name for name, role in names if role == "weight"]
+    home = type(leaf).__module__
     if weights:
-        if not uses(leaf) or isinstance(leaf, nn.RNNBase | nn.RNNCellBase | nn.MultiheadAttention):
+        kind = ruled_by(leaf)
+        several = isinstance(leaf, nn.RNNBase | nn.RNNCellBase | nn.MultiheadAttention)
+        if kind is None or type(leaf).forward is not kind.forward or several:
             return None  # a module of the user's own, or one whose output is not a single tensor
         return tracer.layer(weights, token)
-    if any(role in ("scale", "shift") for _, role in names) or isinstance(leaf, nn.modules.batchnorm._NormBase):
+    if home in _NORMS and type(leaf) is not nn.LocalResponseNorm:
         return tracer.norm(token)
-    if type(leaf).__module__ in _TRANSPARENT or isinstance(leaf, nn.Identity):
+    if home in _TRANSPARENT or type(leaf) is nn.Identity:
         return token
-    if any(role == "other" for _, role in names):
+    if names and type(leaf) is not nn.PReLU:
         return None
     try:  # an activation, torch's or the user's own: elementwise, so it runs on a token of any shape
         with torch.no_grad(), tracer:
-            out = leaf(token.clone())
-    except (RuntimeError, IndexError, ValueError, TypeError):
+            wide = token.clone().expand(1, 2).repeat(1, leaf.num_parameters) if isinstance(leaf, nn.PReLU) else token
+            out = leaf((wide[:, ::2] if isinstance(leaf, nn.PReLU) else wide).clone())
+    except Exception:  # whatever a module of the user's own may raise, it is not known what it does
         return None
     return out if isinstance(out, Tensor) else None
-
-
-def _leaves(module: nn.Module) -> list[nn.Module]:
-    if isinstance(module, nn.Sequential):
-        return [leaf for child in module for leaf in _leaves(child)]
-    return [module]

@@ -97,5 +97,5 @@ def _hint(given: tuple[int, ...], expected: tuple[int, ...]) -> str:
     if given == expected[::-1] and len(given) > 1:
         return ": it looks transposed, torch keeps (out, in)"
     if torch.Size(given).numel() == torch.Size(expected).numel():
-        return f": the number of values fits, so .view{expected} mends it"
+        return f": the number of values fits, so .reshape({expected}) mends it"
     return ""

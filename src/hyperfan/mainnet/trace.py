@@ -1,11 +1,11 @@
 """One run of the mainnet under a TorchFunctionMode: which nonlinearity stands between which layers.
 
 The mode sees modules, functional calls and tensor methods alike, because all three end in a torch function, and it
-sees what really ran, so control flow in Python is no obstacle.
+sees what really ran, so control flow in Python is no obstacle. What it does not understand it calls unknown.
 """
 
 import itertools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -14,64 +14,10 @@ from torch import Tensor
 from torch.overrides import TorchFunctionMode
 from torch.utils import _pytree as pytree
 
+from hyperfan.mainnet import operations as op
 from hyperfan.mainnet.curves import grid, prelu, rrelu
 from hyperfan.mainnet.spec import IDENTITY, Nonlinearity, Role
-from hyperfan.mainnet.trails import Trail, joined, product, total
-
-_NORMS = {
-    "batch_norm",
-    "layer_norm",
-    "group_norm",
-    "instance_norm",
-    "rms_norm",
-    "local_response_norm",
-    "normalize",
-}
-_RECURRENT = {
-    "lstm",
-    "gru",
-    "rnn_tanh",
-    "rnn_relu",
-    "lstm_cell",
-    "gru_cell",
-    "rnn_tanh_cell",
-    "rnn_relu_cell",
-}
-_ELEMENTWISE = set(
-    "relu relu6 leaky_relu elu selu celu gelu silu mish softplus tanh sigmoid logsigmoid softsign tanhshrink hardtanh "
-    "hardsigmoid hardswish hardshrink softshrink threshold sin cos sinc erf exp expm1 log log1p sqrt rsqrt square abs "
-    "arctan atan asinh sign neg negative reciprocal pow clamp clamp_min clamp_max clip nan_to_num sinh cosh where "
-    "add sub mul div rsub true_divide divide multiply subtract maximum minimum log_sigmoid special_erf".split()
-)
-_KNOWN_FORM = {"prelu", "rrelu", "glu"}
-_ADDITIONS = {"add", "sub", "rsub", "subtract"}
-_PRODUCTS = {"mul", "multiply"}
-_ARITHMETIC = _ADDITIONS | _PRODUCTS | {"div", "divide", "true_divide", "neg", "negative"}
-_CONCATENATIONS = {"cat", "concat", "concatenate", "stack", "hstack", "vstack"}
-_MIXERS = {"matmul", "bmm", "mm", "einsum", "baddbmm", "scaled_dot_product_attention", "tensordot"}
-_SPLITS = {
-    "chunk",
-    "split",
-    "unbind",
-    "tensor_split",
-    "getitem",
-    "select",
-    "narrow",
-    "index_select",
-    "gather",
-}
-_TRANSPARENT = _SPLITS | set(
-    "get view reshape flatten unflatten permute transpose movedim swapaxes t contiguous clone detach to type "
-    "type_as float double half bfloat16 squeeze unsqueeze expand expand_as repeat repeat_interleave tile roll flip pad "
-    "dropout dropout1d dropout2d dropout3d alpha_dropout feature_alpha_dropout feature_dropout avg_pool1d avg_pool2d "
-    "avg_pool3d max_pool1d max_pool2d max_pool3d adaptive_avg_pool1d adaptive_avg_pool2d adaptive_avg_pool3d "
-    "adaptive_max_pool1d adaptive_max_pool2d adaptive_max_pool3d lp_pool1d lp_pool2d boolean_dispatch fn "
-    "interpolate upsample pixel_shuffle pixel_unshuffle channel_shuffle fold unfold grid_sample mean sum amax max "
-    "requires_grad_ cpu cuda as_strided view_as reshape_as masked_fill tril triu diagonal copy_ cumsum".split()
-)
-
-
-_NOT_LAYERS = _NORMS | _ELEMENTWISE | _KNOWN_FORM | _CONCATENATIONS | _TRANSPARENT
+from hyperfan.mainnet.trails import Trail, branch_of, concatenated, joint, layer, product, total, unknown
 
 
 class Tracer(TorchFunctionMode):
@@ -79,9 +25,10 @@ class Tracer(TorchFunctionMode):
 
     Args:
         weights: id of each parameter → its name and role.
+        constants: tensors that are neither inputs nor parameters, such as buffers.
     """
 
-    def __init__(self, weights: Mapping[int, tuple[str, Role]]) -> None:
+    def __init__(self, weights: Mapping[int, tuple[str, Role]], constants: Iterable[Tensor] = ()) -> None:
         super().__init__()
         self.consumes: dict[str, Nonlinearity] = {}
         self.reads: dict[str, str | None] = {}
@@ -89,8 +36,11 @@ class Tracer(TorchFunctionMode):
         self.branch_ends: set[str] = set()
         self.residual_blocks = 0
         self._params = dict(weights)
+        self._alive: list[Any] = list(constants)  # an id is only an identity while its object lives
+        self._constants = {id(t) for t in self._alive}
         self._trails: dict[int, Trail] = {}
-        self._alive: list[Any] = []  # an id is only an identity while its object lives
+        self._families: dict[int, list[Tensor]] = {}
+        self._looked_up: set[str] = set()
         self._nodes = itertools.count()
 
     def start(self, inputs: Any) -> None:
@@ -118,31 +68,32 @@ class Tracer(TorchFunctionMode):
         return token
 
     def __torch_function__(
-        self,
-        func: Callable[..., Any],
-        types: Any,
-        args: Sequence[Any] = (),
-        kwargs: Mapping[str, Any] | None = None,
+        self, func: Callable[..., Any], types: Any, args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
     ) -> Any:
         """Run the function, then follow what it did."""
         kwargs = kwargs or {}
-        name = getattr(func, "__name__", "").strip("_")
+        full_name = getattr(func, "__name__", "")
+        name = full_name.strip("_")
         given = _tensors((args, kwargs))
         inputs = [self._trails[id(t)] for t in given if id(t) in self._trails]
         params = [self._params[id(t)] for t in given if id(t) in self._params]
-        weights = [n for n, role in params if role == "weight" or (role == "other" and name in _MIXERS)]
-        weights = [] if name in _NOT_LAYERS else weights
-        if weights and not inputs and len(given) > 1:  # a layer that reads a constant or a parameter
-            inputs = [Trail(next(self._nodes))]
+        weights = [n for n, role in params if role == "weight" or (role == "other" and name in op.MIXERS)]
+        weights = [] if name in op.NOT_LAYERS else list(dict.fromkeys(weights))
+        if weights and not inputs and len(given) > 1:
+            inputs = [self._untraced(given)]
         # Followed before it runs: an in-place function writes over its input.
-        trail = self._follow(func, name, args, kwargs, inputs, weights) if inputs else None
+        followed = self._follow(func, name, args, kwargs, inputs, weights) if inputs else None
         result = func(*args, **kwargs)
-        for tensor in _tensors(result):
-            if trail is not None:
-                self._set(tensor, trail.fresh(next(self._nodes)) if name in _SPLITS else trail)
-            elif len(params) == 1 and not inputs:
-                self._params[id(tensor)] = params[0]  # a weight that was transposed, masked, … first
-                self._alive.append(tensor)
+        outputs = _tensors(result)
+        if followed is not None and name not in op.MADE_ANEW:
+            for tensor in outputs:
+                self._set(tensor, followed.part(next(self._nodes)) if name in op.SPLITS else followed)
+        elif not inputs or name in op.MADE_ANEW:
+            self._note_constant(outputs, given, params)
+        changed = [t for t in given if any(t is out for out in outputs)]
+        in_place = full_name.endswith("_") or name in op.ELEMENTWISE
+        if name == "setitem" or (changed and in_place and name not in op.UNCHANGED):
+            self._overwrite(args[0], known=name != "setitem")
         return result
 
     def _follow(
@@ -154,67 +105,100 @@ class Tracer(TorchFunctionMode):
         inputs: list[Trail],
         weights: list[str],
     ) -> Trail:
-        if name in _RECURRENT:
-            return self._recurrent(name, weights, inputs[0])
+        first, node = inputs[0], next(self._nodes)
+        if name in op.RECURRENT:
+            return self._recurrent(name, weights, first)
+        if name == "multi_head_attention_forward":
+            return self._attention(weights, [self._trails.get(id(t), first) for t in args[:3]])
         if weights:
             return self._layer(name, weights, inputs)
-        if name in _NORMS:
-            return self._norm(inputs[0])
+        if name in op.NORMS:
+            return self._norm(first)
         if name == "prelu":
             slope = args[1] if len(args) > 1 else kwargs["weight"]
             rms = 0.25 if slope.is_meta else slope.detach().double().square().mean().sqrt().item()
-            return inputs[0].applied(name, _sample(prelu, inputs[0].samples, rms))
+            return first.applied(name, _sample(prelu, first.samples, rms))
         if name == "rrelu":
             bounds = {k: v for k, v in kwargs.items() if k in ("lower", "upper")}
-            return inputs[0].applied(name, _sample(rrelu, inputs[0].samples, *args[1:3], **bounds))
+            return first.applied(name, _sample(rrelu, first.samples, *args[1:3], **bounds))
         if name == "glu":
-            gate = inputs[0].applied("sigmoid", _sample(torch.sigmoid, inputs[0].samples))
-            return product(next(self._nodes), [inputs[0], gate.fresh(next(self._nodes))], "glu")
-        if name in _CONCATENATIONS:
+            gate = first.applied("sigmoid", _sample(torch.sigmoid, first.samples)).part(next(self._nodes))
+            return product(node, [first.part(next(self._nodes)), gate], "glu")
+        if name == "detach":
+            return replace(first, samples=None if first.samples is None else first.samples.detach())
+        if name in op.CONCATENATIONS:
             sizes = [t.numel() for t in _tensors((args, kwargs)) if id(t) in self._trails]
-            return joined(next(self._nodes), inputs, sizes)
-        if name in _ELEMENTWISE:
+            return concatenated(node, inputs, sizes)
+        if name in op.ELEMENTWISE and (name not in ("max", "min") or len(_tensors((args, kwargs))) > 1):
             return self._elementwise(func, name, args, kwargs, inputs)
-        if name in _MIXERS:
-            for trail in inputs:
-                self._note_following(trail)
-            return total(next(self._nodes), [t.reset(t.node) for t in inputs])
-        if name in _TRANSPARENT:
-            return inputs[0]
-        return inputs[0].applied(name or "unknown", None)
+        if name in op.MIXERS:
+            return self._mixture(name, inputs)
+        if name in op.UNCHANGED:
+            return first
+        if name in op.MOVED:
+            return first.moved(node)
+        if name in op.SPLITS:
+            return first
+        if name in op.POOLED:
+            return first.pool(node)
+        return unknown(node, inputs, name)
+
+    def _untraced(self, given: list[Tensor]) -> Trail:
+        """What a layer reads that reads no traced tensor: a constant or a parameter, or something out of nowhere."""
+        known = all(id(t) in self._constants or id(t) in self._params for t in given)
+        trail = Trail(next(self._nodes))
+        return trail if known else trail.applied("an untraced function", None)
 
     def _layer(self, name: str, weights: list[str], inputs: list[Trail]) -> Trail:
-        """A call that applies weights. Attention holds several: its output projection reads a mixture of values."""
         for trail in inputs:
             self._note_following(trail)
-        read = product(-1, inputs, name).nonlinearity() if name == "bilinear" else inputs[0].nonlinearity()
+        if name in op.LOOKUPS:
+            self._note_read(weights, IDENTITY, None)
+            self._looked_up.update(weights)
+        elif name == "bilinear":
+            self._note_read(weights, product(-1, inputs, name).nonlinearity(), None)
+        else:
+            self._note_read(weights, inputs[0].nonlinearity(), inputs[0].reads)
+        return layer(next(self._nodes), weights[-1], inputs)
+
+    def _attention(self, weights: list[str], reads: list[Trail]) -> Trail:
+        """Packed, its input projection reads query, key and value alike; its output projection a mixture of values."""
+        for trail in reads:
+            self._note_following(trail)
+        mixed = concatenated(-1, reads, [1] * len(reads))
         for weight in weights:
-            self.consumes.setdefault(weight, read)
-            self.reads.setdefault(weight, inputs[0].reads if len(inputs) == 1 else None)
-        last = next((w for w in weights if w.endswith("out_proj.weight")), weights[-1])
-        if name == "multi_head_attention_forward":
-            self.consumes[last] = IDENTITY
-            self.reads[last] = None
-            self.followed_by.update({w: IDENTITY for w in weights if w != last})
-        node = next(self._nodes)
-        return Trail(node, frozenset([last]), history=total(node, inputs).history)
+            which = next((t for t, key in zip(reads, "qkv", strict=False) if f"{key}_proj_weight" in weight), mixed)
+            out = weight.endswith("out_proj.weight")
+            self._note_read([weight], IDENTITY if out else which.nonlinearity(), None)
+            if not out:
+                self.followed_by[weight] = IDENTITY
+        last = next((w for w in weights if w.endswith("out_proj.weight")), weights[-1] if weights else "")
+        return layer(next(self._nodes), last, reads)
+
+    def _recurrent(self, name: str, weights: list[str], read: Trail) -> Trail:
+        """The state that a recurrent layer puts out is a tanh (or ReLU), gates left aside."""
+        self._note_following(read)
+        inner = "relu" if "relu" in name else "tanh"
+        for weight in weights:
+            first = weight.rpartition(".")[2] in ("weight_ih", "weight_ih_l0", "weight_ih_l0_reverse")
+            self._note_read([weight], read.nonlinearity() if first else IDENTITY, None)
+            self.followed_by.setdefault(weight, Nonlinearity.named(inner))
+        out = replace(layer(next(self._nodes), "", [read]), sources=frozenset(weights), scaled=False)
+        return out.applied(inner, _sample(torch.relu if inner == "relu" else torch.tanh, grid()))
 
     def _norm(self, read: Trail) -> Trail:
         if not read.is_identity:
             self._note_following(read)
-        return read.reset(next(self._nodes))
+        return read.normed(next(self._nodes))
 
-    def _recurrent(self, name: str, weights: list[str], read: Trail) -> Trail:
-        """A recurrent call. The state it puts out is a tanh (or ReLU), gates left aside."""
-        self._note_following(read)
-        inner = "relu" if "relu" in name else "tanh"
-        for weight in weights:
-            self.consumes.setdefault(weight, IDENTITY)
-            self.followed_by.setdefault(weight, Nonlinearity.named(inner))
-        history = read.history | {read.node}
-        return Trail(next(self._nodes), frozenset(weights), history=history).applied(
-            inner, _sample(torch.relu if inner == "relu" else torch.tanh, grid())
-        )
+    def _mixture(self, name: str, inputs: list[Trail]) -> Trail:
+        """A product of matrices, none of them a weight. Traced values mixed by traced weights have unit scale."""
+        for trail in inputs:
+            self._note_following(trail)
+        fresh = joint(next(self._nodes), inputs)
+        if len(inputs) > 1 or inputs[0].is_identity:
+            return replace(fresh, sources=total(-1, inputs).sources)
+        return unknown(next(self._nodes), inputs, name)
 
     def _elementwise(
         self,
@@ -224,66 +208,105 @@ class Tracer(TorchFunctionMode):
         kwargs: Mapping[str, Any],
         inputs: list[Trail],
     ) -> Trail:
+        names = tuple(dict.fromkeys(n for t in inputs for n in t.names))
+        shown = "" if name in op.ARITHMETIC and len(inputs) == 1 else name
         if len({t.node for t in inputs}) == 1:
+            samples = None
             if all(t.samples is not None for t in inputs):
-                samples = _sample(func, *self._resampled(args), **self._resampled_kwargs(kwargs))
-                names = dict.fromkeys(n for t in inputs for n in t.names)
-                shown = "" if name in _ARITHMETIC and len(inputs) == 1 else name
-                return replace(inputs[0], names=tuple(names)).applied(shown, samples)
-            return inputs[0].applied(name, None)
-        if name in _ADDITIONS:
-            self._note_residual(inputs)
+                samples = self._resampled(func, name, args, kwargs)
+            return replace(inputs[0], names=names).applied(shown, samples)
+        node = next(self._nodes)
+        if name in op.ADDITIONS:
+            branch = branch_of(inputs)
+            if branch is not None and branch.sources:
+                self.residual_blocks += 1
+                self.branch_ends |= branch.sources
             for trail in inputs:
                 if not trail.is_identity:
                     self._note_following(trail)
-            return total(next(self._nodes), inputs)
-        if name in _PRODUCTS:
-            for trail in inputs:
-                self._note_following(trail)
-            return product(next(self._nodes), inputs, "gate")
-        return inputs[0].applied(name, None)
+            return total(node, inputs)
+        for trail in inputs:
+            self._note_following(trail)
+        if name in op.PRODUCTS:
+            return product(node, inputs, "gate")
+        return unknown(node, inputs, name)
 
-    def _resampled(self, args: Sequence[Any]) -> list[Any]:
-        return [self._resample(a) for a in args]
-
-    def _resampled_kwargs(self, kwargs: Mapping[str, Any]) -> dict[str, Any]:
-        return {k: False if k == "inplace" else self._resample(a) for k, a in kwargs.items()}
+    def _resampled(
+        self, func: Callable[..., Any], name: str, args: Sequence[Any], kwargs: Mapping[str, Any]
+    ) -> Tensor | None:
+        """The function on samples in place of traced tensors, and on numbers in place of constant ones."""
+        values = [self._resample(a) for a in args]
+        named = {k: False if k == "inplace" else self._resample(a) for k, a in kwargs.items() if k != "out"}
+        vectors = [i for i, v in enumerate(values) if v is _VECTOR]
+        if any(v is _VECTOR for v in named.values()):
+            return None
+        if vectors:
+            # A bias or a scale of its own for each element: its mean effect is none.
+            first_too = name in ("add", "iadd", "mul", "multiply", "imul")
+            if name in op.ADDITIONS | op.PRODUCTS | op.QUOTIENTS and (first_too or 0 not in vectors):
+                return next((v for v in values if isinstance(v, Tensor) and v.shape == grid().shape), None)
+            return None
+        return _sample(func, *values, **named)
 
     def _resample(self, value: Any) -> Any:
-        """A traced tensor becomes its samples; a parameter or constant tensor the neutral element is not known for."""
-        if isinstance(value, Tensor):
-            if id(value) in self._trails:
-                samples = self._trails[id(value)].samples
-                with torch.enable_grad():
-                    return None if samples is None else samples.clone()  # some functions work in place
-            return value.double() if value.numel() == 1 and value.device.type != "meta" else _Vector
-        return value
+        if not isinstance(value, Tensor):
+            return value
+        if id(value) in self._trails:
+            samples = self._trails[id(value)].samples
+            with torch.enable_grad():
+                return None if samples is None else samples.clone()  # some functions work in place
+        if value.is_meta or value.numel() == 0 or value.is_complex():
+            return _VECTOR
+        flat = value.detach().reshape(-1)
+        return flat[0].to("cpu", torch.float64) if (flat == flat[0]).all() else _VECTOR
 
-    def _note_residual(self, inputs: list[Trail]) -> None:
-        for shorter, longer in itertools.permutations(inputs, 2):
-            if shorter.node in longer.history and longer.sources:
-                self.residual_blocks += 1
-                self.branch_ends |= longer.sources
-                return
+    def _note_read(self, weights: list[str], nonlinearity: Nonlinearity, reads: str | None) -> None:
+        """The first use of a weight counts; that of a tied embedding only until it is used as a layer."""
+        for weight in weights:
+            if weight not in self.consumes or weight in self._looked_up:
+                self.consumes[weight], self.reads[weight] = nonlinearity, reads
+                self._looked_up.discard(weight)
 
     def _note_following(self, trail: Trail) -> None:
         for source in trail.sources:
             self.followed_by.setdefault(source, trail.nonlinearity())
 
+    def _note_constant(self, outputs: list[Tensor], given: list[Tensor], params: list[tuple[str, Role]]) -> None:
+        """What was made of constants is one, and what was made of one weight is still that weight."""
+        known = all(id(t) in self._constants or id(t) in self._params or id(t) in self._trails for t in given)
+        for tensor in outputs:
+            self._alive.append(tensor)
+            if len(set(params)) == 1:
+                self._params[id(tensor)] = params[0]
+            elif known:
+                self._constants.add(id(tensor))
+
+    def _overwrite(self, tensor: Tensor, known: bool) -> None:
+        """Other views of a tensor that was written to hold something unknown now, and so does the tensor itself."""
+        family = self._families.get(id(_base(tensor)), [])
+        trail = Trail(next(self._nodes)).applied("overwritten", None)
+        for other in [*family, _base(tensor)]:
+            if other is not tensor or not known:
+                self._set(other, trail)
+        if not known:
+            self._set(tensor, trail)
+
     def _set(self, tensor: Tensor, trail: Trail) -> None:
+        if id(tensor) not in self._trails:
+            self._alive.append(tensor)
+            self._families.setdefault(id(_base(tensor)), []).append(tensor)
         self._trails[id(tensor)] = trail
-        self._alive.append(tensor)
 
 
-class _Vector:
-    """Stands for a tensor of constants or parameters, which shifts or scales elements unequally."""
+_VECTOR = object()
+"""Stands for a tensor of constants or parameters that differ from element to element."""
+
+
+def _base(tensor: Tensor) -> Tensor:
+    return tensor if tensor._base is None else tensor._base
 
 
 def _sample(func: Callable[..., Any], *args: Any, **kwargs: Any) -> Tensor | None:
-    """The function on the samples; a vector of constants is passed over, as a bias or a scale is."""
-    if any(a is _Vector for a in (*args, *kwargs.values())):
-        kept = [a for a in args if isinstance(a, Tensor) and a.numel() > 1]
-        return kept[0] if kept else None
     if any(a is None for a in args[:1]):
         return None
     with torch.inference_mode(False), torch.enable_grad():
