@@ -13,11 +13,13 @@ __version__ = "0.1.0"
 if TYPE_CHECKING:
     from hyperfan import formulas, init
     from hyperfan.errors import HyperfanError, HyperfanWarning
+    from hyperfan.formulas import Fans
     from hyperfan.hypernet import Embedding, HyperNet
     from hyperfan.mainnet import Use, read, rule
 
 __all__ = [
     "Embedding",
+    "Fans",
     "HyperNet",
     "HyperfanError",
     "HyperfanWarning",
@@ -30,6 +32,7 @@ __all__ = [
 
 _HOMES = {
     "Embedding": "hyperfan.hypernet",
+    "Fans": "hyperfan.formulas",
     "HyperNet": "hyperfan.hypernet",
     "HyperfanError": "hyperfan.errors",
     "HyperfanWarning": "hyperfan.errors",

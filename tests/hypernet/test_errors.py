@@ -24,6 +24,12 @@ class Custom(nn.Module):
         return self.b(torch.relu(self.a(x)))
 
 
+class Unused(Custom):
+    def __init__(self):
+        super().__init__()
+        self.spare = nn.Linear(4, 4)
+
+
 class Zero(nn.Module):
     def forward(self, e):
         return 0 * e
@@ -51,12 +57,26 @@ BAD = {
     "no parameters": (lambda: hf.HyperNet(nn.ReLU(), 4), "ReLU has no parameters"),
     "no weights": (lambda: hf.HyperNet(nn.LayerNorm(3), 4), r"nothing to generate.*weight \(scale\)"),
     "lazy": (lambda: hf.HyperNet(nn.Sequential(nn.LazyLinear(3)), 4), "run the mainnet once"),
-    "unknown nonlinearity": (lambda: hf.HyperNet(Custom(), 4), r"pass example=.*or nonlinearity=\{'a': 'relu'\}"),
+    "unknown nonlinearity": (lambda: hf.HyperNet(Custom(), 4), "inputs on which 'a' runs.*nonlinearity='relu'"),
     "unknown nonlinearity, paper": (lambda: hf.HyperNet(Custom(), 4, fidelity="paper"), "after 'a' is not known"),
     "misnamed nonlinearity": (lambda: hf.HyperNet(Custom(), 4, nonlinearity="rellu"), "did you mean 'relu'"),
     "misnamed layer": (lambda: hf.HyperNet(Custom(), 4, nonlinearity={"c": "relu"}), "'c', which is no layer"),
     "example": (lambda: hf.HyperNet(Custom(), 4, example=torch.ones(2, 9)), "does not run on example=: RuntimeError"),
-    "no size": (lambda: hf.HyperNet(mlp(), 0), "at least 1"),
+    "not a module": (lambda: hf.HyperNet(nn.Linear, 4), "should be an nn.Module"),
+    "no embedding": (lambda: hf.HyperNet(mlp(), None), r"size=None\): the number of coordinates is an integer"),
+    "half an embedding": (lambda: hf.HyperNet(mlp(), 2.5), "an integer from 1"),
+    "no method": (lambda: hf.HyperNet(mlp(), 4, init=None), "init=None: give a method's name"),
+    "trunk of a number": (lambda: hf.HyperNet(mlp(), 4, trunk=64), r"hidden widths as in \(64, 64\)"),
+    "no tasks": (lambda: hf.Embedding(4, tasks=0), "number of tasks is an integer from 1"),
+    "nan": (lambda: hf.Embedding(4, std=float("nan")), "positive and finite"),
+    "role for weights": (lambda: hf.HyperNet(mlp(), 4, generate="weight"), "did you mean 'weights'"),
+    "misnamed role": (lambda: hf.Use("wieght", hf.Fans(1, 1)), "'weight'"),
+    "weight without fans": (lambda: hf.Use("weight"), r"hyperfan\.Fans\(d_in, d_out\)"),
+    "bias without weight": (lambda: hf.Use("bias"), r"Use\('bias', weight='W'\)"),
+    "no fans": (lambda: hf.Fans(0, 3), "at least one value"),
+    "rule without a class": (lambda: hf.rule(lambda layer: {}), r"as @hyperfan\.rule\(MyLayer\)"),
+    "never ran": (lambda: hf.HyperNet(Unused(), 4, example=torch.zeros(1, 4)), "inputs on which 'spare' runs"),
+    "no size": (lambda: hf.HyperNet(mlp(), 0), "an integer from 1"),
     "contradiction": (lambda: hf.Embedding(4, given=True, tasks=2), "nothing to train and no table"),
     "negative noise": (lambda: hf.Embedding(4, noise=-1.0), "must not be negative"),
     "per": (lambda: hf.Embedding(4, per="layer"), "each 'tensor', or one for the 'net'"),
@@ -98,6 +118,45 @@ def test_a_failed_construction_costs_no_random_numbers():
     assert torch.equal(torch.get_rng_state(), state)
 
 
+def test_a_rule_that_does_not_fit_its_module():
+    class Layer(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.W = nn.Parameter(torch.ones(2, 2))
+
+    hf.rule(Layer)(lambda layer: {"V": hf.Use("weight", hf.Fans(2, 2))})
+    with pytest.raises(hf.HyperfanError, match="the rule for Layer names 'V', which is no parameter of it"):
+        hf.HyperNet(Layer(), 4)
+    hf.rule(Layer)(lambda layer: None)
+    with pytest.raises(hf.HyperfanError, match="it should return parameter name → Use"):
+        hf.HyperNet(Layer(), 4)
+
+
+def test_a_matrix_without_a_rule_is_not_left_out_silently():
+    class Layer(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.W, self.linear = nn.Parameter(torch.ones(4, 4)), nn.Linear(4, 4)
+
+        def forward(self, x):
+            return self.linear(x @ self.W)
+
+    with pytest.warns(hf.HyperfanWarning, match=r"W: no rule tells.*@hyperfan\.rule\(Layer\)"):
+        net = hf.HyperNet(Layer(), 4, example=torch.zeros(1, 4))
+    assert [t.name for t in net.generated] == ["linear.weight"]
+
+
+def test_a_single_layer_needs_no_example():
+    assert hf.HyperNet(nn.Linear(7, 5), 8)(torch.zeros(2, 7)).shape == (2, 5)
+
+
+def test_autocast():
+    net = hf.HyperNet(mlp(), 4)
+    with torch.autocast("cpu", torch.float16):
+        out = net(torch.randn(2, 6))
+    assert out.dtype == torch.float16
+
+
 def test_a_mainnet_is_never_changed():
     main = nn.Sequential(nn.Conv2d(2, 3, 3), nn.BatchNorm2d(3), nn.Dropout(), nn.Flatten(), nn.Linear(12, 2))
     main[1].eval()
@@ -122,14 +181,22 @@ def tasks():
 X = torch.zeros(2, 6)
 NAN = torch.tensor([0.0, float("nan"), 1.0, 2.0])
 BAD_CALLS = {
-    "size": (lambda: given(per="net")(X, embedding=torch.zeros(5)), r"shape \(5,\); one embedding is \(4,\)"),
+    "size": (lambda: given(per="net")(X, embedding=torch.zeros(5)), r"shape \(5,\); it should be \(4,\)"),
     "rank": (lambda: given(per="net")(X, embedding=torch.zeros(1, 2, 4)), "shape"),
-    "one for each tensor": (lambda: given()(X, embedding=torch.zeros(4)), r"one embedding is \(3, 4\)"),
+    "one for each tensor": (lambda: given()(X, embedding=torch.zeros(4)), r"be \(3, 4\), one for each of the 3 .*per='net'"),
     "nan": (lambda: given(per="net")(X, embedding=NAN), "1 values that are NaN or infinite"),
     "infinite": (lambda: given(per="net")(X, embedding=NAN.nan_to_num() / 0), "NaN or infinite"),
     "missing": (lambda: given()(X), "pass embedding="),
     "not wanted": (lambda: hf.HyperNet(mlp(), 4)(X, embedding=torch.zeros(4)), "stores its own"),
-    "batch": (lambda: given(per="net")(X, embedding=torch.zeros(3, 4)), r"3 embeddings were given.*shape \(2, 6\)"),
+    "batch": (lambda: given(per="net")(X, embedding=torch.zeros(3, 4)), r"3 codes were given.*shape \(2, 6\)"),
+    "embedding as a list": (lambda: given(per="net")(X, embedding=[0.0] * 4), "embedding= is list"),
+    "embedding of integers": (lambda: given(per="net")(X, embedding=torch.zeros(4).long()), "is torch.int64"),
+    "another precision": (lambda: given(per="net")(X, embedding=torch.zeros(4).double()), "the net is torch.float32"),
+    "tasks out of range": (lambda: tasks()(X, task=torch.tensor([-1, 0])), "task= holds -1 to 0"),
+    "task as a list": (lambda: tasks()(X, task=[0, 1]), "a tensor of integers with one for each sample"),
+    "task as a float": (lambda: tasks()(X, task=1.0), "task=1.0: give an integer"),
+    "task as a bool": (lambda: tasks()(X, task=True), "task=True: give an integer"),
+    "many frozen": (lambda: tasks().freeze(task=torch.tensor([0, 1])), "makes one net"),
     "no task": (lambda: tasks()(X), "task=0 … task=2"),
     "task too large": (lambda: tasks()(X, task=3), "tasks 0 to 2"),
     "negative task": (lambda: tasks()(X, task=-1), "tasks 0 to 2"),

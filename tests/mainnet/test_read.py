@@ -185,7 +185,7 @@ def test_what_is_not_known_is_warned_about_by_name_with_the_call_that_mends_it()
     with pytest.warns(HyperfanWarning, match=r"around first\.weight, second\.weight is not known.*example=") as caught:
         read(net)
     assert caught[0].filename == __file__
-    given = eval(str(caught[0].message).partition("nonlinearity=")[2])
+    given = eval(str(caught[0].message).partition("nonlinearity=")[2].partition(",")[0])
     assert between(read(net, nonlinearity=given, warn=False))["second.weight"][0] == "relu"
 
 

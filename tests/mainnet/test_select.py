@@ -55,7 +55,10 @@ def test_roles_are_those_of_the_spec():
     [
         ("haed.weight", r"generate='haed\.weight' matches no parameter.*did you mean 'head\.weight'"),
         ("weight", r"generate='weight' matches no parameter"),
-        (["conv.*", "bodies.*"], r"generate='bodies\.\*' matches no parameter.*known: token, conv\.weight"),
+        (
+            ["conv.*", "bodies.*"],
+            r"generate='bodies\.\*' matches no parameter.*known: weights, .*conv\.weight",
+        ),
         ("CONV.*", r"matches no parameter"),
         ([], r"an empty list of patterns.*conv\.weight \(weight\)"),
         (lambda t: t.numel > 1000, r"a predicate that holds for none.*norm\.weight \(scale\)"),

@@ -10,6 +10,7 @@ from torch import nn
 from torch.nn.utils import parametrizations
 from torch.nn.utils.rnn import pack_padded_sequence
 
+from hyperfan.errors import HyperfanWarning
 from hyperfan.formulas import gains
 from hyperfan.mainnet import read, select
 
@@ -341,7 +342,8 @@ def test_masked_weights():
 def test_parametrised_weights_have_no_rule_and_say_so():
     net = nn.Sequential(parametrizations.weight_norm(nn.Linear(4, 8)), nn.ReLU(), nn.Linear(8, 3))
     spec = read(net, torch.randn(5, 4))
-    assert [t.name for t in select(spec, "weights")] == ["2.weight"]
+    with pytest.warns(HyperfanWarning, match=r"parametrizations\.weight\.original1: no rule"):
+        assert [t.name for t in select(spec, "weights")] == ["2.weight"]
     assert spec["0.parametrizations.weight.original1"].role == "other"
     found = spec["2.weight"].consumes
     assert found.gains is None or found.name == "relu"

@@ -2,6 +2,7 @@
 
 import dataclasses
 import importlib
+import inspect
 import json as _json
 import os
 import sys
@@ -9,7 +10,7 @@ from typing import Annotated, Any, Literal
 
 import tyro
 
-from hyperfan.errors import HyperfanError, nearest
+from hyperfan.errors import HyperfanError, InitError, nearest
 
 Json = Annotated[bool, tyro.conf.arg(help="Print JSON instead of a table.")]
 
@@ -37,8 +38,10 @@ def compare(
 
     if seeds < 1 or batch < 2:
         raise HyperfanError(f"--seeds {seeds} --batch {batch}: at least 1 seed and 2 inputs are needed")
-    with Console(stderr=True).status("measuring") as status:
-        starts = measure(seeds, batch, fidelity, lambda init: status.update(f"measuring {init}"))
+    log = Console(stderr=True)
+    with log.status("measuring") as status:
+        tell = status.update if log.is_terminal else log.print
+        starts = measure(seeds, batch, fidelity, lambda init: tell(f"measuring {init}"))
     if json:
         config = {"seeds": seeds, "batch": batch, "fidelity": fidelity}
         print(_json.dumps({"config": config, "rows": [dataclasses.asdict(s) for s in starts]}, indent=2))
@@ -85,19 +88,24 @@ def plan(
     if isinstance(made, tuple) and len(made) == 2:
         made, example = made
     if isinstance(made, HyperNet):
+        if (embedding, generate, trunk, heads, init, fidelity, nonlinearity) != _PLAN_DEFAULTS:
+            raise HyperfanError(f"{factory} makes a HyperNet, so the options that would make one do not apply")
         net = made
     elif isinstance(made, nn.Module):
-        net = HyperNet(
-            Skeleton(made).module,
-            embedding,
-            generate=generate,
-            trunk=trunk,
-            heads=heads,
-            init=init,
-            fidelity=fidelity,
-            example=example,
-            nonlinearity=nonlinearity,
-        )
+        try:
+            net = HyperNet(
+                Skeleton(made).module,
+                embedding,
+                generate=generate,
+                trunk=trunk,
+                heads=heads,
+                init=init,
+                fidelity=fidelity,
+                example=example,
+                nonlinearity=nonlinearity,
+            )
+        except InitError as error:
+            raise InitError(f"{error} (here: --nonlinearity relu, or let the factory return (net, example))") from error
     else:
         raise HyperfanError(f"{factory} returned a {type(made).__name__}; it should return an nn.Module or a HyperNet")
     if json:
@@ -124,6 +132,9 @@ def methods(json: Json = False) -> None:
         print(_json.dumps(rows, indent=2))
     else:
         _console().print(methods_table(available()))
+
+
+_PLAN_DEFAULTS = tuple(p.default for p in list(inspect.signature(plan).parameters.values())[1:-1])
 
 
 def _call(factory: str) -> Any:

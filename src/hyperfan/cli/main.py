@@ -1,5 +1,6 @@
 """The ``hyperfan`` command."""
 
+import os
 import sys
 
 import tyro
@@ -33,6 +34,9 @@ def main(args: list[str] | None = None) -> int:
     except HyperfanError as error:
         print(f"hyperfan: {error}", file=sys.stderr)
         return 2
+    except BrokenPipeError:  # whoever read the output has had enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
     except KeyboardInterrupt:
         print("hyperfan: stopped", file=sys.stderr)
         return 130

@@ -1,6 +1,5 @@
 """What the commands show, as rich tables."""
 
-import math
 from collections.abc import Sequence
 
 from rich.table import Table
@@ -55,7 +54,7 @@ def methods_table(methods: Sequence[Method]) -> Table:
 
 def _cell(value: Spread, reference: Spread | None) -> Text:
     style = _style(value.mean / reference.mean) if reference else ""
-    spread = "" if math.isnan(value.spread) else f"\n±{_short(float(f'{value.spread:.1g}'))}"
+    spread = "" if value.spread is None else f"\n±{_short(float(f'{value.spread:.1g}'))}"
     return Text.assemble((_short(value.mean), style), (spread, "dim"))
 
 

@@ -35,15 +35,15 @@ NOTES = {"xavier-harmonic": "torch's xavier"}
 
 @dataclass(frozen=True)
 class Spread:
-    """Mean and sample standard deviation over seeds."""
+    """Mean and sample standard deviation over seeds; one seed has no spread."""
 
     mean: float
-    spread: float
+    spread: float | None
 
     @classmethod
     def of(cls, values: Sequence[float]) -> "Spread":
         """Of some measurements."""
-        return cls(statistics.fmean(values), statistics.stdev(values) if len(values) > 1 else math.nan)
+        return cls(statistics.fmean(values), statistics.stdev(values) if len(values) > 1 else None)
 
 
 @dataclass(frozen=True)

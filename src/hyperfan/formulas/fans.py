@@ -4,6 +4,8 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from hyperfan.errors import MainnetError
+
 
 @dataclass(frozen=True)
 class Fans:
@@ -27,6 +29,10 @@ class Fans:
     receptive: int = 1
     stride: int = 1
     transposed: bool = False
+
+    def __post_init__(self) -> None:
+        if not (self.channels_in > 0 and self.channels_out > 0 and self.receptive > 0 and self.stride > 0):
+            raise MainnetError(f"{self}: a layer sums at least one value each way")
 
     @classmethod
     def conv(

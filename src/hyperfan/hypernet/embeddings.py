@@ -1,7 +1,8 @@
 """Where the codes come from: stored, one for each task, or given at the call."""
 
+import math
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, TypeGuard
 
 import torch
 from torch import Tensor, nn
@@ -40,12 +41,16 @@ class Embedding:
     normalise: bool = False
 
     def __post_init__(self) -> None:
-        if self.size < 1 or (self.tasks is not None and self.tasks < 1):
-            raise HyperfanError(f"an embedding of size {self.size} for {self.tasks} tasks: both must be at least 1")
+        if not _is_count(self.size):
+            raise HyperfanError(f"Embedding(size={self.size!r}): the number of coordinates is an integer from 1")
+        if self.tasks is not None and not _is_count(self.tasks):
+            raise HyperfanError(f"Embedding(tasks={self.tasks!r}): the number of tasks is an integer from 1")
         if self.given and (self.trainable or self.tasks is not None):
             raise HyperfanError("an embedding that is given at the call has nothing to train and no table of tasks")
-        if self.noise < 0 or self.std <= 0:
-            raise HyperfanError(f"noise={self.noise:g} must not be negative, std={self.std:g} must be positive")
+        if not self.noise >= 0:
+            raise HyperfanError(f"Embedding(noise={self.noise:g}): the half-width of the noise must not be negative")
+        if not 0 < self.std < math.inf:
+            raise HyperfanError(f"Embedding(std={self.std:g}): the standard deviation must be positive and finite")
         if self.per not in ("tensor", "net"):
             raise HyperfanError(f"per='{self.per}': one embedding for each 'tensor', or one for the 'net'")
 
@@ -108,7 +113,14 @@ class Embeddings(nn.Module):
             return self.weight
         if task is None:
             raise CallError(f"this net has {tasks} tasks: say which with task=0 … task={tasks - 1}")
-        if isinstance(task, int) and not 0 <= task < tasks:
+        if isinstance(task, Tensor) and task.ndim <= 1 and not task.is_floating_point() and task.dtype != torch.bool:
+            if _readable(task) and task.numel() and not (int(task.min()) >= 0 and int(task.max()) < tasks):
+                raise CallError(
+                    f"task= holds {int(task.min())} to {int(task.max())}; the net has tasks 0 to {tasks - 1}"
+                )
+        elif not _is_index(task):
+            raise CallError(f"task={task!r}: give an integer, or a tensor of integers with one for each sample")
+        elif not 0 <= task < tasks:
             raise CallError(f"task={task}, but the net has tasks 0 to {tasks - 1}")
         return self.weight[task]
 
@@ -117,11 +129,14 @@ class Embeddings(nn.Module):
             raise CallError("this net's embedding is given at the call: pass embedding=")
         if self.weight is not None:
             raise CallError("embedding= was passed, but this net stores its own: build it with Embedding(given=True)")
+        if not isinstance(given, Tensor) or not given.is_floating_point():
+            seen = given.dtype if isinstance(given, Tensor) else type(given).__name__
+            raise CallError(f"embedding= is {seen}; it should be a floating-point tensor")
         one = (self.n, self.config.size) if self.config.per == "tensor" else (self.config.size,)
         if tuple(given.shape[-len(one) :]) != one or given.ndim > len(one) + 1:
-            raise CallError(
-                f"embedding= has shape {tuple(given.shape)}; one embedding is {one}, one per sample (batch, …)"
-            )
+            each = f", one for each of the {self.n} tensors (Embedding(per='net') takes one for all)"
+            wanted = f"{one}{each if len(one) == 2 else ''}"
+            raise CallError(f"embedding= has shape {tuple(given.shape)}; it should be {wanted}, or (batch, …) for many")
         if _readable(given) and not torch.isfinite(given).all():
             raise CallError(f"embedding= holds {int((~torch.isfinite(given)).sum())} values that are NaN or infinite")
         return given if self.config.per == "tensor" else given.unsqueeze(-2)
@@ -133,6 +148,14 @@ class Embeddings(nn.Module):
         tasks = f", {c.tasks} tasks" if c.tasks is not None else ""
         noise = f", noise ±{c.noise:g}" if c.noise else ""
         return f"{kind}, {self.n} × {c.size}{tasks}{noise}{', normalised' if c.normalise else ''}"
+
+
+def _is_index(value: object) -> TypeGuard[int]:
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
+def _is_count(value: object) -> bool:
+    return _is_index(value) and value >= 1
 
 
 def _readable(tensor: Tensor) -> bool:

@@ -7,7 +7,7 @@ from typing import Any, Self
 import torch
 from torch import Tensor, nn
 
-from hyperfan.errors import HyperfanError, HyperfanWarning, InitError
+from hyperfan.errors import CallError, HyperfanError, HyperfanWarning, InitError
 from hyperfan.hypernet.embeddings import Embedding, Embeddings, Task
 from hyperfan.hypernet.heads import Heads, Sharing
 from hyperfan.hypernet.kept import keep, kept
@@ -70,12 +70,14 @@ class HyperNet(nn.Module):
         nonlinearity: Given = None,
     ) -> None:
         super().__init__()
+        if not isinstance(mainnet, nn.Module):
+            raise HyperfanError(f"the mainnet is {mainnet!r}; it should be an nn.Module")
         self.init = method(init) if isinstance(init, str) else init
         self.fidelity, self.distribution = fidelity, distribution
         self._check_choices()
         self.spec = read(mainnet, example, nonlinearity, warn=False)
         self.generated = select(self.spec, generate)
-        embedding = Embedding(embedding) if isinstance(embedding, int) else embedding
+        embedding = embedding if isinstance(embedding, Embedding) else Embedding(embedding)
         self.sharing: Sharing = heads or ("shared" if embedding.per == "tensor" else "separate")
         first = next(mainnet.parameters())
         device, dtype = first.device, self.generated[0].dtype
@@ -127,6 +129,8 @@ class HyperNet(nn.Module):
     def codes(self, *, task: Task | None = None, embedding: Tensor | None = None, noise: bool | None = None) -> Tensor:
         """What enters the heads, one row for each generated tensor: (n, d_k), or (batch, n, d_k)."""
         e = self.embeddings(task, embedding, noise)
+        if e.dtype != self.code_scale.dtype and not torch.is_autocast_enabled(e.device.type):
+            raise CallError(f"embedding= is {e.dtype} and the net is {self.code_scale.dtype}: convert one with .to(…)")
         h = e if self.trunk is None else self.trunk(e.reshape(-1, e.shape[-1])).view(*e.shape[:-1], -1)
         if self.embeddings.config.normalise:
             h = h * torch.rsqrt(h.square().mean(-1, keepdim=True))
@@ -143,6 +147,8 @@ class HyperNet(nn.Module):
     def freeze(self, *, task: int | None = None, embedding: Tensor | None = None) -> nn.Module:
         """An ordinary module with the parameters generated now, without noise; it shares nothing with this net."""
         tensors = self.generate(task=task, embedding=embedding, noise=False)
+        if tensors[self.generated[0].name].ndim > len(self.generated[0].shape):
+            raise CallError("freeze() makes one net: pass one task or one embedding, not one per sample")
         plain = self.skeleton.materialise({**tensors, **kept(self.mainnet)})
         return plain.train(self.training)
 
@@ -245,6 +251,8 @@ class HyperNet(nn.Module):
     # ── checks, printing, saving ───────────────────────────────────────────────────────────────────────────────────
 
     def _check_choices(self) -> None:
+        if not isinstance(self.init, Method):
+            raise InitError(f"init={self.init!r}: give a method's name, or hyperfan.init.method(name, …)")
         if self.fidelity not in ("exact", "paper"):
             raise InitError(f"fidelity='{self.fidelity}': use 'exact' or 'paper'")
         if self.distribution not in ("uniform", "normal"):

@@ -27,7 +27,8 @@ def run_per_sample(
     for i in batched:
         if leaves[i].ndim == 0 or leaves[i].shape[0] != batch:
             raise CallError(
-                f"{batch} embeddings were given, one for each sample; an input has shape {tuple(leaves[i].shape)}"
+                f"{batch} codes were given, one per sample; an input has shape {tuple(leaves[i].shape)}: repeat it by "
+                f".expand({batch}, …)"
             )
 
     def one(tensors: Mapping[str, Tensor], inputs: list[Tensor]) -> Any:

@@ -21,7 +21,7 @@ from hyperfan.errors import CheckpointError
 from hyperfan.hypernet.embeddings import Embedding
 from hyperfan.hypernet.hypernet import HyperNet
 from hyperfan.init.plan import Plan, Row
-from hyperfan.init.registry import method
+from hyperfan.init.registry import available, method
 from hyperfan.mainnet.read import Given
 from hyperfan.mainnet.skeleton import Skeleton
 
@@ -34,6 +34,12 @@ def save(net: HyperNet, path: str | os.PathLike[str], overwrite: bool) -> None:
     folder = Path(path)
     if (folder / CONFIG).exists() and not overwrite:
         raise CheckpointError(f"{folder} already holds a saved hypernet: pass overwrite=True to replace it")
+    if net.init.name not in (m.name for m in available()):
+        raise CheckpointError(
+            f"the init method '{net.init.name}' is not known by name: hyperfan.init.register it first"
+        )
+    if folder.exists() and not folder.is_dir():
+        raise CheckpointError(f"{folder} is a file; a hypernet is saved to a folder")
     folder.mkdir(parents=True, exist_ok=True)
     partial = folder / f".partial-{os.getpid()}"
     try:

@@ -17,6 +17,8 @@ def make_trunk(trunk: Trunk, size: int, device: torch.device, dtype: torch.dtype
     """A ReLU MLP from its hidden widths; a module as it is; ``None`` for no trunk."""
     if trunk is None or isinstance(trunk, nn.Module):
         return trunk
+    if not isinstance(trunk, Sequence) or not all(isinstance(w, int) and w > 0 for w in trunk):
+        raise HyperfanError(f"trunk={trunk!r}: give hidden widths as in (64, 64), a module, or None")
     layers: list[nn.Module] = []
     for before, after in zip([size, *trunk], trunk, strict=False):
         # Not drawn here: init writes it, and what fails before that should cost no random numbers.

@@ -54,6 +54,9 @@ MADE_ANEW = set(
 )
 """What takes a tensor only for its shape."""
 
+FROM_OUTSIDE = {"from_numpy", "as_tensor", "asarray", "frombuffer", "from_dlpack"}
+"""What may carry values that were computed where nobody looked."""
+
 KNOWN_FORM = {"prelu", "rrelu", "glu", "detach"}
 
 NOT_LAYERS = (

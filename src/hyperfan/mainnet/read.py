@@ -12,7 +12,7 @@ from torch.nn.parameter import UninitializedParameter
 from torch.utils import _pytree as pytree
 
 from hyperfan.errors import HyperfanWarning, MainnetError, nearest
-from hyperfan.mainnet.rules import BUFFER_STARTS, Use, uses
+from hyperfan.mainnet.rules import BUFFER_STARTS, Use, ruled_by, uses
 from hyperfan.mainnet.sequential import is_sequential, walk
 from hyperfan.mainnet.spec import IDENTITY, Nonlinearity, Spec, TensorSpec
 from hyperfan.mainnet.trace import Tracer
@@ -45,7 +45,7 @@ def read(module: nn.Module, example: Any = None, nonlinearity: Given = None, war
     with torch.random.fork_rng(devices=[]):
         if example is not None:
             _run(double, example, tracer)
-        elif is_sequential(double):
+        elif is_sequential(double) or ruled_by(double):
             walk(double, roles, tracer)
     consumes, followed_by = dict(tracer.consumes), dict(tracer.followed_by)
     weights = [t for t in tensors.values() if t.role == "weight"]
@@ -82,8 +82,12 @@ def read(module: nn.Module, example: Any = None, nonlinearity: Given = None, war
 
 
 def how_to_tell(tensor: TensorSpec) -> str:
-    """The calls that make a nonlinearity known."""
-    return f"pass example= (inputs to run once) or nonlinearity={{'{tensor.layer}': 'relu'}}"
+    """What makes a nonlinearity known."""
+    layer = f"'{tensor.layer}'" if tensor.layer else "it"
+    return (
+        f"pass example=, inputs on which {layer} runs, when building or loading the net; or nonlinearity='relu', what "
+        "follows every hidden layer; or leave it out of generate="
+    )
 
 
 def _parameters(module: nn.Module) -> tuple[dict[str, TensorSpec], dict[int, str]]:
@@ -91,11 +95,12 @@ def _parameters(module: nn.Module) -> tuple[dict[str, TensorSpec], dict[int, str
     tensors: dict[str, TensorSpec] = {}
     owners: dict[int, str] = {}
     for path, owner in module.named_modules(remove_duplicate=False):
-        found = uses(owner)
-        for local, p in owner.named_parameters(recurse=False, remove_duplicate=False):
-            name = f"{path}.{local}" if path else local
+        own = {f"{path}.{local}" if path else local: (local, p) for local, p in owner.named_parameters(recurse=False)}
+        for name, (_, p) in own.items():
             if isinstance(p, UninitializedParameter):
                 raise MainnetError(f"'{name}' of a lazy module has no shape yet: run the mainnet once before")
+        found = uses(owner)
+        for name, (local, p) in own.items():
             use = found.get(local, Use("other"))
             weight = f"{path}.{use.weight}" if path and use.weight else use.weight
             new = TensorSpec(

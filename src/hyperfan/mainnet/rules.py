@@ -2,10 +2,12 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any, TypeVar, get_args
 
 from torch import nn
+from torch.nn.utils.parametrize import is_parametrized
 
+from hyperfan.errors import MainnetError, nearest
 from hyperfan.formulas.fans import Fans
 from hyperfan.mainnet.spec import Role
 
@@ -28,6 +30,14 @@ class Use:
     summands: int = 1
     start: float | None = None
 
+    def __post_init__(self) -> None:
+        if self.role not in get_args(Role):
+            raise MainnetError(f"Use('{self.role}'): {nearest(str(self.role), get_args(Role))}")
+        if self.role == "weight" and not isinstance(self.fans, Fans):
+            raise MainnetError(f"Use('weight', {self.fans!r}): a weight needs its fans, as hyperfan.Fans(d_in, d_out)")
+        if self.role == "bias" and not self.weight:
+            raise MainnetError("Use('bias'): a bias needs the name of its weight, as Use('bias', weight='W')")
+
 
 Rule = Callable[[Any], dict[str, Use]]
 _RULES: dict[type[nn.Module], Rule] = {}
@@ -38,6 +48,7 @@ def rule(*kinds: type[nn.Module]) -> Callable[[_F], _F]:
     """Register how modules of these classes, and of their subclasses, use their own parameters.
 
     >>> import torch
+    >>> from hyperfan import Fans, Use, rule
     >>> class Scale(nn.Module):
     ...     def __init__(self, n, m):
     ...         super().__init__()
@@ -49,6 +60,10 @@ def rule(*kinds: type[nn.Module]) -> Callable[[_F], _F]:
     ...     n, m = layer.W.shape
     ...     return {"W": Use("weight", Fans(channels_in=n, channels_out=m))}
     """
+
+    for kind in kinds:
+        if not (isinstance(kind, type) and issubclass(kind, nn.Module)):
+            raise MainnetError(f"rule({kind!r}): name the module classes, as @hyperfan.rule(MyLayer)")
 
     def register(function: _F) -> _F:
         for kind in kinds:
@@ -66,7 +81,16 @@ def ruled_by(module: nn.Module) -> type[nn.Module] | None:
 def uses(module: nn.Module) -> dict[str, Use]:
     """The uses of a module's own parameters; none without a rule."""
     kind = ruled_by(module)
-    return _RULES[kind](module) if kind else {}
+    if kind is None:
+        return {}
+    found = _RULES[kind](module)
+    if not isinstance(found, dict) or not all(isinstance(use, Use) for use in found.values()):
+        raise MainnetError(f"the rule for {kind.__name__} returned {found!r}: it should return parameter name → Use")
+    for name in found:
+        if name not in module._parameters and not is_parametrized(module, name):
+            known = nearest(name, module._parameters)
+            raise MainnetError(f"the rule for {kind.__name__} names '{name}', which is no parameter of it: {known}")
+    return found
 
 
 @rule(nn.Linear)
@@ -121,15 +145,21 @@ def _(m: nn.RNNBase | nn.RNNCellBase) -> dict[str, Use]:
             fans = Fans(inputs + getattr(m, hh).shape[1], gates_hidden)
             suffix = name.removeprefix("weight_ih")
             found[name] = found[hh] = Use("weight", fans)
-            found[f"bias_ih{suffix}"] = found[f"bias_hh{suffix}"] = Use("bias", weight=name, summands=2)
+            if f"bias_ih{suffix}" in m._parameters:
+                found[f"bias_ih{suffix}"] = found[f"bias_hh{suffix}"] = Use("bias", weight=name, summands=2)
         elif name.startswith("weight_hr"):  # the LSTM's output projection
             found[name] = Use("weight", Fans(getattr(m, name).shape[1], getattr(m, name).shape[0]))
     return found
 
 
-@rule(nn.modules.batchnorm._NormBase, nn.LayerNorm, nn.GroupNorm, nn.RMSNorm)
+@rule(nn.modules.batchnorm._NormBase, nn.LayerNorm, nn.GroupNorm)
 def _(m: nn.Module) -> dict[str, Use]:
     return {"weight": Use("scale", start=1.0), "bias": Use("shift", start=0.0)}
+
+
+@rule(nn.RMSNorm)
+def _(m: nn.RMSNorm) -> dict[str, Use]:
+    return {"weight": Use("scale", start=1.0)}
 
 
 @rule(nn.PReLU)

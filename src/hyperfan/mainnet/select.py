@@ -1,9 +1,10 @@
 """Which parameters are generated: all weights, weights and biases, those that match patterns, or a predicate."""
 
 import fnmatch
+import warnings
 from collections.abc import Callable, Sequence
 
-from hyperfan.errors import MainnetError, nearest
+from hyperfan.errors import HyperfanWarning, MainnetError, nearest
 from hyperfan.mainnet.spec import Spec, TensorSpec
 
 Generate = str | Sequence[str] | Callable[[TensorSpec], bool]
@@ -26,10 +27,12 @@ def select(spec: Spec, generate: Generate) -> tuple[TensorSpec, ...]:
         patterns = [generate] if isinstance(generate, str) else list(generate)
         for pattern in patterns:
             if not any(_matches(t, pattern) for t in spec):
-                known = nearest(pattern, [t.name for t in spec])
+                known = nearest(pattern, ["weights", "weights+biases", *(t.name for t in spec)])
                 raise MainnetError(f"generate={pattern!r} matches no parameter of the mainnet: {known}")
         chosen = [t for t in spec if any(_matches(t, pattern) for pattern in patterns)]
         seen = "an empty list of patterns"
+    if generate in ("weights", "weights+biases"):
+        _warn_about_unruled(spec)
     if not chosen:
         names = ", ".join(f"{t.name} ({t.role})" for t in spec)
         raise MainnetError(f"nothing to generate: generate= is {seen}. The parameters are {names}")
@@ -40,6 +43,19 @@ def select(spec: Spec, generate: Generate) -> tuple[TensorSpec, ...]:
                 "Leave it out with generate=lambda t: t.dtype.is_floating_point and t.role == 'weight'"
             )
     return tuple(chosen)
+
+
+def _warn_about_unruled(spec: Spec) -> None:
+    """A matrix that is no weight by any rule would be left as it is without a word."""
+    unruled = [t for t in spec if t.role == "other" and len(t.shape) > 1]
+    if unruled:
+        kind = unruled[0].kind
+        warnings.warn(
+            f"{', '.join(t.name for t in unruled)}: no rule tells what these parameters do, so they are not generated "
+            f"and keep their values. Register one with @hyperfan.rule({kind}), or choose what to generate by name",
+            HyperfanWarning,
+            stacklevel=4,
+        )
 
 
 def _matches(tensor: TensorSpec, pattern: str) -> bool:

@@ -62,7 +62,7 @@ class Skeleton:
                     + _hint(tuple(given.shape), tuple(expected.shape))
                 )
             first, dtype = dtypes.setdefault(expected.dtype, (name, given.dtype))
-            if given.dtype != dtype:
+            if given.dtype != dtype and not torch.is_autocast_enabled(given.device.type):
                 raise CallError(
                     f"'{name}' is {given.dtype} while '{first}' is {dtype}, and both are {expected.dtype} in the "
                     f"mainnet: convert one with .to(torch.{str(dtype).removeprefix('torch.')})"

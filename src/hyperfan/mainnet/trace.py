@@ -89,7 +89,7 @@ class Tracer(TorchFunctionMode):
             for tensor in outputs:
                 self._set(tensor, followed.part(next(self._nodes)) if name in op.SPLITS else followed)
         elif not inputs or name in op.MADE_ANEW:
-            self._note_constant(outputs, given, params)
+            self._note_constant(name, outputs, given, params)
         changed = [t for t in given if any(t is out for out in outputs)]
         in_place = full_name.endswith("_") or name in op.ELEMENTWISE
         if name == "setitem" or (changed and in_place and name not in op.UNCHANGED):
@@ -271,9 +271,12 @@ class Tracer(TorchFunctionMode):
         for source in trail.sources:
             self.followed_by.setdefault(source, trail.nonlinearity())
 
-    def _note_constant(self, outputs: list[Tensor], given: list[Tensor], params: list[tuple[str, Role]]) -> None:
+    def _note_constant(
+        self, name: str, outputs: list[Tensor], given: list[Tensor], params: list[tuple[str, Role]]
+    ) -> None:
         """What was made of constants is one, and what was made of one weight is still that weight."""
-        known = all(id(t) in self._constants or id(t) in self._params or id(t) in self._trails for t in given)
+        known = name not in op.FROM_OUTSIDE
+        known = known and all(id(t) in self._constants | self._params.keys() | self._trails.keys() for t in given)
         for tensor in outputs:
             self._alive.append(tensor)
             if len(set(params)) == 1:
