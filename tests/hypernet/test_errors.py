@@ -183,7 +183,7 @@ NAN = torch.tensor([0.0, float("nan"), 1.0, 2.0])
 BAD_CALLS = {
     "size": (lambda: given(per="net")(X, embedding=torch.zeros(5)), r"shape \(5,\); it should be \(4,\)"),
     "rank": (lambda: given(per="net")(X, embedding=torch.zeros(1, 2, 4)), "shape"),
-    "one for each tensor": (lambda: given()(X, embedding=torch.zeros(4)), r"be \(3, 4\), one for each of the 3 .*per='net'"),
+    "one for each tensor": (lambda: given()(X, embedding=torch.zeros(4)), "one for each of the 3 .*per='net'"),
     "nan": (lambda: given(per="net")(X, embedding=NAN), "1 values that are NaN or infinite"),
     "infinite": (lambda: given(per="net")(X, embedding=NAN.nan_to_num() / 0), "NaN or infinite"),
     "missing": (lambda: given()(X), "pass embedding="),

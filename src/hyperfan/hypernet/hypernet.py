@@ -237,7 +237,9 @@ class HyperNet(nn.Module):
             for t, head, moment in zip(self.generated, self.heads.names, moments, strict=True)
         ]
         trunk = [t for t in self.trunk_spec or () if _has_rule(t)]
-        return make_plan(slots, self.init, self.fidelity, self.distribution, trunk, plain)
+        others = {t.name for t in (*self.generated, *plain)}
+        untouched = [t for t in self.spec if t.name not in others]
+        return make_plan(slots, self.init, self.fidelity, self.distribution, trunk, plain, untouched)
 
     def _zeroed(self) -> list[TensorSpec]:
         """Biases beside generated weights: the theory has them at zero. Other plain parameters keep their values."""

@@ -14,7 +14,7 @@ from hyperfan.mainnet.spec import TensorSpec
 from hyperfan.text import number, table
 
 Distribution = Literal["uniform", "normal"]
-MadeBy = Literal["head", "trunk", "plain"]
+MadeBy = Literal["head", "trunk", "plain", "kept"]
 
 
 @dataclass(frozen=True)
@@ -23,7 +23,8 @@ class Row:
 
     Args:
         tensor: its name in the mainnet, or in the trunk.
-        made_by: a head, or the parameter itself: a trunk's, or one the mainnet keeps ("plain").
+        made_by: a head; or the parameter itself, a trunk's or one that is not generated ("plain", "kept" if it is not
+            written either).
         head: the head's name.
         fan_in, fan_out, gain: as the method read them.
         target: variance the generated tensor should have; ``None`` for methods that set the head directly.
@@ -79,7 +80,7 @@ def cells(row: Row) -> list[str]:
         row.head or row.made_by,
         *(number(x) for x in (row.fan_in, row.fan_out, row.gain, row.target, row.moment)),
         number(row.scale if row.made_by == "head" else None),
-        "when written" if row.variance is None else number(row.variance),
+        "when written" if row.variance is None and row.made_by == "head" else number(row.variance),
         row.equation,
     ]
 
@@ -91,8 +92,9 @@ def make_plan(
     distribution: Distribution,
     trunk: Iterable[TensorSpec] = (),
     plain: Iterable[TensorSpec] = (),
+    kept: Iterable[TensorSpec] = (),
 ) -> Plan:
-    """Work out an init: heads, then trunk, then the plain parameters that are to be written."""
+    """Work out an init: heads, then trunk, then plain parameters, those to be written and those kept as they are."""
     asked = Asked(slots, method, fidelity)
     rows: dict[str, Row] = {}
     for head in dict.fromkeys(slot.head for slot in slots):
@@ -102,6 +104,7 @@ def make_plan(
     ordered = [rows[slot.tensor.name] for slot in slots]
     ordered += [_own_row(t, method, fidelity, "trunk", f"trunk.{t.name}") for t in trunk]
     ordered += [_own_row(t, method, fidelity, "plain", t.name) for t in plain]
+    ordered += [Row(t.name, t.role, "kept", "as the mainnet has it", variance=None) for t in kept]
     return Plan(str(method), method.paper, fidelity, distribution, tuple(ordered))
 
 
