@@ -157,3 +157,26 @@ def test_a_code_that_the_trunk_kills_is_drawn_anew():
         for fidelity in ("exact", "paper"):
             net = hf.HyperNet(mlp(), 4, trunk=(2,), fidelity=fidelity)
             assert all(w.any() for w in net.generate().values())
+
+
+def test_a_normalised_code_of_zeros_is_not_a_nan():
+    net = hf.HyperNet(mlp(), hf.Embedding(4, given=True, per="net", normalise=True))
+    e = torch.zeros(4, requires_grad=True)
+    out = net(torch.ones(2, 6), embedding=e)
+    out.sum().backward()
+    assert torch.isfinite(out).all()
+    assert torch.isfinite(e.grad).all()
+
+
+def test_a_plain_bias_beside_a_tied_weight_starts_at_zero():
+    class Tied(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.embed, self.decode = nn.Embedding(7, 5), nn.Linear(5, 7)
+            self.decode.weight = self.embed.weight
+
+        def forward(self, x):
+            return self.decode(torch.tanh(self.embed(x)))
+
+    net = hf.HyperNet(Tied(), 4, example=torch.tensor([1, 2, 3]))
+    assert not net.mainnet.get_parameter("decode.bias").any()

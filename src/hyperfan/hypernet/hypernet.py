@@ -133,7 +133,8 @@ class HyperNet(nn.Module):
             raise CallError(f"embedding= is {e.dtype} and the net is {self.code_scale.dtype}: convert one with .to(…)")
         h = e if self.trunk is None else self.trunk(e.reshape(-1, e.shape[-1])).view(*e.shape[:-1], -1)
         if self.embeddings.config.normalise:
-            h = h * torch.rsqrt(h.square().mean(-1, keepdim=True))
+            square = h.square().mean(-1, keepdim=True)
+            h = h * torch.rsqrt(square.clamp_min(torch.finfo(h.dtype).tiny))  # a code of zeros stays one
         codes: Tensor = h * self.code_scale
         return codes
 

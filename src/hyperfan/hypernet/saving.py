@@ -70,12 +70,13 @@ def load(
     _check_mainnet(config["mainnet"], mainnet, folder)
     if config["trunk"] is None and trunk is None:
         raise CheckpointError(f"{folder} was saved with a trunk module of its own: pass one like it with trunk=")
+    names = set(config["generate"])
     empty = Skeleton(mainnet)  # the same architecture without values
     empty.module.train(mainnet.training)
     net = cls(
         empty.module,
         Embedding(**config["embedding"]),
-        generate=config["generate"],
+        generate=lambda t: t.name in names,
         trunk=trunk if config["trunk"] is None else config["trunk"],
         heads=config["heads"],
         init=method("m2"),

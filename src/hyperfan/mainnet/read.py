@@ -64,6 +64,7 @@ def read(module: nn.Module, example: Any = None, nonlinearity: Given = None, war
             w = tensors[names[t.weight]]
             tensors[t.name] = replace(
                 t,
+                weight=w.name,
                 fans=w.fans,
                 consumes=w.consumes,
                 reads=w.reads,
