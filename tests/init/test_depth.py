@@ -97,6 +97,24 @@ def test_classical_init_does_not(init, per_layer):
     assert average_ratio(ten_layers, init, 0) ** (1 / 9) == pytest.approx(per_layer, rel=0.2)
 
 
+@pytest.mark.parametrize("told", ["by example", "by name", "by layer"])
+def test_hyperfan_out_keeps_gradients_however_it_learns_of_the_nonlinearity(told):
+    main, x = dense(nn.Tanh)()
+
+    class Wrapped(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.inner = main
+
+        def forward(self, x):
+            return self.inner(x)
+
+    names = {f"inner.{i}": "tanh" for i in range(0, 2 * DEPTH - 2, 2)}
+    how = {"by example": {"example": x}, "by name": {"nonlinearity": "tanh"}, "by layer": {"nonlinearity": names}}[told]
+    grads = mean_squares(hf.HyperNet(Wrapped(), 50, init="hyperfan-out", **how).freeze().inner, x)[1]
+    assert 0.5 < grads[0] / grads[-1] < 2
+
+
 def test_tanh_gradients_need_the_gain_at_the_variance_that_is_there():
     """With the gain for unit variance in every layer the gradients of 20 tanh layers grow eightfold."""
     main, x = dense(nn.Tanh)()

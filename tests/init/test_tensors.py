@@ -43,7 +43,12 @@ def test_all_four_cells(shape, groups, transposed, relu, distribution):
         assert_variance(fill("hyperfan_in", weight_head, biases_generated=hbias), expected)
     expected = table1.hyperfan_out_weight(d_i, D_K, var_e, relu=relu, receptive=receptive)
     assert_variance(fill("hyperfan_out", weight_head), expected)
-    assert_variance(fill("hyperfan_out", weight_head, stride=4), expected * (1 if transposed else 4))
+    thinned = 4 if len(shape) == 4 else 1  # a stride of 2 each way
+    assert_variance(fill("hyperfan_out", weight_head, stride=2), expected * (1 if transposed else thinned))
+    if len(shape) == 4:
+        assert_variance(fill("hyperfan_out", weight_head, stride=(2, 1)), expected * (1 if transposed else 2))
+    expected = table1.hyperfan_in_weight(d_j, D_K, var_e, relu=relu, receptive=receptive)
+    assert_variance(fill("hyperfan_in", weight_head, stride=2), expected * (thinned if transposed else 1))
     assert_variance(fill("hyperfan_in_bias", bias_head), table1.hyperfan_in_bias(D_K, var_e, relu=relu))
     assert_variance(fill("hyperfan_out_bias", bias_head), table1.hyperfan_out_bias(d_i, d_j, D_K, var_e, relu=relu))
 
@@ -52,6 +57,27 @@ def test_other_nonlinearities_take_their_gain():
     head = torch.empty(100 * 100, 10)
     assert_variance(hf.init.hyperfan_in_normal_(head, (100, 100), "tanh"), gains("tanh").forward / 1000)
     assert_variance(hf.init.hyperfan_out_normal_(head, (100, 100), "tanh"), gains("tanh").backward / 1000)
+
+
+@pytest.mark.parametrize("pass_", ["in", "out"])
+@pytest.mark.parametrize("f", ["tanh", "gelu", "sigmoid", "linear"])
+def test_weights_and_biases_together_make_unit_variance_of_what_the_layer_reads(pass_, f):
+    """A layer of 30 to 60 that reads f(z): E[y²] = 30·Var(W)·E[f²] + Var(b), from the written heads."""
+    weight, bias = torch.empty(1800, 200, dtype=torch.float64), torch.empty(60, 2000, dtype=torch.float64)
+    more = {"biases_generated": True} if pass_ == "in" else {}
+    getattr(hf.init, f"hyperfan_{pass_}_normal_")(weight, (60, 30), f, **more)
+    getattr(hf.init, f"hyperfan_{pass_}_bias_normal_")(bias, (60, 30), f)
+    total = 30 * weight.square().mean().item() * 200 / gains(f).forward + bias.square().mean().item() * 2000
+    expected = 1.0 if pass_ == "in" else max(1.0, 0.5 * gains(f).backward / gains(f).forward)
+    assert total == pytest.approx(expected, rel=5 * (2 / 120_000) ** 0.5)
+
+
+def test_a_whole_head_of_ones_own_with_its_bias():
+    head = nn.Linear(50, 500 * 784)
+    hf.init.hyperfan_in_uniform_(head.weight, (500, 784))
+    nn.init.zeros_(head.bias)
+    e = torch.ones(50)
+    assert_variance(head(e), 1 / 784)
 
 
 def test_a_generator_makes_it_repeatable_and_leaves_the_global_state():

@@ -72,7 +72,7 @@ def test_hyperfan_out_bias_is_zero_when_the_layer_narrows():
         nn.Sequential(nn.Linear(50, 20)), 8, generate="weights+biases", init="hyperfan-out", fidelity="paper"
     )
     assert not net.generate()["0.bias"].any()
-    assert not net.heads.head("20-bias").weight.any()
+    assert not net.heads.head("0/bias").weight.any()
 
 
 @settings(max_examples=40, deadline=None)

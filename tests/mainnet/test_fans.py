@@ -158,10 +158,8 @@ def test_layers_with_a_rule(layer, expected):
 
 def test_the_two_biases_of_a_recurrent_cell_share_their_output():
     spec = read(nn.GRU(3, 5), warn=False)
-    assert {t.name: (t.weight, t.summands) for t in spec if t.role == "bias"} == {
-        "bias_ih_l0": ("weight_ih_l0", 2),
-        "bias_hh_l0": ("weight_ih_l0", 2),
-    }
+    both = ("weight_ih_l0", "weight_hh_l0")
+    assert {t.name: t.weights for t in spec if t.role == "bias"} == {"bias_ih_l0": both, "bias_hh_l0": both}
 
 
 NORMS = [
@@ -204,6 +202,6 @@ def test_buffers_of_norms_have_starts_and_others_have_none():
 def test_a_bias_has_the_fans_of_its_weight():
     spec = read(nn.Sequential(nn.Conv2d(4, 6, 3, stride=2, groups=2), nn.ReLU()))
     assert spec["0.bias"].fans == spec["0.weight"].fans
-    assert spec["0.bias"].weight == "0.weight"
+    assert spec["0.bias"].weights == ("0.weight",)
     assert spec["0.bias"].followed_by == spec["0.weight"].followed_by
     assert math.isclose(spec["0.weight"].fans.unstrided().fan_out, 27)

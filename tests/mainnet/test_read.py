@@ -251,7 +251,7 @@ def test_a_module_used_twice_is_one_tensor_with_two_names():
     spec = read(net)
     assert [(t.name, t.aliases) for t in spec] == [("0.weight", ("2.weight",)), ("0.bias", ("2.bias",))]
     assert spec["2.weight"] is spec["0.weight"]
-    assert spec["2.bias"].weight == "0.weight"
+    assert spec["2.bias"].weights == ("0.weight",)
     assert spec["2.bias"].fans == spec["0.weight"].fans
 
 
@@ -337,7 +337,7 @@ def test_a_rule_of_the_users_own(kind, example):
     spec = read(nn.Sequential(nn.Linear(4, 3), nn.ReLU(), kind(3, 5), nn.Tanh()), example)
     assert (spec["2.W"].role, spec["2.W"].fans) == ("weight", Fans(3, 5))
     assert between(spec)["2.W"] == ("relu", "tanh")
-    assert (spec["2.b"].role, spec["2.b"].weight, spec["2.b"].fans) == ("bias", "2.W", Fans(3, 5))
+    assert (spec["2.b"].role, spec["2.b"].weights, spec["2.b"].fans) == ("bias", ("2.W",), Fans(3, 5))
     assert spec["2.temperature"].role == "other"
 
 

@@ -105,6 +105,8 @@ def plan(
                 nonlinearity=nonlinearity,
             )
         except InitError as error:
+            if "nonlinearity=" not in str(error):
+                raise
             raise InitError(f"{error} (here: --nonlinearity relu, or let the factory return (net, example))") from error
     else:
         raise HyperfanError(f"{factory} returned a {type(made).__name__}; it should return an nn.Module or a HyperNet")
@@ -147,8 +149,6 @@ def _call(factory: str) -> Any:
         module = importlib.import_module(module_name)
     except Exception as error:
         raise HyperfanError(f"cannot import '{module_name}': {type(error).__name__}: {error}") from error
-    finally:
-        sys.path.remove(os.getcwd())
     if name not in vars(module):
         public = [n for n, v in vars(module).items() if callable(v) and not n.startswith("_")]
         raise HyperfanError(f"'{module_name}' has no '{name}': {nearest(name, public)}")

@@ -2,7 +2,7 @@
 
 import math
 from dataclasses import dataclass
-from typing import Literal, TypeGuard
+from typing import Literal, TypeGuard, get_args
 
 import torch
 from torch import Tensor, nn
@@ -51,6 +51,8 @@ class Embedding:
             raise HyperfanError(f"Embedding(noise={self.noise:g}): the half-width of the noise must not be negative")
         if not 0 < self.std < math.inf:
             raise HyperfanError(f"Embedding(std={self.std:g}): the standard deviation must be positive and finite")
+        if self.distribution not in get_args(Distribution):
+            raise HyperfanError(f"distribution='{self.distribution}': use 'uniform' or 'normal'")
         if self.per not in ("tensor", "net"):
             raise HyperfanError(f"per='{self.per}': one embedding for each 'tensor', or one for the 'net'")
 

@@ -38,7 +38,7 @@ class Heads(nn.ModuleDict):
     Args:
         tensors: what to generate.
         width: d_k.
-        sharing: "shared" has one head for all tensors of one shape and role, "separate" one for each.
+        sharing: "shared" has one head for all weights of one shape, "separate" one for each tensor.
     """
 
     def __init__(self, tensors: Sequence[TensorSpec], width: int, sharing: Sharing, device: torch.device) -> None:
@@ -66,17 +66,16 @@ class Heads(nn.ModuleDict):
             chosen = codes[..., members, :] if len(members) < codes.shape[-2] else codes
             flat = self.head(name)(chosen.reshape(-1, codes.shape[-1])).view(*batch, len(members), -1)
             made.update(zip(members, flat.unbind(-2), strict=True))
-        return {name: made[i].view(*batch, *shape) for i, (name, shape) in enumerate(self.outputs)}
+        return {name: made[i].view((*batch, *shape)) for i, (name, shape) in enumerate(self.outputs)}
 
 
 def head_name(tensor: TensorSpec, sharing: Sharing, tensors: Sequence[TensorSpec]) -> str:
-    """A name for the tensor's head that is stable and free of dots.
+    """A name for the tensor's head that is stable, free of dots, and no attribute of a module.
 
-    Weights, biases and norm parameters never share a head, because they start differently.
+    Only weights share heads. Biases and norm parameters are small, and start at values of their own.
     """
-    if sharing == "separate":
-        return tensor.name.replace(".", "/")
+    if sharing == "separate" or tensor.role != "weight":
+        return tensor.name.replace(".", "/") if "." in tensor.name else f"/{tensor.name}"
     shape = "x".join(map(str, tensor.shape)) or "scalar"
-    role = "" if tensor.role == "weight" else f"-{tensor.role}"
     mixed = len({t.dtype for t in tensors}) > 1
-    return shape + role + (f"-{str(tensor.dtype).removeprefix('torch.')}" if mixed else "")
+    return shape + (f"-{str(tensor.dtype).removeprefix('torch.')}" if mixed else "")

@@ -35,10 +35,11 @@ class HyperNet(nn.Module):
         mainnet: any module.
         embedding: its size, or an :class:`Embedding`.
         generate: "weights", "weights+biases", a glob pattern on parameter names or a list of them, or a function of
-            a :class:`TensorSpec`. Norm parameters are only generated if a pattern or function picks them.
-        trunk: ``None``, the hidden widths of a ReLU MLP, or a module from (n, size) to (n, d_k).
-        heads: "shared" has one head for all tensors of one shape, "separate" one for each. By default shared where each
-            tensor has an embedding of its own.
+            a :class:`TensorSpec`; whether they require gradients or not. Norm parameters are only generated if a
+            pattern or function picks them.
+        trunk: ``None``, the hidden widths of a ReLU MLP, or a module from (n, size) to (n, d_k), which is copied.
+        heads: "shared" has one head for all weights of one shape, "separate" one for each tensor. By default shared
+            where each tensor has an embedding of its own.
         init: a method's name (``hyperfan methods`` lists them) or a :class:`Method`.
         fidelity: "exact" uses numeric gains, strides and the codes' actual norms; "paper" is Table 1 to the letter.
         distribution: "uniform" or "normal".
@@ -94,13 +95,13 @@ class HyperNet(nn.Module):
         made = {t.name for t in self.generated}
         self.mainnet = keep(mainnet, [t.name for t in self.spec if t.name not in made])
         self.skeleton = Skeleton(mainnet)
-        self._valueless = [] if device.type != "meta" else self._without_rule()
+        self._valueless = self._without_rule()
         if self.init.embedding is not None:
             self._check_constant_embeddings()
         self._plan = self._make_plan(predicted_moments(self), self._zeroed())
         if device.type != "meta":
             self._write(self._zeroed(), None)
-        self.train(mainnet.training)
+        super().train(mainnet.training)  # the mainnet's own modules keep the modes they have
 
     # ── calling ────────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -150,8 +151,7 @@ class HyperNet(nn.Module):
         tensors = self.generate(task=task, embedding=embedding, noise=False)
         if tensors[self.generated[0].name].ndim > len(self.generated[0].shape):
             raise CallError("freeze() makes one net: pass one task or one embedding, not one per sample")
-        plain = self.skeleton.materialise({**tensors, **kept(self.mainnet)})
-        return plain.train(self.training)
+        return self.skeleton.materialise({**tensors, **kept(self.mainnet)})
 
     def train(self, mode: bool = True) -> Self:
         """Set training mode, for the mainnet too."""
@@ -179,9 +179,10 @@ class HyperNet(nn.Module):
             )
         made = {t.name for t in self.generated}
         self._write([t for t in self.spec if t.name not in made and _has_rule(t)], generator)
-        for name, start in self.spec.buffers:
-            if start is not None:
-                fill_(self.mainnet.get_buffer(name), 0.0, mean=start)
+        for module, spec in ((self.mainnet, self.spec), (self.trunk, self.trunk_spec)):
+            for name, start in spec.buffers if spec is not None else ():
+                if module is not None and start is not None:
+                    fill_(module.get_buffer(name), 0.0, mean=start)
 
     def _write(self, plain: list[TensorSpec], generator: torch.Generator | None) -> None:
         self._plan = self._make_plan(predicted_moments(self), plain)  # what cannot be done is said before writing
@@ -219,8 +220,8 @@ class HyperNet(nn.Module):
         config = self.embeddings.config
         if config.given or config.per == "net" or config.normalise:
             raise InitError(
-                f"'{self.init.name}' sets each tensor's embedding to a constant: it needs stored embeddings, one per "
-                "tensor, not normalised"
+                f"'{self.init.name}' sets each tensor's embedding to a constant, so they must be stored: use "
+                "Embedding(size, per='tensor') without given= and normalise="
             )
         drawn = [head for head, t in zip(self.heads.names, self.generated, strict=True) if t.start is None]
         twins = sorted({head for head in drawn if drawn.count(head) > 1})
@@ -245,11 +246,20 @@ class HyperNet(nn.Module):
     def _zeroed(self) -> list[TensorSpec]:
         """Biases beside generated weights: the theory has them at zero. Other plain parameters keep their values."""
         made = {t.name for t in self.generated}
-        return [t for t in self.spec if t.role == "bias" and t.name not in made and t.weight in made]
+        return [t for t in self.spec if t.name not in made and made.intersection(t.weights)]
 
     def _without_rule(self) -> list[str]:
-        names = [t.name for t in self.spec if t not in self.generated and not _has_rule(t)]
-        return names + [name for name, start in self.spec.buffers if start is None]
+        """What came without values, on the meta device, and has no rule to get them from."""
+        kept_here = [t for t in self.spec if t.name in dict(self.mainnet.named_parameters())]
+        specs = [("", self.mainnet, kept_here, self.spec.buffers)]
+        if self.trunk is not None and self.trunk_spec is not None:
+            specs.append(("trunk.", self.trunk, list(self.trunk_spec), self.trunk_spec.buffers))
+        return [
+            prefix + name
+            for prefix, module, tensors, buffers in specs
+            for name, ruled in [*((t.name, _has_rule(t)) for t in tensors), *((n, s is not None) for n, s in buffers)]
+            if not ruled and kept(module)[name].is_meta
+        ]
 
     # ── checks, printing, saving ───────────────────────────────────────────────────────────────────────────────────
 

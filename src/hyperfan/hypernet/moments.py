@@ -3,6 +3,7 @@
 The heads divide by it. The paper's table is the case where it is d_k·Var(e).
 """
 
+import copy
 from typing import TYPE_CHECKING, cast
 
 import torch
@@ -17,7 +18,9 @@ if TYPE_CHECKING:
     from hyperfan.hypernet.hypernet import HyperNet
 
 _DRAWS = 4096
-"""Draws to average over where noise or a given embedding goes through a trunk: about 1 % of sampling error."""
+"""Draws to average over where given embeddings go through a trunk."""
+_ROWS = 65536
+"""Codes to average over where stored embeddings have noise: over 16 draws for each, at the least."""
 
 
 def predicted_moments(net: "HyperNet") -> list[float | None]:
@@ -52,7 +55,8 @@ def measured_moments(net: "HyperNet") -> list[float | None]:
         e = torch.empty(_DRAWS, net.embeddings.n, config.size, device="cpu")
         e = fill_(e, config.std**2, config.distribution, generator=_seeded()).to(net.code_scale)
     else:
-        e = stored.detach().expand(_DRAWS // 16 if config.noise else 1, *stored.shape)
+        draws = max(_ROWS // (stored.numel() // config.size), 16) if config.noise else 1
+        e = stored.detach().expand(draws, *stored.shape)
     if config.noise:
         drawn = torch.empty(e.shape, device="cpu").uniform_(-config.noise, config.noise, generator=_seeded())
         e = e + drawn.to(e)
@@ -87,14 +91,17 @@ _DEAD = "the trunk makes a code of exactly zero, of which nothing can be made: i
 
 
 def _squares(trunk: nn.Module, e: Tensor) -> Tensor:
-    """‖h‖² of each code, without dropout and the like."""
-    modes = {m: m.training for m in trunk.modules()}
-    trunk.eval()
-    with torch.no_grad():
-        h = trunk(e.reshape(-1, e.shape[-1])).view(*e.shape[:-1], -1)
-    for m, mode in modes.items():
-        m.training = mode
-    return cast(Tensor, h.double().square().sum(-1))
+    """‖h‖² of each code as in training, averaged over the draws of a dropout."""
+    double = copy.deepcopy(trunk).train()
+    random = any(isinstance(m, nn.modules.dropout._DropoutNd) for m in double.modules())
+    repeats = 64 if random else 1
+    flat = e.reshape(-1, e.shape[-1])
+    with torch.random.fork_rng(devices=[]), torch.no_grad():
+        try:
+            squares = sum(double(flat).double().square().sum(-1) for _ in range(repeats)) / repeats
+        except (RuntimeError, ValueError) as error:
+            raise InitError(f"the trunk does not run on {len(flat)} codes in training mode: {error}") from error
+    return cast(Tensor, squares).view(e.shape[:-1])
 
 
 def _per_tensor(net: "HyperNet", squares: Tensor) -> list[float | None]:

@@ -26,6 +26,9 @@ from hyperfan.mainnet.read import Given
 from hyperfan.mainnet.skeleton import Skeleton
 
 CONFIG = "config.json"
+_KEYS = set(
+    "weights sha256 embedding generate trunk heads init settings fidelity distribution mainnet modules plan".split()
+)
 _Net = TypeVar("_Net", bound=HyperNet)
 
 
@@ -67,7 +70,9 @@ def load(
     """Build the net and fill it from a folder."""
     folder = Path(path)
     config = _read_config(folder)
-    _check_mainnet(config["mainnet"], mainnet, folder)
+    _check_mainnet(config, mainnet, folder)
+    if config["trunk"] is not None and trunk is not None:
+        raise CheckpointError(f"{folder} was saved with the trunk {config['trunk']}: leave trunk= out")
     if config["trunk"] is None and trunk is None:
         raise CheckpointError(f"{folder} was saved with a trunk module of its own: pass one like it with trunk=")
     names = set(config["generate"])
@@ -75,7 +80,7 @@ def load(
     empty.module.train(mainnet.training)
     net = cls(
         empty.module,
-        Embedding(**config["embedding"]),
+        _embedding(config, folder),
         generate=lambda t: t.name in names,
         trunk=trunk if config["trunk"] is None else config["trunk"],
         heads=config["heads"],
@@ -87,8 +92,20 @@ def load(
     )
     net.init = method(config["init"], **config["settings"])
     net.load_state_dict(_read_weights(folder, config, net.state_dict()), assign=True)
+    for name, buffer in mainnet.named_buffers():  # what is not saved comes from the mainnet given
+        if net.mainnet.get_buffer(name).is_meta:
+            path, _, local = name.rpartition(".")
+            net.mainnet.get_submodule(path)._buffers[local] = buffer.detach().clone()
+    net._valueless = []
     net._plan = Plan(**{**config["plan"], "rows": tuple(Row(**row) for row in config["plan"]["rows"])})
     return net
+
+
+def _embedding(config: dict[str, Any], folder: Path) -> Embedding:
+    try:
+        return Embedding(**config["embedding"])
+    except TypeError as error:
+        raise CheckpointError(f"{folder / CONFIG} describes an embedding that is not known here: {error}") from error
 
 
 def _config(net: HyperNet, weights: str, digest: str) -> dict[str, Any]:
@@ -105,6 +122,7 @@ def _config(net: HyperNet, weights: str, digest: str) -> dict[str, Any]:
         "fidelity": net.fidelity,
         "distribution": net.distribution,
         "mainnet": {name: list(t.shape) for name, t in net.skeleton.tensors.items()},
+        "modules": _kinds(net.skeleton.module),
         "plan": net.plan.to_dict(),
     }
 
@@ -116,20 +134,31 @@ def _read_config(folder: Path) -> dict[str, Any]:
         raise CheckpointError(f"{folder} holds no saved hypernet: it has no {CONFIG}") from None
     except (json.JSONDecodeError, UnicodeDecodeError) as error:
         raise CheckpointError(f"{folder / CONFIG} is damaged: {error}") from error
-    missing = {"weights", "sha256", "embedding", "generate", "mainnet", "plan"} - set(config)
+    missing = _KEYS - set(config)
     if missing:
         raise CheckpointError(f"{folder / CONFIG} is not of a saved hypernet: it lacks {', '.join(sorted(missing))}")
     return dict(config)
 
 
-def _check_mainnet(saved: dict[str, list[int]], mainnet: nn.Module, folder: Path) -> None:
-    here = {name: list(t.shape) for name, t in Skeleton(mainnet).tensors.items()}
+def _check_mainnet(config: dict[str, Any], mainnet: nn.Module, folder: Path) -> None:
+    saved, here = config["mainnet"], {name: list(t.shape) for name, t in Skeleton(mainnet).tensors.items()}
     for name in [*saved, *here]:
         if saved.get(name) != here.get(name):
             raise CheckpointError(
                 f"{folder} was saved for another mainnet: '{name}' is {_shape(saved.get(name))} there and "
                 f"{_shape(here.get(name))} in the mainnet given"
             )
+    kinds = _kinds(mainnet)
+    for path in [*config["modules"], *kinds]:
+        then, now = config["modules"].get(path, "absent"), kinds.get(path, "absent")
+        if then != now:
+            raise CheckpointError(
+                f"{folder} was saved for another mainnet: '{path}' is {then} there and {now} in the mainnet given"
+            )
+
+
+def _kinds(module: nn.Module) -> dict[str, str]:
+    return {path: type(m).__name__ for path, m in module.named_modules()}
 
 
 def _shape(shape: list[int] | None) -> str:

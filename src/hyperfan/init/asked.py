@@ -7,7 +7,7 @@ nonlinearity the slope goes with it, and a gain for variance 1 would let the gra
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from hyperfan.errors import InitError
 from hyperfan.formulas.fans import Fans
@@ -36,14 +36,22 @@ class Asked:
         self._slots = {s.tensor.name: s for s in slots}
         self._biases: dict[str, list[str]] = {}
         for s in slots:
-            if s.tensor.role == "bias":
-                self._biases.setdefault(s.tensor.layer, []).append(s.tensor.name)
+            for weight in s.tensor.weights:
+                self._biases.setdefault(weight, []).append(s.tensor.name)
         self._aim = method.aims()
         self._found: dict[str, tuple[Reading, Aim]] = {}
         self._open: set[str] = set()
 
     def of(self, name: str) -> tuple[Reading, Aim]:
         """The reading of a tensor, and what the method asks of it."""
+        chain = {name: None}
+        while (before := self._slots[next(reversed(chain))].tensor.reads) in self._slots and before not in chain:
+            chain[before] = None
+        for link in reversed(chain):
+            self._work_out(link)
+        return self._found[name]
+
+    def _work_out(self, name: str) -> tuple[Reading, Aim]:
         if name not in self._found:
             self._open.add(name)
             slot = self._slots[name]
@@ -54,27 +62,29 @@ class Asked:
                     f"'{slot.tensor.layer}' reads a nonlinearity whose slope is zero everywhere, so no variance of "
                     f"'{name}' lets a gradient through: use hyperfan-in"
                 )
-            self._found[name] = read, aim
             self._open.discard(name)
+            self._found[name] = read, aim
         return self._found[name]
 
     def _read(self, tensor: TensorSpec) -> Reading:
         if tensor.fans is None and not self.method.needs_fans:
             return Reading(tensor.role, math.nan, math.nan)
-        return reading(
+        beside = self._biases.get(tensor.weights[0], []) if tensor.weights else []
+        read = reading(
             tensor,
             self.fidelity,
             gains=self.method.needs_nonlinearity,
-            bias_generated=tensor.layer in self._biases,
             before=self._output_variance(tensor.reads),
         )
+        return replace(read, bias_generated=tensor.name in self._biases, summands=max(len(beside), 1))
 
     def _output_variance(self, weight: str | None) -> float:
         """Of the layer of this weight; 1 where the plan does not decide it, or where the weight feeds itself."""
-        if weight not in self._slots or weight in self._open or not self.method.needs_nonlinearity:
+        if weight not in self._found:
             return 1.0
-        read, aim = self.of(weight)
+        read, aim = self._found[weight]
         if aim.target is None:
             return 1.0
-        biases = (self.of(name)[1].target or 0.0 for name in self._biases.get(self._slots[weight].tensor.layer, ()))
-        return read.fan_in * aim.target * read.consumed + sum(biases)
+        biases = [name for name in self._biases.get(weight, ()) if name not in self._open]
+        added = sum(self._work_out(name)[1].target or 0.0 for name in biases)
+        return read.fan_in * aim.target * read.consumed + added

@@ -121,7 +121,7 @@ def _head_rows(group: list[Slot], asked: Asked) -> list[Row]:
             s.tensor.name,
             s.tensor.role,
             "head",
-            a.equation + ("; Var(H) = v/‖c·h‖²" if a.target is not None else ""),
+            a.equation + _reached(a, variance),
             s.head,
             *_fans(read),
             a.gain,
@@ -134,6 +134,12 @@ def _head_rows(group: list[Slot], asked: Asked) -> list[Row]:
     ]
 
 
+def _reached(aim: Aim, variance: float | None) -> str:
+    if aim.target is not None:
+        return "; Var(H) = v/‖c·h‖²"
+    return "" if aim.head == variance else ", mean over the head"
+
+
 def _shared(group: list[Slot], aims: list[Aim]) -> tuple[float | None, list[float]]:
     """Variance of a head, and the factor on each code that makes up for what its tensors do not have in common."""
     heads = [a.head for a in aims if a.head is not None]
@@ -141,12 +147,6 @@ def _shared(group: list[Slot], aims: list[Aim]) -> tuple[float | None, list[floa
     if heads:
         return sum(heads) / len(heads), ones
     wanted = [a.target for a in aims if a.target is not None]
-    if min(wanted) == 0 < max(wanted):
-        zero, other = (group[wanted.index(v)].tensor.name for v in (0, max(wanted)))
-        raise InitError(
-            f"'{zero}' should start at 0 and '{other}' at variance {max(wanted):.3g}, but they share a head, "
-            "which cannot do both and learn: use heads='separate', or another method"
-        )
     moments = [s.moment for s in group if s.moment is not None]
     if len(moments) < len(group):
         return None, ones
@@ -161,8 +161,22 @@ def _own_row(tensor: TensorSpec, method: Method, fidelity: Fidelity, made_by: Ma
     if tensor.role == "bias" or tensor.start is not None:
         mean = tensor.start or 0.0
         return Row(name, tensor.role, made_by, f"= {mean:g}", mean=mean)
-    read = reading(tensor, fidelity, gains=method.needs_nonlinearity)
-    return Row(name, tensor.role, made_by, "classical", "", read.fan_in, read.fan_out, variance=method.trunk(read))
+    try:
+        read = reading(tensor, fidelity, gains=method.needs_nonlinearity)
+    except InitError as error:
+        if made_by == "trunk":
+            raise InitError(f"in the trunk, the layer '{tensor.layer}' has no known gain: {error}") from error
+        raise
+    return Row(
+        name,
+        tensor.role,
+        made_by,
+        "classical",
+        "",
+        read.fan_in,
+        read.fan_out,
+        variance=method.trunk(read) * read.branch,
+    )
 
 
 def _fans(read: Reading) -> tuple[float | None, float | None]:

@@ -43,16 +43,13 @@ class Reading:
     summands: int = 1
 
 
-def reading(
-    tensor: TensorSpec, fidelity: Fidelity, *, gains: bool, bias_generated: bool = False, before: float = 1.0
-) -> Reading:
+def reading(tensor: TensorSpec, fidelity: Fidelity, *, gains: bool, before: float = 1.0) -> Reading:
     """Read a tensor.
 
     Args:
         tensor: what to read.
         fidelity: which reading.
         gains: whether the nonlinearity is needed; then an unknown one is an error.
-        bias_generated: whether the bias of its layer is generated.
         before: variance of the pre-activation that goes into the nonlinearity it consumes.
     """
     if tensor.fans is None:
@@ -61,7 +58,7 @@ def reading(
             f"@hyperfan.rule({tensor.kind}), or leave it out of generate="
         )
     fans: Fans = tensor.fans.unstrided() if fidelity == "paper" else tensor.fans
-    plain = Reading(tensor.role, fans.fan_in, fans.fan_out, bias_generated=bias_generated, summands=tensor.summands)
+    plain = Reading(tensor.role, fans.fan_in, fans.fan_out)
     if not gains:
         return plain
     if fidelity == "paper":

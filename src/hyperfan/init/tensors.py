@@ -1,8 +1,9 @@
 """Hyperfan init for people who keep their own hypernet: in place, beside ``torch.nn.init``.
 
 A head is a linear layer whose outputs are a tensor of the mainnet. Its weight, in torch's layout, has shape
-(number of generated values, d_k). With ReLU or linear these are Table 1 of the paper; any other nonlinearity takes
-its numerically integrated gain.
+(number of generated values, d_k); its bias, if it has one, starts at zero (``torch.nn.init.zeros_(head.bias)``).
+With "relu" or "linear" these are Table 1 of the paper, where the nonlinearity is the one that follows the layer. Any
+other is taken to be the one that the layer *reads*, with its numerically integrated gain.
 """
 
 import math
@@ -26,6 +27,7 @@ def hyperfan_in_uniform_(
     nonlinearity: str = "linear",
     *,
     biases_generated: bool = False,
+    stride: int | Sequence[int] = 1,
     groups: int = 1,
     transposed: bool = False,
     embedding_var: float = 1.0,
@@ -38,8 +40,10 @@ def hyperfan_in_uniform_(
     Args:
         weight: the head's weight, (values of the mainnet tensor, d_k).
         shape: the mainnet tensor's shape, (out, in / groups, *kernel), or (in, out / groups, *kernel) if transposed.
-        nonlinearity: the mainnet layer's: "relu", "linear", or any name of ``torch.nn.functional``.
+        nonlinearity: "relu" or "linear" as in the paper's table, for what follows the layer; any other name of
+            ``torch.nn.functional`` for what the layer reads.
         biases_generated: whether the hypernet also makes this layer's bias.
+        stride: of the mainnet's convolution; it counts in the fan-in of a transposed one.
         groups: of the mainnet's convolution.
         transposed: whether the mainnet layer is a transposed convolution.
         embedding_var: Var(e), or the mean square of what enters the head.
@@ -47,10 +51,11 @@ def hyperfan_in_uniform_(
 
     >>> head = torch.nn.Linear(50, 500 * 784)
     >>> _ = hyperfan_in_uniform_(head.weight, (500, 784))
+    >>> _ = torch.nn.init.zeros_(head.bias)
     >>> round(head.weight.var().item() * 784 * 50, 2)
     1.0
     """
-    v = _in_weight(_fans(weight, shape, groups, transposed), nonlinearity, biases_generated)
+    v = _in_weight(_fans(weight, shape, groups, transposed, stride), nonlinearity, biases_generated)
     return _fill(weight, v, embedding_var, "uniform", generator)
 
 
@@ -60,13 +65,14 @@ def hyperfan_in_normal_(
     nonlinearity: str = "linear",
     *,
     biases_generated: bool = False,
+    stride: int | Sequence[int] = 1,
     groups: int = 1,
     transposed: bool = False,
     embedding_var: float = 1.0,
     generator: torch.Generator | None = None,
 ) -> Tensor:
     """:func:`hyperfan_in_uniform_` with a normal distribution."""
-    v = _in_weight(_fans(weight, shape, groups, transposed), nonlinearity, biases_generated)
+    v = _in_weight(_fans(weight, shape, groups, transposed, stride), nonlinearity, biases_generated)
     return _fill(weight, v, embedding_var, "normal", generator)
 
 
@@ -75,7 +81,7 @@ def hyperfan_out_uniform_(
     shape: Sequence[int],
     nonlinearity: str = "linear",
     *,
-    stride: int = 1,
+    stride: int | Sequence[int] = 1,
     groups: int = 1,
     transposed: bool = False,
     embedding_var: float = 1.0,
@@ -85,8 +91,8 @@ def hyperfan_out_uniform_(
 
     Var(H) = gain / (d_i · receptive field · d_k · Var(e))
 
-    Arguments as for :func:`hyperfan_in_uniform_`; ``stride`` is the product of the convolution's strides (the paper
-    leaves it out), and whether biases are generated plays no part.
+    Arguments as for :func:`hyperfan_in_uniform_`; whether biases are generated plays no part. The paper leaves the
+    stride out.
     """
     v = _out_weight(_fans(weight, shape, groups, transposed, stride), nonlinearity)
     return _fill(weight, v, embedding_var, "uniform", generator)
@@ -97,7 +103,7 @@ def hyperfan_out_normal_(
     shape: Sequence[int],
     nonlinearity: str = "linear",
     *,
-    stride: int = 1,
+    stride: int | Sequence[int] = 1,
     groups: int = 1,
     transposed: bool = False,
     embedding_var: float = 1.0,
@@ -123,7 +129,7 @@ def hyperfan_in_bias_uniform_(
     ``shape`` is the shape of the layer's *weight*, as for the weight's own head.
     """
     _fans(weight, shape, groups, transposed, bias=True)
-    v = targets.fan_in_bias(gains(nonlinearity).forward)
+    v = _in_bias(nonlinearity)
     return _fill(weight, v, embedding_var, "uniform", generator)
 
 
@@ -139,7 +145,7 @@ def hyperfan_in_bias_normal_(
 ) -> Tensor:
     """:func:`hyperfan_in_bias_uniform_` with a normal distribution."""
     _fans(weight, shape, groups, transposed, bias=True)
-    v = targets.fan_in_bias(gains(nonlinearity).forward)
+    v = _in_bias(nonlinearity)
     return _fill(weight, v, embedding_var, "normal", generator)
 
 
@@ -184,9 +190,18 @@ def _out_weight(fans: Fans, nonlinearity: str) -> float:
     return targets.fan_out_weight(fans.fan_out, gains(nonlinearity).backward)
 
 
+def _in_bias(nonlinearity: str) -> float:
+    return targets.fan_in_bias(_output(nonlinearity))
+
+
 def _out_bias(fans: Fans, nonlinearity: str) -> float:
-    gain = gains(nonlinearity).backward
-    return targets.fan_out_bias(fans.fan_in, gain / fans.fan_out, output=gain)
+    consumed = _output(nonlinearity) / gains(nonlinearity).forward
+    return targets.fan_out_bias(fans.fan_in, _out_weight(fans, nonlinearity), consumed, _output(nonlinearity))
+
+
+def _output(nonlinearity: str) -> float:
+    """Second moment of the layer's output: the paper doubles it before a ReLU; else the gain undoes what was read."""
+    return 2.0 if nonlinearity == "relu" else 1.0
 
 
 def _fans(
@@ -194,11 +209,13 @@ def _fans(
     shape: Sequence[int],
     groups: int,
     transposed: bool,
-    stride: int = 1,
+    stride: int | Sequence[int] = 1,
     *,
     bias: bool = False,
 ) -> Fans:
     """The mainnet layer's fans, once the head is seen to fit it."""
+    if not isinstance(weight, Tensor):
+        raise InitError(f"the head's weight is a {type(weight).__name__}: pass head.weight")
     if len(shape) < 2:
         raise InitError(f"shape={tuple(shape)}: the shape of a layer's weight has at least an output and an input side")
     if transposed:
@@ -213,7 +230,9 @@ def _fans(
         raise InitError(f"the head's weight is {tuple(weight.shape)}, but it makes {what}: {hint}")
     if outputs % groups or inputs % groups:
         raise InitError(f"groups={groups} does not divide the {inputs} input and {outputs} output channels")
-    return Fans.conv(inputs, outputs, shape[2:], (stride,), groups, transposed)
+    kernel = shape[2:]
+    strides = [stride] * len(kernel) if isinstance(stride, int) else stride
+    return Fans.conv(inputs, outputs, kernel, strides, groups, transposed)
 
 
 def _fill(

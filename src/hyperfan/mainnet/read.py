@@ -1,6 +1,6 @@
 """From an ``nn.Module`` to a :class:`Spec`."""
 
-import copy
+import itertools
 import warnings
 from collections.abc import Mapping
 from dataclasses import replace
@@ -14,6 +14,7 @@ from torch.utils import _pytree as pytree
 from hyperfan.errors import HyperfanWarning, MainnetError, nearest
 from hyperfan.mainnet.rules import BUFFER_STARTS, Use, ruled_by, uses
 from hyperfan.mainnet.sequential import is_sequential, walk
+from hyperfan.mainnet.skeleton import duplicate
 from hyperfan.mainnet.spec import IDENTITY, Nonlinearity, Spec, TensorSpec
 from hyperfan.mainnet.trace import Tracer
 
@@ -47,24 +48,23 @@ def read(module: nn.Module, example: Any = None, nonlinearity: Given = None, war
             _run(double, example, tracer)
         elif is_sequential(double) or ruled_by(double):
             walk(double, roles, tracer)
-    consumes, followed_by = dict(tracer.consumes), dict(tracer.followed_by)
     weights = [t for t in tensors.values() if t.role == "weight"]
-    _give(nonlinearity, weights, consumes, followed_by)
+    _give(nonlinearity, weights, tracer)
     for t in weights:
         tensors[t.name] = replace(
             t,
-            consumes=consumes.get(t.name),
+            consumes=tracer.consumes.get(t.name),
             reads=tracer.reads.get(t.name),
-            followed_by=followed_by.get(t.name),
+            followed_by=tracer.followed_by.get(t.name),
             residual_blocks=tracer.residual_blocks if t.name in tracer.branch_ends else 0,
         )
     names = {name: t.name for t in tensors.values() for name in (t.name, *t.aliases)}
     for t in list(tensors.values()):
-        if t.role == "bias" and t.weight in names:
-            w = tensors[names[t.weight]]
+        if t.role == "bias" and t.weights[0] in names:
+            w = tensors[names[t.weights[0]]]
             tensors[t.name] = replace(
                 t,
-                weight=w.name,
+                weights=tuple(names[weight] for weight in t.weights),
                 fans=w.fans,
                 consumes=w.consumes,
                 reads=w.reads,
@@ -103,10 +103,10 @@ def _parameters(module: nn.Module) -> tuple[dict[str, TensorSpec], dict[int, str
         found = uses(owner)
         for name, (local, p) in own.items():
             use = found.get(local, Use("other"))
-            weight = f"{path}.{use.weight}" if path and use.weight else use.weight
+            weights = tuple(f"{path}.{weight}" if path else weight for weight in use.weights)
             new = TensorSpec(
                 name, tuple(p.shape), p.dtype, use.role, path, type(owner).__name__,
-                fans=use.fans, weight=weight, summands=use.summands, start=use.start,
+                fans=use.fans, weights=weights, start=use.start,
             )  # fmt: skip
             first = owners.setdefault(id(p), name)
             tensors[first] = new if first == name else _tied(tensors[first], new)
@@ -153,37 +153,27 @@ def _run(module: nn.Module, example: Any, tracer: Tracer) -> None:
 
 def _double(module: nn.Module) -> nn.Module:
     """A copy in eval mode that shares the parameters only, so that a run changes nothing of the original."""
-    memo: dict[int, Any] = {id(p): p for p in module.parameters()}
-    return copy.deepcopy(module, memo).eval()
+    return duplicate(module, {id(p): p for p in module.parameters()}).eval()
 
 
-def _give(
-    given: Given,
-    weights: list[TensorSpec],
-    consumes: dict[str, Nonlinearity],
-    followed_by: dict[str, Nonlinearity],
-) -> None:
-    """Write what the user gave: a layer's nonlinearity follows it, and the next layer in order consumes it."""
-    if given is None:
+def _give(given: Given, weights: list[TensorSpec], found: Tracer) -> None:
+    """Write what the user gave: a layer's nonlinearity follows it, and the next layer in order reads it."""
+    if given is None or not weights:
         return
     if isinstance(given, str):
-        hidden = Nonlinearity.named(given)
-        for i, t in enumerate(weights):
-            consumes[t.name] = hidden if i else IDENTITY
-            followed_by[t.name] = hidden if i + 1 < len(weights) else IDENTITY
-        return
+        given = {t.layer: given for t in weights[:-1]} | {weights[-1].layer: "linear"}
+        found.consumes[weights[0].name] = IDENTITY
     layers = [t.layer for t in weights]
     for layer in given:
         if layer not in layers:
             raise MainnetError(
                 f"nonlinearity= names '{layer}', which is no layer with a weight: {nearest(layer, layers)}"
             )
-    if weights:
-        consumes.setdefault(weights[0].name, IDENTITY)
-        followed_by.setdefault(weights[-1].name, IDENTITY)
-    for i, t in enumerate(weights):
+    found.consumes.setdefault(weights[0].name, IDENTITY)
+    found.followed_by.setdefault(weights[-1].name, IDENTITY)
+    for t, following in itertools.zip_longest(weights, weights[1:]):
         if t.layer in given:
-            found = Nonlinearity.named(given[t.layer])
-            followed_by[t.name] = found
-            if i + 1 < len(weights):
-                consumes[weights[i + 1].name] = found
+            found.followed_by[t.name] = Nonlinearity.named(given[t.layer])
+            if following is not None:
+                found.consumes[following.name] = found.followed_by[t.name]
+                found.reads[following.name] = t.name

@@ -19,16 +19,19 @@ class Use:
     Args:
         role: "weight", "bias", "scale", "shift", "slope" or "other".
         fans: for a weight; see :class:`hyperfan.formulas.Fans`.
-        weight: for a bias, the name of the weight in the same module whose output it is added to.
-        summands: for a bias, how many biases are added to that output.
+        weight: for a bias, the name of the weight in the same module whose output it is added to (or of several).
         start: for scale, shift and slope, the value it starts at.
     """
 
     role: Role
     fans: Fans | None = None
-    weight: str | None = None
-    summands: int = 1
+    weight: str | tuple[str, ...] = ()
     start: float | None = None
+
+    @property
+    def weights(self) -> tuple[str, ...]:
+        """The weights of a bias."""
+        return (self.weight,) if isinstance(self.weight, str) else self.weight
 
     def __post_init__(self) -> None:
         if self.role not in get_args(Role):
@@ -87,7 +90,8 @@ def uses(module: nn.Module) -> dict[str, Use]:
     if not isinstance(found, dict) or not all(isinstance(use, Use) for use in found.values()):
         raise MainnetError(f"the rule for {kind.__name__} returned {found!r}: it should return parameter name → Use")
     for name in found:
-        if name not in module._parameters and not is_parametrized(module, name):
+        made = name in vars(module) or is_parametrized(module, name)  # by a norm or a mask on a parameter
+        if name not in module._parameters and not made:
             known = nearest(name, module._parameters)
             raise MainnetError(f"the rule for {kind.__name__} names '{name}', which is no parameter of it: {known}")
     return found
@@ -146,7 +150,7 @@ def _(m: nn.RNNBase | nn.RNNCellBase) -> dict[str, Use]:
             suffix = name.removeprefix("weight_ih")
             found[name] = found[hh] = Use("weight", fans)
             if f"bias_ih{suffix}" in m._parameters:
-                found[f"bias_ih{suffix}"] = found[f"bias_hh{suffix}"] = Use("bias", weight=name, summands=2)
+                found[f"bias_ih{suffix}"] = found[f"bias_hh{suffix}"] = Use("bias", weight=(name, hh))
         elif name.startswith("weight_hr"):  # the LSTM's output projection
             found[name] = Use("weight", Fans(getattr(m, name).shape[1], getattr(m, name).shape[0]))
     return found

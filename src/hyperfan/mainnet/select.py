@@ -16,6 +16,8 @@ def select(spec: Spec, generate: Generate) -> tuple[TensorSpec, ...]:
     ``"weights"`` and ``"weights+biases"`` go by role, so norm parameters are in neither; anything else is a glob
     pattern on names (or several), or a function of the :class:`TensorSpec`.
     """
+    if not callable(generate) and not isinstance(generate, str | Sequence):
+        raise MainnetError(f"generate={generate!r}: give 'weights', 'weights+biases', patterns, or a function")
     if callable(generate):
         chosen = [t for t in spec if generate(t)]
         seen = "a predicate that holds for none"

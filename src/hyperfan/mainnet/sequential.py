@@ -36,7 +36,7 @@ def is_sequential(module: nn.Module) -> bool:
 def leaves(module: nn.Module) -> list[nn.Module]:
     """The modules in the order they run."""
     if is_sequential(module):
-        return [leaf for child in module._modules.values() if child for leaf in leaves(child)]
+        return [leaf for child in module._modules.values() if child is not None for leaf in leaves(child)]
     return [module]
 
 
@@ -58,8 +58,8 @@ def _step(leaf: nn.Module, token: Tensor, roles: Mapping[int, tuple[str, Role]],
         return None
     try:  # an activation, torch's or the user's own: elementwise, so it runs on a token of any shape
         with torch.no_grad(), tracer:
-            wide = token.clone().expand(1, 2).repeat(1, leaf.num_parameters) if isinstance(leaf, nn.PReLU) else token
-            out = leaf((wide[:, ::2] if isinstance(leaf, nn.PReLU) else wide).clone())
+            fitting = token[:1].expand(1, leaf.num_parameters) if isinstance(leaf, nn.PReLU) else token
+            out = leaf(fitting.clone())
     except Exception:  # whatever a module of the user's own may raise, it is not known what it does
         return None
     return out if isinstance(out, Tensor) else None

@@ -32,7 +32,7 @@ class Skeleton:
             if isinstance(tensor, nn.Parameter):
                 empty = nn.Parameter(empty, requires_grad=tensor.requires_grad)
             memo[id(tensor)] = self.tensors[name] = empty
-        self.module = copy.deepcopy(module, memo)
+        self.module = duplicate(module, memo)
 
     def __call__(self, tensors: Mapping[str, Tensor], *args: Any, **kwargs: Any) -> Any:
         """Run the mainnet with these parameters and buffers, one for each name (tied ones once)."""
@@ -83,7 +83,18 @@ class Skeleton:
             if isinstance(empty, nn.Parameter):
                 real = nn.Parameter(real, requires_grad=empty.requires_grad)
             memo[id(empty)] = real
-        return copy.deepcopy(self.module, memo)
+        return duplicate(self.module, memo)
+
+
+def duplicate(module: nn.Module, memo: dict[int, Any]) -> nn.Module:
+    """A copy in which the tensors in ``memo`` stand for their originals.
+
+    A weight that a hook computes from a parameter (pruning, old-style weight norm) is no leaf, and torch does not copy
+    it; the hook computes it anew.
+    """
+    for m in module.modules():
+        memo |= {id(v): v.detach() for v in vars(m).values() if isinstance(v, Tensor) and not v.is_leaf}
+    return copy.deepcopy(module, memo)
 
 
 def _named_tensors(module: nn.Module) -> list[tuple[str, Tensor]]:

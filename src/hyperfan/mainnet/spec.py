@@ -48,12 +48,11 @@ class TensorSpec:
         layer: path of the module that owns it.
         kind: class name of that module.
         fans: of the weight; a bias has those of the weight it belongs to.
-        weight: for a bias, the name of that weight.
+        weights: for a bias, the names of the weights to whose output it is added.
         consumes: the nonlinearity whose output the layer reads (``None``: not known).
         reads: the one weight whose layer, through that nonlinearity, is all that the layer reads; if there is one.
         followed_by: the nonlinearity applied to the layer's output (``None``: not known).
         residual_blocks: if the layer ends a residual branch, how many such branches the mainnet has; else 0.
-        summands: how many biases are added to the same output.
         start: the value it starts at when no variance applies: norm scales 1, shifts 0, slopes.
     """
 
@@ -65,12 +64,11 @@ class TensorSpec:
     kind: str
     aliases: tuple[str, ...] = ()
     fans: Fans | None = None
-    weight: str | None = None
+    weights: tuple[str, ...] = ()
     consumes: Nonlinearity | None = None
     reads: str | None = None
     followed_by: Nonlinearity | None = None
     residual_blocks: int = 0
-    summands: int = 1
     start: float | None = None
 
     @property

@@ -24,7 +24,7 @@ def hyperfan_in(read: Reading, head: Fans, bias_share: float = 0.5) -> Aim:
         raise InitError(f"bias_share={bias_share:g}: the biases' share of the variance lies in [0, 1)")
     if read.role == "bias":
         v = targets.fan_in_bias(read.output, bias_share) * read.branch / read.summands
-        return Aim("v = share·output", target=v)
+        return Aim(_branched("v = share·output", read), target=v)
     share = bias_share if read.bias_generated else 0.0
     v = targets.fan_in_weight(read.fan_in, read.gain_in, share) * read.branch
     equation = "v = (1 − share)·gain/fan_in" if share else "v = gain/fan_in"
@@ -36,12 +36,12 @@ def hyperfan_out(read: Reading, head: Fans) -> Aim:
     weight = targets.fan_out_weight(read.fan_out, read.gain_out)
     if read.role == "bias":
         v = targets.fan_out_bias(read.fan_in, weight, read.consumed, read.output) * read.branch / read.summands
-        return Aim("v = max(output − fan_in·v_W·consumed, 0)", target=v)
+        return Aim(_branched("v = max(output − fan_in·v_W·consumed, 0)", read), target=v)
     return Aim(_branched("v = gain/fan_out", read), target=weight * read.branch, gain=read.gain_out)
 
 
 def _branched(equation: str, read: Reading) -> str:
-    return f"{equation}/blocks" if read.branch != 1 else equation
+    return equation + ("/blocks" if read.branch != 1 else "") + ("/biases" if read.summands > 1 else "")
 
 
 def _harmonic(read: Reading, head: Fans, bias_share: float = 0.5) -> Aim:
