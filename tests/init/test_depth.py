@@ -143,7 +143,8 @@ def test_residual_branches_stay_bounded():
     x = torch.randn(64, 200)
     net = hf.HyperNet(Residual(), 50, example=x)
     growth = net(x).square().mean().item()
-    assert growth == pytest.approx((1 + 1 / 64) ** 64, rel=0.2)
+    # 64 branches of 200 ReLU units each multiply by 1 + 1/64, with a scatter of √(5/200)/64; five times that of all.
+    assert growth == pytest.approx((1 + 1 / 64) ** 64, rel=5 * (64 * 5 / 200) ** 0.5 / 64)
 
 
 def test_a_transformer_starts_at_scale():
@@ -151,4 +152,5 @@ def test_a_transformer_starts_at_scale():
     main = nn.TransformerEncoder(layer, 6, enable_nested_tensor=False)
     x = torch.randn(8, 10, 128)
     net = hf.HyperNet(main, 30, example=x)
-    assert 0.5 < net(x).square().mean().item() < 3
+    # Twelve branches add at most e − 1 to the input's 1; attention averages, and so adds less.
+    assert 1 < net(x).square().mean().item() < 2.72

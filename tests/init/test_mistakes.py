@@ -43,8 +43,10 @@ def test_a_relu_trunk_puts_no_second_gain_on_the_linear_head():
     main = nn.Sequential(nn.Linear(500, 500))
     for fidelity in ("exact", "paper"):
         net = hf.HyperNet(main, hf.Embedding(64, tasks=40), trunk=(400, 400), fidelity=fidelity)
-        made = torch.stack([net.generate(task=t)["0.weight"] for t in range(40)])
-        assert 500 * made.var().item() == pytest.approx(1.0, rel=0.1)
+        made = torch.stack([net.generate(task=t)["0.weight"].var() for t in range(40)])
+        # Exact: the mean over tasks is what was divided by. Paper: two layers of 400 ReLU units scatter by √(2·5/400).
+        tolerance = 0.01 if fidelity == "exact" else 5 * (2 * 5 / 400) ** 0.5
+        assert 500 * made.mean().item() == pytest.approx(1.0, rel=tolerance)
 
 
 def test_groups_count_in_fan_out():
@@ -79,7 +81,7 @@ def test_d_k_is_read_from_the_right_axis():
 def test_fan_in_is_not_the_number_of_generated_weights():
     """d_i·d_j passed as fan-in makes the weights d_i times too small in variance."""
     net = hf.HyperNet(nn.Sequential(nn.Linear(90, 100)), 40)
-    assert 90 * net.generate()["0.weight"].var().item() == pytest.approx(1.0, rel=0.1)
+    assert_variance(net.generate()["0.weight"], 1 / 90)
 
 
 @pytest.mark.parametrize("method", [m.name for m in hf.init.available()])
@@ -129,7 +131,8 @@ def test_second_moment_not_variance_after_a_relu():
     """Var(h) in place of E[h²] inflates the weights by 1/(1 − 1/π) = 1.47."""
     net = hf.HyperNet(nn.Sequential(nn.Linear(300, 300)), 50, trunk=(2000,))
     h = net.codes().detach()
-    assert h.square().mean().item() / h.var().item() == pytest.approx(1.467, rel=0.1)
+    # E[h²]/Var(h) = 1/(1 − 1/π); over 2000 units either scatters by √(5/2000).
+    assert h.square().mean().item() / h.var().item() == pytest.approx(1.467, rel=5 * (5 / 2000) ** 0.5)
     assert 300 * net.generate()["0.weight"].var().item() == pytest.approx(1.0, rel=0.02)
 
 
