@@ -33,7 +33,7 @@ def compare(
     """
     from rich.console import Console
 
-    from hyperfan.cli.tables import compare_table
+    from hyperfan.cli.tables import compare_tables
     from hyperfan.experiments.compare import compare as measure
 
     if seeds < 1 or batch < 2:
@@ -46,7 +46,9 @@ def compare(
         config = {"seeds": seeds, "batch": batch, "fidelity": fidelity}
         print(_json.dumps({"config": config, "rows": [dataclasses.asdict(s) for s in starts]}, indent=2))
     else:
-        _console().print(compare_table(starts, seeds, fidelity))
+        console = _console()
+        for table in compare_tables(starts, seeds, fidelity, console.width):
+            console.print(table)
 
 
 def plan(

@@ -12,34 +12,44 @@ FAR = 3.0
 """By which factor a scale must differ from the classical net's to be coloured as exploding or vanishing."""
 
 
-def compare_table(starts: Sequence[Start], seeds: int, fidelity: str) -> Table:
+WIDE = 150
+"""Columns the whole comparison takes; a narrower terminal gets activations and gradients one after the other."""
+
+
+def compare_tables(starts: Sequence[Start], seeds: int, fidelity: str, width: int) -> list[Table]:
     """A row for each init, a column for each layer, the spread below the mean."""
-    depth = len(starts[0].preactivation)
+    if width >= WIDE:
+        return [_compare_table(starts, seeds, fidelity, activations=True, gradients=True)]
+    return [
+        _compare_table(starts, seeds, fidelity, activations=True, gradients=False),
+        _compare_table(starts, seeds, fidelity, activations=False, gradients=True),
+    ]
+
+
+def _compare_table(starts: Sequence[Start], seeds: int, fidelity: str, *, activations: bool, gradients: bool) -> Table:
     table = Table(
         title="How each init starts the paper's MNIST net",
-        caption=f"mean and ± one standard deviation over {seeds} seeds; init at fidelity '{fidelity}'. "
-        "× is the pre-activations' scale against the classical net, geometric mean over layers.",
+        caption=f"y: pre-activations by layer. Mean and ± one standard deviation over {seeds} seeds; init at fidelity "
+        f"'{fidelity}'. × is the scale of y against the classical net, geometric mean over layers.",
         caption_justify="left",
-        show_lines=False,
     )
+    reference = starts[0]
     table.add_column("init", no_wrap=True)
     table.add_column("×", justify="right", no_wrap=True)
-    for i in range(depth):
+    for i in range(len(reference.preactivation) * activations):
         table.add_column(f"std y{i + 1}", justify="right", no_wrap=True)
-    for i in range(depth):
+    for i in range(len(reference.gradient) * gradients):
         table.add_column(f"∂L/∂y{i + 1}", justify="right", no_wrap=True)
     table.add_column("loss", justify="right", no_wrap=True)
     for start in starts:
-        note = NOTES.get(start.init, "")
-        name = Text.assemble(start.init, "\n", (note, "dim"))
-        reference = starts[0]
-        table.add_row(
-            name,
-            Text(_short(start.ratio), style=_style(start.ratio)),
-            *(_cell(s, r) for s, r in zip(start.preactivation, reference.preactivation, strict=True)),
-            *(_cell(s, r) for s, r in zip(start.gradient, reference.gradient, strict=True)),
-            _cell(start.loss, None),
-        )
+        cells = []
+        if activations:
+            cells += [_cell(s, r) for s, r in zip(start.preactivation, reference.preactivation, strict=True)]
+        if gradients:
+            cells += [_cell(s, r) for s, r in zip(start.gradient, reference.gradient, strict=True)]
+        name = Text.assemble(start.init, "\n", (NOTES.get(start.init, ""), "dim"))
+        ratio = Text(_short(start.ratio), style=_style(start.ratio))
+        table.add_row(name, ratio, *cells, _cell(start.loss, None))
     return table
 
 
