@@ -250,16 +250,13 @@ class HyperNet(nn.Module):
 
     def _without_rule(self) -> list[str]:
         """What came without values, on the meta device, and has no rule to get them from."""
-        kept_here = [t for t in self.spec if t.name in dict(self.mainnet.named_parameters())]
-        specs = [("", self.mainnet, kept_here, self.spec.buffers)]
-        if self.trunk is not None and self.trunk_spec is not None:
-            specs.append(("trunk.", self.trunk, list(self.trunk_spec), self.trunk_spec.buffers))
-        return [
-            prefix + name
-            for prefix, module, tensors, buffers in specs
-            for name, ruled in [*((t.name, _has_rule(t)) for t in tensors), *((n, s is not None) for n, s in buffers)]
-            if not ruled and kept(module)[name].is_meta
-        ]
+        lacking = []
+        for prefix, module, spec in (("", self.mainnet, self.spec), ("trunk.", self.trunk, self.trunk_spec)):
+            if module is not None and spec is not None:
+                ruled = {t.name: _has_rule(t) for t in spec} | {name: start is not None for name, start in spec.buffers}
+                empty = [name for name, tensor in kept(module).items() if tensor.is_meta]
+                lacking += [prefix + name for name in empty if not ruled[name]]
+        return lacking
 
     # ── checks, printing, saving ───────────────────────────────────────────────────────────────────────────────────
 

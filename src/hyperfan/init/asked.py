@@ -45,7 +45,9 @@ class Asked:
     def of(self, name: str) -> tuple[Reading, Aim]:
         """The reading of a tensor, and what the method asks of it."""
         chain = {name: None}
-        while (before := self._slots[next(reversed(chain))].tensor.reads) in self._slots and before not in chain:
+        while (before := self._slots[next(reversed(chain))].tensor.reads) in self._slots:
+            if before in chain or before in self._found:
+                break
             chain[before] = None
         for link in reversed(chain):
             self._work_out(link)

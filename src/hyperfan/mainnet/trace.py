@@ -268,15 +268,16 @@ class Tracer(TorchFunctionMode):
                 self._looked_up.discard(weight)
 
     def _note_following(self, trail: Trail) -> None:
-        for source in trail.sources:
-            self.followed_by.setdefault(source, trail.nonlinearity())
+        fresh = trail.sources - self.followed_by.keys()
+        if fresh:
+            self.followed_by.update(dict.fromkeys(fresh, trail.nonlinearity()))
 
     def _note_constant(
         self, name: str, outputs: list[Tensor], given: list[Tensor], params: list[tuple[str, Role]]
     ) -> None:
         """What was made of constants is one, and what was made of one weight is still that weight."""
-        known = name not in op.FROM_OUTSIDE
-        known = known and all(id(t) in self._constants | self._params.keys() | self._trails.keys() for t in given)
+        seen = (self._constants, self._params, self._trails)
+        known = name not in op.FROM_OUTSIDE and all(any(id(t) in ids for ids in seen) for t in given)
         for tensor in outputs:
             self._alive.append(tensor)
             if len(set(params)) == 1:
