@@ -51,14 +51,16 @@ def measured_moments(net: "HyperNet") -> list[float | None]:
             return predicted
         noise = config.size * config.noise**2 / 3
         return _per_tensor(net, stored.detach().double().square().sum(-1) + noise)
+    # A generator of its own, so that averaging does not shift anyone else's random numbers.
+    own = torch.Generator().manual_seed(0)
     if stored is None:
         e = torch.empty(_DRAWS, net.embeddings.n, config.size, device="cpu")
-        e = fill_(e, config.std**2, config.distribution, generator=_seeded()).to(net.code_scale)
+        e = fill_(e, config.std**2, config.distribution, generator=own).to(net.code_scale)
     else:
         draws = max(_ROWS // (stored.numel() // config.size), 16) if config.noise else 1
         e = stored.detach().expand(draws, *stored.shape)
     if config.noise:
-        drawn = torch.empty(e.shape, device="cpu").uniform_(-config.noise, config.noise, generator=_seeded())
+        drawn = torch.empty(e.shape, device="cpu").uniform_(-config.noise, config.noise, generator=own)
         e = e + drawn.to(e)
     moments = _per_tensor(net, _squares(net.trunk, e))
     if not all(moments):
@@ -108,8 +110,3 @@ def _per_tensor(net: "HyperNet", squares: Tensor) -> list[float | None]:
     """Mean over draws and tasks, one value for each generated tensor."""
     each = squares.reshape(-1, squares.shape[-1]).mean(0).expand(len(net.generated)).tolist()
     return [float(m) for m in each]
-
-
-def _seeded() -> torch.Generator:
-    # A generator of its own, so that averaging does not shift anyone else's random numbers.
-    return torch.Generator().manual_seed(0)

@@ -1,0 +1,97 @@
+"""The second moment that the heads divide by: expected, measured, and drawn from nobody else's random numbers."""
+
+import pytest
+import torch
+from torch import nn
+
+import hyperfan as hf
+from checks import assert_mean
+from hyperfan.hypernet.moments import measured_moments
+
+
+def main() -> nn.Sequential:
+    return nn.Sequential(nn.Linear(100, 100), nn.Tanh(), nn.Linear(100, 100))
+
+
+def moments(net):
+    return [r.moment for r in net.plan.rows if r.made_by == "head"]
+
+
+def on_meta(*args, **kwargs):
+    with torch.device("meta"):
+        empty = main()
+    return hf.HyperNet(empty, *args, **kwargs)
+
+
+NOISY = hf.Embedding(8, std=0.5, noise=0.6)
+
+
+@pytest.mark.parametrize(
+    ("net", "expected"),
+    [
+        (lambda: on_meta(NOISY), 8 * (0.25 + 0.36 / 3)),
+        (lambda: on_meta(NOISY, trunk=(20,)), 20 * (0.25 + 0.36 / 3) / 2),
+        (lambda: on_meta(NOISY, fidelity="paper"), 8 * 0.25),  # the table has Var(e), whatever is added later
+        (lambda: on_meta(NOISY, trunk=(20,), fidelity="paper"), 20 * 0.25),
+        (lambda: on_meta(hf.Embedding(8, std=0.5, noise=0.6, normalise=True), trunk=(20,)), 20.0),
+        (lambda: on_meta(NOISY, trunk=nn.Linear(8, 20)), None),  # a module of one's own: only a draw can tell
+        (lambda: on_meta(NOISY, trunk=(20,), init="xavier-fan-in"), None),
+    ],
+)
+def test_in_expectation(net, expected):
+    assert moments(net()) == [expected if expected is None else pytest.approx(expected)] * 2
+
+
+def test_as_drawn():
+    net = hf.HyperNet(main(), NOISY)
+    norms = net.embeddings.weight.square().sum(-1) + 8 * 0.36 / 3
+    assert moments(net) == pytest.approx(norms.tolist())
+    tasks = hf.HyperNet(main(), hf.Embedding(8, tasks=5))
+    assert moments(tasks) == pytest.approx(tasks.embeddings.weight.square().sum(-1).mean(0).tolist())
+
+
+@pytest.mark.parametrize("trunk", [None, (64,)], ids=str)
+def test_noise_on_given_embeddings_counts(trunk):
+    embedding = hf.Embedding(8, given=True, per="net", noise=2.0)
+    net = hf.HyperNet(main(), embedding, trunk=trunk)
+    e = torch.empty(1000, 8).uniform_(-(3**0.5), 3**0.5)
+    assert_mean(100 * net.generate(embedding=e, noise=True)["0.weight"].flatten(1).var(1), 1.0)
+
+
+def test_averaging_draws_from_nobody_elses_random_numbers():
+    net = hf.HyperNet(main(), hf.Embedding(8, given=True, per="net", noise=0.5), trunk=(16,))
+    state = torch.get_rng_state()
+    measured_moments(net)
+    assert torch.equal(torch.get_rng_state(), state)
+
+
+def test_codes_are_revived_from_the_generator_given():
+    net = hf.HyperNet(main(), 8, trunk=(1,))  # with one ReLU unit every second code is dead
+    states = []
+    for _ in range(2):
+        state = torch.get_rng_state()
+        net.reset_parameters(torch.Generator().manual_seed(7))
+        assert torch.equal(torch.get_rng_state(), state)
+        states.append(net.embeddings.weight.clone())
+        torch.rand(3)
+    assert torch.equal(*states)
+
+
+@pytest.mark.parametrize("embedding", [hf.Embedding(4, per="net"), hf.Embedding(4, normalise=True)])
+def test_m4_needs_embeddings_of_its_own(embedding):
+    with pytest.raises(hf.HyperfanError, match=r"use Embedding\(size, per='tensor'\) without given= and normalise="):
+        hf.HyperNet(main(), embedding, init="m4", heads="separate")
+
+
+def test_plain_weights_are_reset_from_the_distribution_asked_for():
+    net = hf.HyperNet(main(), 4, generate="0.weight", distribution="normal")
+    net.reset_parameters()
+    plain = net.mainnet.get_parameter("2.weight")
+    assert plain.abs().max() > 3 * plain.std()  # beyond any uniform distribution's √3
+
+
+def test_each_sample_has_a_dropout_of_its_own():
+    dropped = nn.Sequential(nn.Linear(6, 50), nn.Dropout(0.5))
+    net = hf.HyperNet(dropped, hf.Embedding(4, tasks=2)).train()
+    out = net(torch.ones(3, 6), task=torch.zeros(3, dtype=torch.long))
+    assert not torch.equal(out[0] == 0, out[1] == 0)
