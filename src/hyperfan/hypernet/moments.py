@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 _DRAWS = 4096
 """Draws to average over where given embeddings go through a trunk."""
-_ROWS = 65536
+_ROWS = 16384
 """Codes to average over where stored embeddings have noise: over 16 draws for each, at the least."""
 
 
