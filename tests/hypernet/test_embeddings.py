@@ -9,6 +9,7 @@ from torch import nn
 
 import hyperfan as hf
 from checks import assert_mean, assert_variance
+from nets import Tied
 
 
 def mlp() -> nn.Sequential:
@@ -111,17 +112,8 @@ def test_frozen_parameters_stay_frozen():
 
 
 def test_tied_parameters_are_generated_once():
-    class Tied(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.embed, self.decode = nn.Embedding(7, 5), nn.Linear(5, 7, bias=False)
-            self.decode.weight = self.embed.weight
-
-        def forward(self, x):
-            return self.decode(torch.tanh(self.embed(x)))
-
     x = torch.tensor([1, 2, 3])
-    net = hf.HyperNet(Tied(), 4, example=x)
+    net = hf.HyperNet(Tied(nn.Tanh(), bias=False), 4, example=x)
     assert list(net.generate()) == ["embed.weight"]
     plain = net.freeze()
     assert plain.embed.weight is plain.decode.weight
@@ -169,14 +161,5 @@ def test_a_normalised_code_of_zeros_is_not_a_nan():
 
 
 def test_a_plain_bias_beside_a_tied_weight_starts_at_zero():
-    class Tied(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.embed, self.decode = nn.Embedding(7, 5), nn.Linear(5, 7)
-            self.decode.weight = self.embed.weight
-
-        def forward(self, x):
-            return self.decode(torch.tanh(self.embed(x)))
-
-    net = hf.HyperNet(Tied(), 4, example=torch.tensor([1, 2, 3]))
+    net = hf.HyperNet(Tied(nn.Tanh()), 4, example=torch.tensor([1, 2, 3]))
     assert not net.mainnet.get_parameter("decode.bias").any()

@@ -335,6 +335,21 @@ def test_no_silent_overwrite_and_no_leftovers(saved):
     assert torch.equal(load(saved)(X), other(X))
 
 
+def test_saving_removes_nobody_elses_files(tmp_path):
+    shard = tmp_path / "model-00001-of-00002.safetensors"
+    shard.write_bytes(b"someone's weights")
+    net = hf.HyperNet(mlp(), 4)
+    net.save_pretrained(tmp_path)
+    net.reset_parameters()
+    net.save_pretrained(tmp_path, overwrite=True)
+    assert shard.read_bytes() == b"someone's weights"
+    assert len(list(tmp_path.iterdir())) == 3
+    (tmp_path / "config.json").write_text('{"model_type": "bert"}')
+    net.reset_parameters()
+    net.save_pretrained(tmp_path, overwrite=True)
+    assert shard.exists()
+
+
 def test_an_interrupted_save_leaves_the_old_one(saved, monkeypatch):
     """Wherever the new save stops, what is on disk is one whole hypernet."""
     old = load(saved)(X)

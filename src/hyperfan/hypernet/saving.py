@@ -44,6 +44,7 @@ def save(net: HyperNet, path: str | os.PathLike[str], overwrite: bool) -> None:
     if folder.exists() and not folder.is_dir():
         raise CheckpointError(f"{folder} is a file; a hypernet is saved to a folder")
     folder.mkdir(parents=True, exist_ok=True)
+    replaced = _weights_named_in(folder)
     partial = folder / f".partial-{os.getpid()}"
     try:
         save_file({k: v.detach().contiguous().cpu() for k, v in net.state_dict().items()}, partial)
@@ -54,9 +55,17 @@ def save(net: HyperNet, path: str | os.PathLike[str], overwrite: bool) -> None:
         os.replace(partial, folder / CONFIG)
     finally:
         partial.unlink(missing_ok=True)
-    for old in folder.glob("model-*.safetensors"):
-        if old.name != weights:
-            old.unlink()
+    if replaced is not None and replaced != weights:
+        (folder / replaced).unlink(missing_ok=True)
+
+
+def _weights_named_in(folder: Path) -> str | None:
+    """The file that an earlier save wrote here: the only one that a new save may remove."""
+    try:
+        config = _read_config(folder)
+    except CheckpointError:
+        return None
+    return os.path.basename(str(config["weights"]))
 
 
 def load(
@@ -76,10 +85,8 @@ def load(
     if config["trunk"] is None and trunk is None:
         raise CheckpointError(f"{folder} was saved with a trunk module of its own: pass one like it with trunk=")
     names = set(config["generate"])
-    empty = Skeleton(mainnet)  # the same architecture without values
-    empty.module.train(mainnet.training)
     net = cls(
-        empty.module,
+        Skeleton(mainnet).module,  # the same architecture without values
         _embedding(config, folder),
         generate=lambda t: t.name in names,
         trunk=trunk if config["trunk"] is None else config["trunk"],

@@ -5,7 +5,7 @@ layer is what such a method does not know.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from hyperfan.formulas import targets
 from hyperfan.formulas.fans import Fans
@@ -41,35 +41,32 @@ EQUATIONS = {
 
 
 @dataclass(frozen=True)
-class Head:
-    """Var(H) from the head's own fans, times the gain if ``gained``."""
+class ClassicalTrunk:
+    """The variance of a layer of the trunk: from its fans, times the gain if ``gained``."""
+
+    mean: str
+    gained: bool
+
+    def __call__(self, read: Reading) -> float:
+        """The variance of one layer."""
+        gain_in, gain_out = (read.gain_in, read.gain_out) if self.gained else (1.0, 1.0)
+        return MEANS[self.mean](gain_in / read.fan_in, gain_out / read.fan_out)
+
+
+@dataclass(frozen=True)
+class ClassicalHead:
+    """The same for a head, whose fans are its own; the gain is that of the layer it makes."""
 
     mean: str
     gained: bool
 
     def __call__(self, read: Reading, head: Fans, factor: float = 1.0) -> Aim:
         """The aim for one tensor."""
-        gain = (read.gain_in, read.gain_out) if self.gained else (1.0, 1.0)
-        variance = MEANS[self.mean](gain[0] / head.fan_in, gain[1] / head.fan_out) * factor**2
+        own = replace(read, fan_in=head.fan_in, fan_out=head.fan_out)
+        variance = ClassicalTrunk(self.mean, self.gained)(own) * factor**2
         equation = "Var(H) = " + EQUATIONS[self.mean].format("gain" if self.gained else "1")
-        return Aim(
-            equation + ("·factor²" if factor != 1 else ""),
-            head=variance,
-            gain=gain[0] if self.mean == "fan-in" else None,
-        )
-
-
-@dataclass(frozen=True)
-class Trunk:
-    """The same for a layer of the trunk."""
-
-    mean: str
-    gained: bool
-
-    def __call__(self, read: Reading) -> float:
-        """The variance of one trunk layer."""
-        gain = (read.gain_in, read.gain_out) if self.gained else (1.0, 1.0)
-        return MEANS[self.mean](gain[0] / read.fan_in, gain[1] / read.fan_out)
+        gain = (read.gain_in if self.gained else 1.0) if self.mean == "fan-in" else None
+        return Aim(equation + ("·factor²" if factor != 1 else ""), head=variance, gain=gain)
 
 
 def register_family(family: str, paper: str, gained: bool) -> None:
@@ -80,8 +77,8 @@ def register_family(family: str, paper: str, gained: bool) -> None:
                 f"{family}-{mean}",
                 paper,
                 f"classical {family.title()} on every layer of the hypernet, {mean}",
-                Head(mean, gained),
-                trunk=Trunk(mean, gained),
+                ClassicalHead(mean, gained),
+                trunk=ClassicalTrunk(mean, gained),
                 needs_nonlinearity=gained,
                 needs_fans=gained,
             )

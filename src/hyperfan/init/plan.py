@@ -161,12 +161,14 @@ def _own_row(tensor: TensorSpec, method: Method, fidelity: Fidelity, made_by: Ma
     if tensor.role == "bias" or tensor.start is not None:
         mean = tensor.start or 0.0
         return Row(name, tensor.role, made_by, f"= {mean:g}", mean=mean)
-    try:
-        read = reading(tensor, fidelity, gains=method.needs_nonlinearity)
-    except InitError as error:
-        if made_by == "trunk":
-            raise InitError(f"in the trunk, the layer '{tensor.layer}' has no known gain: {error}") from error
-        raise
+    unknown = tensor.consumes is None or tensor.consumes.curve is None
+    if made_by == "trunk" and fidelity == "exact" and method.needs_nonlinearity and unknown:
+        seen = tensor.consumes.name if tensor.consumes else "nothing that was seen to run"
+        raise InitError(
+            f"in the trunk, the layer '{tensor.layer}' has no known gain, because it reads {seen}: build the trunk of "
+            "elementwise activations, or use a method that needs no gain, such as init='m2'"
+        )
+    read = reading(tensor, fidelity, gains=method.needs_nonlinearity)
     return Row(
         name,
         tensor.role,
