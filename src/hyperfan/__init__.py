@@ -16,8 +16,10 @@ if TYPE_CHECKING:
     from hyperfan.formulas import Fans
     from hyperfan.hypernet import Embedding, HyperNet
     from hyperfan.mainnet import Use, read, rule
+    from hyperfan.optim import SGD
 
 __all__ = [
+    "SGD",
     "Embedding",
     "Fans",
     "HyperNet",
@@ -31,6 +33,7 @@ __all__ = [
 ]
 
 _HOMES = {
+    "SGD": "hyperfan.optim",
     "Embedding": "hyperfan.hypernet",
     "Fans": "hyperfan.formulas",
     "HyperNet": "hyperfan.hypernet",

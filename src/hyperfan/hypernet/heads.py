@@ -1,7 +1,7 @@
 """Linear heads: W = H·h + β, one for each tensor, or one for all tensors of one shape."""
 
 from collections.abc import Sequence
-from typing import Literal
+from typing import Any, Literal, Protocol, Self
 
 import torch
 from torch import Tensor, nn
@@ -9,6 +9,22 @@ from torch import Tensor, nn
 from hyperfan.mainnet.spec import TensorSpec
 
 Sharing = Literal["shared", "separate"]
+
+
+class Engine(Protocol):
+    """What an optimiser may put on the heads, to make their tensors and to keep their gradients its own way."""
+
+    def collapsed(self, codes: Tensor) -> dict[int, Tensor]:
+        """The tensors, by index, that need no head just now."""
+
+    def generate(self, name: str, codes: Tensor) -> Tensor:
+        """What a head makes of (n, d_k)."""
+
+    def sync(self) -> None:
+        """Write to the heads what was trained without them."""
+
+    def release(self) -> None:
+        """Sync, and give the heads back."""
 
 
 class Head(nn.Module):
@@ -51,6 +67,7 @@ class Heads(nn.ModuleDict):
             first = tensors[members[0]]
             self[name] = Head(width, first.numel, device, first.dtype)
         self.outputs = [(t.name, t.shape) for t in tensors]
+        self.engine: Engine | None = None
 
     def head(self, name: str) -> Head:
         """One of the heads."""
@@ -61,12 +78,40 @@ class Heads(nn.ModuleDict):
     def forward(self, codes: Tensor) -> dict[str, Tensor]:
         """Generate every tensor from (n, d_k), or a batch of each from (batch, n, d_k)."""
         batch = codes.shape[:-2]
-        made: dict[int, Tensor] = {}
+        made = {} if self.engine is None else self.engine.collapsed(codes)
         for name, members in self.groups.items():
+            if members[0] in made:
+                continue
             chosen = codes[..., members, :] if len(members) < codes.shape[-2] else codes
-            flat = self.head(name)(chosen.reshape(-1, codes.shape[-1])).view(*batch, len(members), -1)
-            made.update(zip(members, flat.unbind(-2), strict=True))
-        return {name: made[i].view((*batch, *shape)) for i, (name, shape) in enumerate(self.outputs)}
+            rows = chosen.reshape(-1, codes.shape[-1])
+            flat = self.head(name)(rows) if self.engine is None else self.engine.generate(name, rows)
+            shape = self.outputs[members[0]][1]
+            made.update(zip(members, flat.view(*batch, len(members), *shape).unbind(len(batch)), strict=True))
+        return {name: made[i] for i, (name, _) in enumerate(self.outputs)}
+
+    # An engine may be ahead of the heads: whoever reads or replaces them all must come after it has written them.
+
+    def sync(self) -> None:
+        """Let the heads hold what was trained."""
+        if self.engine is not None:
+            self.engine.sync()
+
+    def __getstate__(self) -> dict[str, Any]:
+        self.sync()
+        return {**self.__dict__, "engine": None}
+
+    def _save_to_state_dict(self, *args: Any, **kwargs: Any) -> None:
+        self.sync()
+        super()._save_to_state_dict(*args, **kwargs)
+
+    def _load_from_state_dict(self, *args: Any, **kwargs: Any) -> None:
+        self.sync()
+        super()._load_from_state_dict(*args, **kwargs)
+
+    def _apply(self, *args: Any, **kwargs: Any) -> Self:
+        self.sync()
+        super()._apply(*args, **kwargs)  # type: ignore[no-untyped-call]
+        return self
 
 
 def head_name(tensor: TensorSpec, sharing: Sharing, tensors: Sequence[TensorSpec]) -> str:

@@ -2,6 +2,7 @@
 
 import os
 import warnings
+from collections.abc import Iterator
 from typing import Any, Self
 
 import torch
@@ -10,7 +11,7 @@ from torch import Tensor, nn
 from hyperfan.errors import CallError, HyperfanError, HyperfanWarning, InitError
 from hyperfan.hypernet.embeddings import Embedding, Embeddings, Task
 from hyperfan.hypernet.heads import Heads, Sharing
-from hyperfan.hypernet.kept import keep, kept
+from hyperfan.hypernet.kept import Kept, keep, kept
 from hyperfan.hypernet.moments import measured_moments, predicted_moments, revive_codes
 from hyperfan.hypernet.per_sample import run_per_sample
 from hyperfan.hypernet.trunk import Trunk, make_trunk, read_trunk, trunk_width
@@ -94,6 +95,7 @@ class HyperNet(nn.Module):
         self.code_scale: Tensor
         made = {t.name for t in self.generated}
         self.mainnet = keep(mainnet, [t.name for t in self.spec if t.name not in made])
+        self._kept = Kept(self.mainnet)
         self.skeleton = Skeleton(mainnet)
         self._valueless = self._without_rule()
         if self.init.embedding is not None:
@@ -124,8 +126,8 @@ class HyperNet(nn.Module):
         codes = self.codes(task=task, embedding=embedding, noise=noise)
         tensors = self.heads(codes)
         if codes.ndim == 3:
-            return run_per_sample(self.skeleton, tensors, kept(self.mainnet), args, kwargs)
-        return self.skeleton({**tensors, **kept(self.mainnet)}, *args, **kwargs)
+            return run_per_sample(self.skeleton, tensors, self._kept(), args, kwargs)
+        return self.skeleton({**tensors, **self._kept()}, *args, **kwargs)
 
     def codes(self, *, task: Task | None = None, embedding: Tensor | None = None, noise: bool | None = None) -> Tensor:
         """What enters the heads, one row for each generated tensor: (n, d_k), or (batch, n, d_k)."""
@@ -144,19 +146,30 @@ class HyperNet(nn.Module):
     ) -> dict[str, Tensor]:
         """The generated parameters by their names in the mainnet, with a leading batch dimension if codes have one."""
         made: dict[str, Tensor] = self.heads(self.codes(task=task, embedding=embedding, noise=noise))
-        return made
+        # What an optimiser trains in place of the heads is its own, and changes.
+        return made if self.heads.engine is None else {name: tensor.clone() for name, tensor in made.items()}
 
     def freeze(self, *, task: int | None = None, embedding: Tensor | None = None) -> nn.Module:
         """An ordinary module with the parameters generated now, without noise; it shares nothing with this net."""
         tensors = self.generate(task=task, embedding=embedding, noise=False)
         if tensors[self.generated[0].name].ndim > len(self.generated[0].shape):
             raise CallError("freeze() makes one net: pass one task or one embedding, not one per sample")
-        return self.skeleton.materialise({**tensors, **kept(self.mainnet)})
+        return self.skeleton.materialise({**tensors, **self._kept()})
 
     def train(self, mode: bool = True) -> Self:
         """Set training mode, for the mainnet too."""
         self.skeleton.module.train(mode)
         return super().train(mode)
+
+    def named_parameters(self, *args: Any, **kwargs: Any) -> Iterator[tuple[str, nn.Parameter]]:
+        """As in any module. Heads that an optimiser trains through their weights are recovered first."""
+        self.heads.sync()
+        return super().named_parameters(*args, **kwargs)
+
+    def zero_grad(self, set_to_none: bool = True) -> None:
+        """As in any module."""
+        for module in self.children():  # not through named_parameters: this reads no values
+            module.zero_grad(set_to_none)
 
     # ── init ───────────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -177,6 +190,7 @@ class HyperNet(nn.Module):
                 f"{', '.join(self._valueless)} came without values and has no rule to start from: "
                 "build the mainnet on a real device, or register a rule with hyperfan.rule"
             )
+        self.heads.sync()
         made = {t.name for t in self.generated}
         self._write([t for t in self.spec if t.name not in made and _has_rule(t)], generator)
         for module, spec in ((self.mainnet, self.spec), (self.trunk, self.trunk_spec)):

@@ -1,7 +1,7 @@
 """What the hypernet keeps of the mainnet: the parameters that are not generated, and the buffers.
 
 They live in a tree of empty modules that mirrors the mainnet's paths, so that their state_dict keys are
-``mainnet.<name in the mainnet>``. Functions, not a class: a method's name could be that of a module in the mainnet.
+``mainnet.<name in the mainnet>``. Functions, not methods: a method's name could be that of a module in the mainnet.
 """
 
 from collections.abc import Iterable
@@ -25,6 +25,22 @@ def keep(mainnet: nn.Module, names: Iterable[str]) -> nn.Module:
 def kept(root: nn.Module) -> dict[str, Tensor]:
     """Everything in the tree, by the mainnet's names."""
     return {**dict(root.named_parameters()), **dict(root.named_buffers())}
+
+
+class Kept:
+    """:func:`kept` for every call of the net: where each tensor lives is looked up once."""
+
+    def __init__(self, root: nn.Module) -> None:
+        self._homes = [(name, *_home(root, name)) for name in kept(root)]
+
+    def __call__(self) -> dict[str, Tensor]:
+        """Everything in the tree as it is now, by the mainnet's names."""
+        return {name: getattr(owner, local) for name, owner, local in self._homes}
+
+
+def _home(root: nn.Module, name: str) -> tuple[nn.Module, str]:
+    path, _, local = name.rpartition(".")
+    return root.get_submodule(path), local
 
 
 def _add(root: nn.Module, name: str, tensor: Tensor, persistent: bool) -> None:

@@ -1,0 +1,34 @@
+"""Heads whose codes change: the gradient stays in its factors, and the step multiplies them into the head in place."""
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from hyperfan.optim.lowrank import Factor, LowRank, Value
+
+
+class Factored(torch.autograd.Function):
+    """``addmm(bias, codes, weight)`` whose gradient for weight and bias is :class:`LowRank`.
+
+    Where more codes come than the head is wide, the dense gradient is the smaller one and is used instead.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, codes: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+        """Generate from each code."""
+        ctx.save_for_backward(codes, weight, bias)
+        return torch.addmm(bias, codes.to(weight.dtype), weight)
+
+    @staticmethod
+    @torch.autograd.function.once_differentiable
+    def backward(ctx: Any, grads: Tensor) -> Any:
+        """An ordinary gradient for the codes, factors for the head."""
+        codes, weight, bias = ctx.saved_tensors
+        grads = grads.to(weight.dtype)
+        for_codes = (grads @ weight.T).to(codes.dtype) if ctx.needs_input_grad[0] else None
+        codes = codes.detach().to(weight.dtype)
+        if len(codes) > codes.shape[1]:
+            return for_codes, codes.T @ grads, grads.sum(0)
+        factor = Factor(codes, grads)
+        return for_codes, *(LowRank(p, Value(((factor, 1.0),))) for p in (weight, bias))

@@ -1,0 +1,224 @@
+"""The gradient of a head as it comes: one code and one row for each tensor made, never multiplied out.
+
+A head W = C·H + 1·βᵀ that made m tensors from the codes C (m, d_k), and got back their gradients G (m, outputs), has
+
+    ∂L/∂H = Cᵀ·G        ∂L/∂β = 1ᵀ·G
+
+which is d_k/m times larger than what it is made of. :class:`LowRank` is a tensor of that shape which holds (C, G). It
+can be added, scaled and measured as it is, which is all that accumulation and clipping by norm need. Anything else,
+such as another optimiser, sees the dense tensor.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+aten = torch.ops.aten
+
+
+class Factor:
+    """Codes (m, d_k), and the gradients of what they made: (m, outputs), or a row for each.
+
+    The gradients of a head's weight and bias share their factors.
+    """
+
+    __slots__ = ("_sum", "codes", "grads")
+
+    def __init__(self, codes: Tensor, grads: Tensor | Sequence[Tensor]) -> None:
+        self.codes, self.grads = codes, grads
+        self._sum: tuple[Factor, Factor] | None = None
+
+    @property
+    def rows(self) -> Sequence[Tensor]:
+        """The gradient of each tensor made."""
+        return self.grads.unbind(0) if isinstance(self.grads, Tensor) else self.grads
+
+    @property
+    def matrix(self) -> Tensor:
+        """All of them in one tensor."""
+        if not isinstance(self.grads, Tensor):
+            one = len(self.grads) == 1
+            self.grads = self.grads[0].unsqueeze(0) if one else torch.stack(tuple(self.grads))
+        return self.grads
+
+    def plus(self, other: "Factor") -> "Factor":
+        """The sum of two factors of the same codes; one sum for the weight's and the bias's gradient."""
+        if self._sum is None or self._sum[0] is not other:
+            added = [a + b for a, b in zip(self.rows, other.rows, strict=True)]
+            self._sum = (other, Factor(self.codes, added))
+        return self._sum[1]
+
+    def clone(self) -> "Factor":
+        """A copy with gradients of its own."""
+        return Factor(self.codes, [row.clone() for row in self.rows])
+
+
+class Value:
+    """Σ a·Cᵀ·G over ``parts``; or, where that was changed element by element, ``dense`` alone."""
+
+    __slots__ = ("dense", "parts")
+
+    def __init__(self, parts: tuple[tuple[Factor, float], ...], dense: Tensor | None = None) -> None:
+        self.parts, self.dense = parts, dense
+
+    @property
+    def factored(self) -> bool:
+        """Whether the parts hold; without any they are zero."""
+        return bool(self.parts) or self.dense is None
+
+
+class LowRank(Tensor):
+    """The gradient of a head's weight (d_k, outputs), Σ a·Cᵀ·G, or of its bias (outputs), Σ a·1ᵀ·G."""
+
+    value: Value
+
+    @staticmethod
+    def __new__(cls, like: Tensor, value: Value) -> "LowRank":
+        """A gradient of the shape of ``like``."""
+        made = Tensor._make_wrapper_subclass(cls, like.shape, dtype=like.dtype, device=like.device)
+        assert isinstance(made, LowRank)
+        made.value = value
+        return made
+
+    @property
+    def parts(self) -> tuple[tuple[Factor, float], ...] | None:
+        """The factors with their scales, unless only the dense tensor holds."""
+        return self.value.parts if self.value.factored else None
+
+    def to_dense(self, *_: Any, **__: Any) -> Tensor:
+        """Written out."""
+        if self.value.dense is None:
+            dense = torch.zeros(self.shape, dtype=self.dtype, device=self.device)
+            self.add_to_(dense, 1.0)
+            return dense
+        return self.value.dense
+
+    def add_to_(self, target: Tensor, alpha: float, beta: float = 1.0) -> None:
+        """``target ← beta·target + alpha·self``, without writing this out."""
+        for factor, scale in self.parts or ():
+            if self.ndim == 2:
+                target.addmm_(factor.codes.T, factor.matrix, alpha=alpha * scale, beta=beta)
+                beta = 1.0
+            else:
+                for row in factor.rows:
+                    (target.mul_(beta) if beta != 1 else target).add_(row, alpha=alpha * scale)
+                    beta = 1.0
+        if beta != 1:
+            target.mul_(beta)
+        if self.parts is None:
+            target.add_(self.to_dense(), alpha=alpha)
+
+    def norm2(self) -> Tensor:
+        """The Euclidean norm: ‖Cᵀ·G‖² is the sum over (C·Cᵀ)∘(G·Gᵀ), which is small."""
+        if self.ndim == 1 or not self.parts:
+            return self.to_dense().square().sum().sqrt()
+        codes = torch.cat([scale * factor.codes for factor, scale in self.parts])
+        rows = torch.cat([factor.matrix for factor, _ in self.parts])
+        gram = (codes @ codes.T) * (rows @ rows.T)
+        return torch.sqrt(gram.sum().clamp_min(0))
+
+    def __repr__(self, *, tensor_contents: Any = None) -> str:  # type: ignore[override]
+        """As the dense tensor."""
+        return repr(self.to_dense())
+
+    __torch_function__ = torch._C._disabled_torch_function_impl  # type: ignore[assignment]
+
+    @classmethod
+    def __torch_dispatch__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:  # type: ignore[override]
+        """Stay factored where that is exact, else write out."""
+        exact = _EXACT.get(func)
+        made = NotImplemented if exact is None else exact(*args, **(kwargs or {}))
+        return _written_out(func, args, kwargs or {}) if made is NotImplemented else made
+
+
+def _written_out(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """Run on dense tensors; one that is changed in place is dense from then on."""
+
+    def dense(x: Any) -> Any:
+        if isinstance(x, LowRank):
+            x.value.dense = x.to_dense()  # kept: who asks once asks again
+            return x.value.dense
+        return type(x)(map(dense, x)) if isinstance(x, (list, tuple)) else x
+
+    out = func(*dense(args), **{name: dense(x) for name, x in kwargs.items()})
+    named = {a.name: x for a, x in zip(func._schema.arguments, args, strict=False)} | kwargs
+    for argument in func._schema.arguments:
+        if argument.alias_info is not None and argument.alias_info.is_write:
+            given = named.get(argument.name)
+            for x in given if isinstance(given, (list, tuple)) else [given]:
+                if isinstance(x, LowRank):
+                    x.value.parts = ()
+    return args[0] if isinstance(args[0], LowRank) and func._schema.is_mutable else out
+
+
+def _sum(a: Any, b: Any, alpha: float = 1) -> Value | None:
+    if not (isinstance(a, LowRank) and isinstance(b, LowRank)) or alpha != 1:
+        return None
+    if a.parts is None or b.parts is None:
+        return Value((), a.to_dense() + b.to_dense())
+    parts = list(a.parts)
+    for factor, scale in b.parts:
+        for i, (mine, its_scale) in enumerate(parts):
+            if mine.codes is factor.codes and its_scale == scale:
+                parts[i] = (mine.plus(factor), scale)
+                break
+        else:
+            parts.append((factor, scale))
+    made = LowRank(a, Value(tuple(parts)))
+    if parts and sum(len(factor.codes) for factor, _ in parts) > parts[0][0].codes.shape[1]:
+        return Value((), made.to_dense())  # more rows than the dense gradient has
+    return made.value
+
+
+def _product(a: Any, by: Any) -> Value | None:
+    if not isinstance(a, LowRank) or isinstance(by, LowRank) or (isinstance(by, Tensor) and by.ndim > 0):
+        return None
+    if a.parts is None:
+        return Value((), a.to_dense() * by)
+    return Value(tuple((factor, scale * float(by)) for factor, scale in a.parts))
+
+
+def _new(operation: Callable[..., Value | None]) -> Callable[..., Any]:
+    def run(a: Any, *args: Any, **kwargs: Any) -> Any:
+        value = operation(a, *args, **kwargs)
+        return NotImplemented if value is None else LowRank(a, value)
+
+    return run
+
+
+def _in_place(operation: Callable[..., Value | None]) -> Callable[..., Any]:
+    def run(a: Any, *args: Any, **kwargs: Any) -> Any:
+        value = operation(a, *args, **kwargs)
+        if value is None:
+            return NotImplemented
+        a.value.parts, a.value.dense = value.parts, value.dense
+        return a
+
+    return run
+
+
+def _clone(a: LowRank, *, memory_format: Any = None) -> Value:
+    if a.parts is None:
+        return Value((), a.to_dense().clone())
+    return Value(tuple((factor.clone(), scale) for factor, scale in a.parts))
+
+
+def _norm(a: LowRank, ord: float = 2, dim: Any = None, keepdim: bool = False, *, dtype: Any = None) -> Any:
+    return a.norm2() if ord == 2 and dim is None and not keepdim and dtype is None else NotImplemented
+
+
+_EXACT: dict[Any, Callable[..., Any]] = {
+    aten.detach.default: _new(lambda a: a.value),  # an alias: what is done to one is done to the other
+    aten.clone.default: _new(_clone),
+    aten.add.Tensor: _new(_sum),
+    aten.add_.Tensor: _in_place(_sum),
+    aten.mul.Tensor: _new(_product),
+    aten.mul_.Tensor: _in_place(_product),
+    aten.div.Tensor: _new(lambda a, by: None if isinstance(by, LowRank) else _product(a, 1 / by)),
+    aten.div_.Tensor: _in_place(lambda a, by: None if isinstance(by, LowRank) else _product(a, 1 / by)),
+    aten.neg.default: _new(lambda a: _product(a, -1.0)),
+    aten.zero_.default: _in_place(lambda a: Value(())),
+    aten.linalg_vector_norm.default: _norm,
+}

@@ -1,0 +1,113 @@
+"""Which heads can be trained how, and why."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+
+from hyperfan.hypernet import HyperNet
+from hyperfan.hypernet.heads import Head
+from hyperfan.optim.collapsed import CONDITION_LIMIT, gram
+from hyperfan.text import table
+
+Kind = Literal["collapsed", "factored", "dense", "frozen"]
+
+
+@dataclass(frozen=True)
+class Row:
+    """One head's line.
+
+    Args:
+        head: its name.
+        tensors: how many tensors it makes.
+        kind: how it is trained.
+        reason: why so.
+        saved: bytes of gradient, and of momentum, that torch.optim.SGD would hold and this does not.
+    """
+
+    head: str
+    tensors: int
+    kind: Kind
+    reason: str
+    saved: int
+
+
+@dataclass(frozen=True)
+class TrainingPlan:
+    """How each head is trained; prints as a table."""
+
+    rows: tuple[Row, ...]
+
+    def __str__(self) -> str:
+        """The table, and the sum of what is saved."""
+        lines = [[r.head, str(r.tensors), r.kind, _bytes(r.saved), r.reason] for r in self.rows]
+        total = _bytes(sum(r.saved for r in self.rows))
+        return f"{table(['head', 'tensors', 'plan', 'saves', 'because'], lines)}\nsaves {total} in all"
+
+
+def choose(net: HyperNet, name: str, given: Callable[[torch.Tensor], bool]) -> tuple[Kind, str]:
+    """The fastest plan that is exact for a head, and the reason.
+
+    Args:
+        net: the hypernet.
+        name: one of its heads.
+        given: whether a parameter was given to the optimiser.
+    """
+    head, tensors = net.heads.head(name), len(net.heads.groups[name])
+    both = [p.requires_grad and given(p) for p in (head.weight, head.bias)]
+    if not (head.weight.requires_grad or head.bias.requires_grad):
+        return "frozen", "requires no gradients"
+    if not any(both):
+        return "dense", "not given to this optimiser"
+    if tensors > net.width:
+        return "dense", f"has more codes ({tensors}) than it is wide ({net.width}), so this is the smaller gradient"
+    moving = _why_codes_change(net)
+    if moving is not None:
+        return "factored", moving
+    if not all(both):
+        return "factored", f"its {'bias' if both[0] else 'weight'} is not trained"
+    dependent = None
+    if net.trunk is None and not head.weight.is_meta:  # else it shows when the codes come
+        dependent = why_dependent(net.codes()[net.heads.groups[name]])
+    return ("collapsed", "its codes are constant") if dependent is None else ("factored", dependent)
+
+
+def why_dependent(codes: torch.Tensor) -> str | None:
+    """Why a head cannot be recovered from what these codes made, if so."""
+    condition = float(torch.linalg.cond(gram(codes)))
+    if condition <= CONDITION_LIMIT:
+        return None
+    return f"its codes are nearly dependent (condition number {condition:.0e})"
+
+
+def saved(head: Head, tensors: int, kind: Kind, momentum: bool) -> int:
+    """Bytes that the plan does not hold and torch.optim.SGD would."""
+    dense = (head.weight.numel() + head.bias.numel()) * head.weight.element_size()
+    factors = tensors * head.bias.numel() * head.weight.element_size()
+    if kind in ("dense", "frozen"):
+        return 0
+    return (dense - factors) * (2 if momentum and kind == "collapsed" else 1)
+
+
+def _why_codes_change(net: HyperNet) -> str | None:
+    config, weight = net.embeddings.config, net.embeddings.weight
+    if config.given:
+        return "its codes are given at the call"
+    if config.tasks is not None:
+        return "its codes change with the task"
+    if config.noise:
+        return "its codes have noise"
+    if weight is not None and weight.requires_grad:
+        return "its embeddings are trained"
+    if net.trunk is not None and any(p.requires_grad for p in net.trunk.parameters()):
+        return "its codes come from a trunk that is trained"
+    return None
+
+
+def _bytes(count: int) -> str:
+    """Bytes for people: 1,234,567 is 1.2 MB."""
+    for unit, size in (("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
+        if abs(count) >= size:
+            return f"{count / size:.1f} {unit}"
+    return f"{count} B"

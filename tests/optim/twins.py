@@ -1,0 +1,79 @@
+"""A net trained by hyperfan.SGD beside its twin under torch.optim.SGD and dense autograd: the oracle."""
+
+import copy
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+import hyperfan as hf
+
+STEPS = 100
+
+
+def mainnet() -> nn.Module:
+    """Repeated shapes, a shape of its own, biases; smooth, so that rounding does not grow."""
+    return nn.Sequential(
+        nn.Linear(4, 5), nn.Tanh(), nn.Linear(5, 5), nn.Tanh(), nn.Linear(5, 5), nn.Tanh(), nn.Linear(5, 3)
+    ).double()
+
+
+def build(embedding: hf.Embedding | int = 7, **kwargs: Any) -> hf.HyperNet:
+    torch.manual_seed(0)
+    return hf.HyperNet(mainnet(), embedding, **kwargs)
+
+
+def batches(steps: int = STEPS) -> Iterator[tuple[Tensor, Tensor]]:
+    g = torch.Generator().manual_seed(1)
+    for _ in range(steps):
+        yield torch.randn(6, 4, generator=g, dtype=torch.float64), torch.randint(3, (6,), generator=g)
+
+
+def loss_of(net: nn.Module, x: Tensor, y: Tensor, **call: Any) -> Tensor:
+    return F.cross_entropy(net(x, **call), y)
+
+
+class Twins:
+    """Two equal nets, ours with hyperfan.SGD, the other with torch.optim.SGD."""
+
+    def __init__(self, net: hf.HyperNet, **options: Any) -> None:
+        self.ours, self.theirs = net, copy.deepcopy(net)
+        self.options = options
+        self.opt, self.oracle = hf.SGD(self.ours, **options), torch.optim.SGD(self.theirs.parameters(), **options)
+
+    def train(self, steps: int = STEPS, between: Callable[["Twins", int], None] | None = None, **call: Any) -> None:
+        """Train both on the same data and noise, and compare losses at each step and everything at the end."""
+        for i, (x, y) in enumerate(batches(steps)):
+            if between is not None:
+                between(self, i)
+            losses = []
+            for net, opt in ((self.ours, self.opt), (self.theirs, self.oracle)):
+                torch.manual_seed(i)
+                opt.zero_grad()
+                loss = loss_of(net, x, y, **call)
+                loss.backward()
+                opt.step()
+                losses.append(loss.detach())
+            assert_same(*losses)
+        self.compare()
+
+    def compare(self) -> None:
+        """Parameters, and the momentum buffers behind them."""
+        self.opt.sync()
+        for (name, a), (_, b) in zip(self.ours.state_dict().items(), self.theirs.state_dict().items(), strict=True):
+            assert_same(a, b, name)
+        ours, theirs = self.opt.state_dict()["state"], self.oracle.state_dict()["state"]
+        for i in theirs:
+            buffer = theirs[i]["momentum_buffer"]
+            assert (buffer is None) == (ours.get(i, {}).get("momentum_buffer") is None), i
+            if buffer is not None:
+                assert_same(ours[i]["momentum_buffer"], buffer, f"momentum {i}")
+
+
+def assert_same(a: Tensor, b: Tensor, name: str = "loss") -> None:
+    """Equal to 1e-12 of the tensor's largest value."""
+    assert a.dtype == b.dtype == torch.float64
+    scale = b.abs().max().item() if b.numel() else 0.0
+    torch.testing.assert_close(a, b, rtol=0, atol=1e-12 * max(scale, 1e-300), msg=lambda m: f"{name}: {m}")
