@@ -114,7 +114,7 @@ class GeneratorSuite:
         torch.testing.assert_close(out.float(), single, rtol=1e-4, atol=1e-5)
 
     def test_compile_fullgraph(self, case):
-        net, call, x = build(case), case.call(), inputs()
+        net, call, x = build(case, torch.float64), double(case.call()), inputs(torch.float64)
         torch._dynamo.reset()
         compiled = torch.compile(net, fullgraph=True, backend="aot_eager")
         grads = []

@@ -1,6 +1,6 @@
 """Linear heads: W = H·h + β, one for each tensor, or one for all tensors of one shape."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any, Literal, Protocol, Self
 
 import torch
@@ -13,6 +13,9 @@ Sharing = Literal["shared", "separate"]
 
 class Engine(Protocol):
     """What an optimiser may put on the heads, to make their tensors and to keep their gradients its own way."""
+
+    revision: int
+    """Rises whenever it trains anything without writing to the heads."""
 
     def collapsed(self, codes: Tensor) -> dict[int, Tensor]:
         """The tensors, by index, that need no head just now."""
@@ -75,19 +78,20 @@ class Heads(nn.ModuleDict):
         assert isinstance(found, Head)
         return found
 
-    def forward(self, codes: Tensor) -> dict[str, Tensor]:
-        """Generate every tensor from (n, d_k), or a batch of each from (batch, n, d_k)."""
+    def forward(self, codes: Tensor, skip: Collection[int] = ()) -> dict[str, Tensor]:
+        """Generate every tensor but those to skip, from (n, d_k), or a batch of each from (batch, n, d_k)."""
         batch = codes.shape[:-2]
         made = {} if self.engine is None else self.engine.collapsed(codes)
         for name, members in self.groups.items():
-            if members[0] in made:
+            members = [i for i in members if i not in made and i not in skip]
+            if not members:
                 continue
             chosen = codes[..., members, :] if len(members) < codes.shape[-2] else codes
             rows = chosen.reshape(-1, codes.shape[-1])
             flat = self.head(name)(rows) if self.engine is None else self.engine.generate(name, rows)
             shape = self.outputs[members[0]][1]
             made.update(zip(members, flat.view(*batch, len(members), *shape).unbind(len(batch)), strict=True))
-        return {name: made[i] for i, (name, _) in enumerate(self.outputs)}
+        return {name: made[i] for i, (name, _) in enumerate(self.outputs) if i in made}
 
     # An engine may be ahead of the heads: whoever reads or replaces them all must come after it has written them.
 

@@ -9,11 +9,12 @@ import torch
 from torch import Tensor, nn
 
 from hyperfan.errors import CallError, HyperfanError, HyperfanWarning, InitError
+from hyperfan.hypernet.cache import Cache
 from hyperfan.hypernet.embeddings import Embedding, Embeddings, Task
 from hyperfan.hypernet.heads import Heads, Sharing
 from hyperfan.hypernet.kept import Kept, keep, kept
 from hyperfan.hypernet.moments import measured_moments, predicted_moments, revive_codes
-from hyperfan.hypernet.per_sample import run_per_sample
+from hyperfan.hypernet.per_sample import PerSample
 from hyperfan.hypernet.trunk import Trunk, make_trunk, read_trunk, trunk_width
 from hyperfan.init.asked import Slot
 from hyperfan.init.plan import Distribution, Plan, make_plan
@@ -96,6 +97,8 @@ class HyperNet(nn.Module):
         made = {t.name for t in self.generated}
         self.mainnet = keep(mainnet, [t.name for t in self.spec if t.name not in made])
         self._kept = Kept(self.mainnet)
+        self.per_sample = PerSample()
+        self._cache = Cache()
         self.skeleton = Skeleton(mainnet)
         self._valueless = self._without_rule()
         if self.init.embedding is not None:
@@ -113,6 +116,7 @@ class HyperNet(nn.Module):
         task: Task | None = None,
         embedding: Tensor | None = None,
         noise: bool | None = None,
+        grouped: bool = False,
         **kwargs: Any,
     ) -> Any:
         """Run the mainnet with generated parameters.
@@ -122,11 +126,17 @@ class HyperNet(nn.Module):
             task: which row of a table of embeddings; a tensor of them means one for each sample.
             embedding: the embedding, where it is given at the call; with a leading batch dimension one for each sample.
             noise: whether to add the embedding's noise; by default in training mode.
+            grouped: whether each of many codes serves a batch of its own: inputs and outputs are (codes, batch, …).
         """
+        if self._reusable(task, embedding, noise):
+            tensors = self._cache.get(lambda: self.heads(self.codes(task=task, noise=noise)), *self._sources(task))
+            return self.skeleton({**tensors, **self._kept()}, *args, **kwargs)
         codes = self.codes(task=task, embedding=embedding, noise=noise)
-        tensors = self.heads(codes)
         if codes.ndim == 3:
-            return run_per_sample(self.skeleton, tensors, self._kept(), args, kwargs)
+            return self.per_sample(self.skeleton, self.heads, codes, self._kept(), grouped, args, kwargs)
+        if grouped:
+            raise CallError("grouped=True needs many codes: a tensor of tasks, or embedding= with a leading dimension")
+        tensors = self.heads(codes)
         return self.skeleton({**tensors, **self._kept()}, *args, **kwargs)
 
     def codes(self, *, task: Task | None = None, embedding: Tensor | None = None, noise: bool | None = None) -> Tensor:
@@ -156,8 +166,22 @@ class HyperNet(nn.Module):
             raise CallError("freeze() makes one net: pass one task or one embedding, not one per sample")
         return self.skeleton.materialise({**tensors, **self._kept()})
 
+    def _reusable(self, task: Task | None, embedding: Tensor | None, noise: bool | None) -> bool:
+        """Whether what is generated now will be generated again: in evaluation, without noise or given codes."""
+        if self.training or torch.is_grad_enabled() or noise or embedding is not None or isinstance(task, Tensor):
+            return False
+        return not torch.compiler.is_compiling() and torch._C._functorch.peek_interpreter_stack() is None
+
+    def _sources(self, task: Task | None) -> tuple[list[Tensor], object]:
+        """All that the generated tensors depend on."""
+        parts = [m for m in (self.embeddings, self.trunk, self.heads) if m is not None]
+        tensors = [t for m in parts for t in (*m.parameters(), *m.buffers())]
+        ahead = None if self.heads.engine is None else (id(self.heads.engine), self.heads.engine.revision)
+        return [*tensors, self.code_scale], (task, ahead)
+
     def train(self, mode: bool = True) -> Self:
         """Set training mode, for the mainnet too."""
+        self._cache.clear()
         self.skeleton.module.train(mode)
         return super().train(mode)
 

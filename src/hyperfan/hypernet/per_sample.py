@@ -1,6 +1,7 @@
-"""One set of generated weights for each sample of a batch."""
+"""One set of generated weights for each sample of a batch, or for each group of samples."""
 
-from collections.abc import Mapping
+import functools
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
@@ -8,35 +9,90 @@ from torch import Tensor, nn
 from torch.utils import _pytree as pytree
 
 from hyperfan.errors import CallError
+from hyperfan.hypernet.contract import Generated, Order, Sizes, cheaper
+from hyperfan.hypernet.heads import Heads
 from hyperfan.mainnet.skeleton import Skeleton
 
 
-def run_per_sample(
-    skeleton: Skeleton, tensors: dict[str, Tensor], constant: dict[str, Tensor], args: Any, kwargs: Any
-) -> Any:
-    """Run the mainnet by vmap: ``tensors`` and every input have a leading batch dimension, ``constant`` does not."""
+class PerSample:
+    """Runs the mainnet by vmap, so that each sample sees its own weights and nothing of the others.
+
+    Which tensors are made, and which layers run from their codes, is learnt at the first call with inputs of a shape.
+
+    Args:
+        choose: from the sizes of a layer to the order in which to run it.
+    """
+
+    def __init__(self, choose: Callable[[Sizes], Order] = cheaper) -> None:
+        self.choose = choose
+        self.orders: dict[tuple[Any, ...], dict[str, Order]] = {}
+        """For the shapes of the inputs: the order of each tensor that layers were run with."""
+
+    def __call__(
+        self,
+        skeleton: Skeleton,
+        heads: Heads,
+        codes: Tensor,
+        constant: dict[str, Tensor],
+        grouped: bool,
+        args: Any,
+        kwargs: Any,
+    ) -> Any:
+        """Run with (n, tensors, d_k) codes and n samples, or n groups of samples, in each input."""
+        _check_norms(skeleton)
+        leaves, tree = pytree.tree_flatten((args, kwargs))
+        batched = [i for i, leaf in enumerate(leaves) if isinstance(leaf, Tensor)]
+        for i in batched:
+            _check_input(leaves[i], len(codes), grouped)
+        orders, lazy = self._orders(heads, (grouped, *(tuple(leaves[i].shape) for i in batched)))
+        tensors = heads(codes, skip=lazy)
+
+        def one(tensors: Mapping[str, Tensor], codes: Tensor, inputs: list[Tensor]) -> Any:
+            filled = list(leaves)
+            for i, x in zip(batched, inputs, strict=True):
+                filled[i] = x if grouped else x.unsqueeze(0)
+            args, kwargs = pytree.tree_unflatten(filled, tree)
+            stand_ins = {}
+            for i in lazy:
+                (name, shape), head = heads.outputs[i], heads.head(heads.names[i])
+                order = functools.partial(self._choose, orders, name)
+                stand_ins[name] = Generated(codes[i], head.weight, head.bias, shape, order)
+            out = skeleton({**tensors, **stand_ins, **constant}, *args, **kwargs)
+            return out if grouped else pytree.tree_map_only(Tensor, lambda t: t.squeeze(0), out)
+
+        return torch.func.vmap(one, randomness="different")(tensors, codes, [leaves[i] for i in batched])
+
+    def _orders(self, heads: Heads, shapes: tuple[Any, ...]) -> tuple[dict[str, Order], list[int]]:
+        """What is known for inputs of these shapes, and the tensors that layers may do without."""
+        if torch.compiler.is_compiling():
+            return {}, []
+        if shapes not in self.orders:
+            self.orders[shapes] = {}
+            return self.orders[shapes], [i for i, (_, shape) in enumerate(heads.outputs) if len(shape) > 1]
+        orders = self.orders[shapes]
+        return orders, [i for i, (name, _) in enumerate(heads.outputs) if orders.get(name) == "codes"]
+
+    def _choose(self, orders: dict[str, Order], name: str, sizes: Sizes) -> Order:
+        order = self.choose(sizes)
+        if orders.get(name) != "weights":  # for a tensor of several layers, that it must be made for one of them
+            orders[name] = order
+        return order
+
+
+def _check_norms(skeleton: Skeleton) -> None:
     for path, m in skeleton.module.named_modules():
         if isinstance(m, nn.modules.batchnorm._BatchNorm) and (m.training or not m.track_running_stats):
             raise CallError(
                 f"'{path}' is a batch norm in training mode, which cannot run with one set of weights per sample: "
                 "call net.eval(), or use a group norm"
             )
-    leaves, tree = pytree.tree_flatten((args, kwargs))
-    batched = [i for i, leaf in enumerate(leaves) if isinstance(leaf, Tensor)]
-    batch = next(iter(tensors.values())).shape[0]
-    for i in batched:
-        if leaves[i].ndim == 0 or leaves[i].shape[0] != batch:
-            raise CallError(
-                f"{batch} codes were given, one per sample; an input has shape {tuple(leaves[i].shape)}: repeat it by "
-                f".expand({batch}, …)"
-            )
 
-    def one(tensors: Mapping[str, Tensor], inputs: list[Tensor]) -> Any:
-        filled = list(leaves)
-        for i, x in zip(batched, inputs, strict=True):
-            filled[i] = x.unsqueeze(0)
-        args, kwargs = pytree.tree_unflatten(filled, tree)
-        out = skeleton({**tensors, **constant}, *args, **kwargs)
-        return pytree.tree_map_only(Tensor, lambda t: t.squeeze(0), out)
 
-    return torch.func.vmap(one, randomness="different")(tensors, [leaves[i] for i in batched])
+def _check_input(x: Tensor, codes: int, grouped: bool) -> None:
+    each = "one per group" if grouped else "one per sample"
+    if x.ndim < 1 + grouped or x.shape[0] != codes:
+        wanted = f"({codes}, batch, …)" if grouped else f"({codes}, …)"
+        raise CallError(
+            f"{codes} codes were given, {each}; an input has shape {tuple(x.shape)} and should have {wanted}: "
+            f"repeat it by .expand({codes}, …)"
+        )

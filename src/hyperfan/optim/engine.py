@@ -1,11 +1,13 @@
 """What an optimiser puts on a hypernet's heads: it makes their tensors, and applies their gradients."""
 
+import warnings
 from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from hyperfan.errors import HyperfanWarning
 from hyperfan.hypernet import HyperNet
 from hyperfan.optim.collapsed import Collapsed, Momentum, Rows, rows
 from hyperfan.optim.factored import Factored
@@ -30,6 +32,7 @@ class Engine:
         self.net, self._state, self._groups = net, state, groups
         self.asked: dict[str, tuple[Kind, str]] = {}
         """Plans that were asked for, or had to be changed, with the reason."""
+        self.revision = 0
         self._codes: Tensor | None = None
         self._collapsed: dict[str, Collapsed] = {}
         self._chosen: dict[str, tuple[Kind, str]] = {}
@@ -56,6 +59,17 @@ class Engine:
                 self.drop()
             self._chosen, self._seen = chosen, seen
         return self._chosen
+
+    def make_dense(self, name: str, reason: str) -> None:
+        """Train a head densely from now on, and say so."""
+        if self.chosen()[name][0] in ("collapsed", "factored"):
+            warnings.warn(
+                f"head '{name}' is trained with a dense gradient from now on, which is slower: {reason}. "
+                "Clipping by norm (opt.clip_grad_norm_) needs none",
+                HyperfanWarning,
+                stacklevel=5,
+            )
+            self.asked[name] = ("dense", reason)
 
     def plan(self) -> list[Row]:
         """A line for each head."""
@@ -136,7 +150,7 @@ class Engine:
                 if not isinstance(grad, LowRank) or group is None:
                     continue
                 if grad.parts is None:
-                    self.asked[name] = ("dense", "its gradient was changed element by element, as by clip_grad_value_")
+                    self.make_dense(name, "its gradient was changed element by element, as clipping by value does")
                 state = self._state()[p]
                 buffer = update(p, state.get("momentum_buffer"), grad.add_to_, Settings.of(group))
                 if group["momentum"] != 0:
@@ -157,6 +171,7 @@ class Engine:
             return False
         ((factor, scale),) = parts[0]
         head.step(factor, scale, settings[0])
+        self.revision += 1
         return True
 
     # ── going back to the heads ────────────────────────────────────────────────────────────────────────────────────

@@ -147,8 +147,7 @@ class SGD(torch.optim.SGD):
         """Clip each value of each gradient. That needs the dense ones: heads are trained densely from now on."""
         for engine in self._engines:
             for row in engine.plan():
-                if row.kind in ("collapsed", "factored"):
-                    engine.asked[row.head] = ("dense", "its gradient is clipped by value")
+                engine.make_dense(row.head, "its gradient is clipped by value")
         nn.utils.clip_grad_value_(self._all(), clip_value)
 
     def _all(self) -> list[Tensor]:
@@ -169,6 +168,7 @@ class SGD(torch.optim.SGD):
         return {**super().__getstate__(), "nets": self._nets}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        nets = state.pop("nets")
+        nets = state.pop("nets", None)  # which load_state_dict, calling this too, does not give
         super().__setstate__(state)  # type: ignore[no-untyped-call]
-        self._attach(nets)
+        if nets is not None:
+            self._attach(nets)

@@ -1,0 +1,218 @@
+"""Weights of its own for each sample, or each group: equal to a loop, in every order."""
+
+import itertools
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+import hyperfan as hf
+from checks import assert_close
+from hyperfan.hypernet.contract import Sizes, cheaper
+from hyperfan.hypernet.per_sample import PerSample
+
+N = 4
+pytestmark = pytest.mark.filterwarnings("ignore:There is a performance drop")  # torch's, for attention under vmap
+
+
+class Functional(nn.Module):
+    """Layers called in unusual ways, one weight used twice, one transposed, one only read."""
+
+    def __init__(self):
+        super().__init__()
+        self.a, self.b = nn.Parameter(torch.randn(5, 6)), nn.Parameter(torch.randn(5, 5))
+        self.table = nn.Embedding(3, 5)
+
+    def forward(self, x):
+        h = torch.tanh(F.linear(input=x, weight=self.a))
+        h = torch.tanh(F.linear(h, self.b)) + h @ self.b
+        return h * self.b.diagonal() + self.table(torch.tensor([1])) + self.b.norm()
+
+
+@hf.rule(Functional)
+def _(module):
+    return {name: hf.Use("weight", hf.Fans(5, 5)) for name in ("a", "b")}
+
+
+class Attention(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.attention = nn.MultiheadAttention(6, 2, batch_first=True)
+
+    def forward(self, x):
+        return self.attention(x, x, x, need_weights=False)[0]
+
+
+MAINNETS = {
+    "mlp": (lambda: nn.Sequential(nn.Linear(6, 5), nn.Tanh(), nn.Linear(5, 5), nn.Tanh(), nn.Linear(5, 2)), (6,)),
+    "sequence": (lambda: nn.Sequential(nn.Linear(6, 5), nn.LayerNorm(5), nn.GELU(), nn.Linear(5, 2)), (3, 6)),
+    "conv2d": (lambda: nn.Sequential(
+        nn.Conv2d(2, 4, 3, padding=1), nn.GroupNorm(2, 4), nn.ReLU(), nn.Conv2d(4, 4, 3, stride=2, groups=2), nn.ReLU(),
+        nn.Conv2d(4, 3, (1, 2), dilation=(1, 2), padding="same"), nn.Flatten(), nn.Linear(12, 2)), (2, 6, 6)),
+    "conv1d": (lambda: nn.Sequential(nn.Conv1d(2, 4, 3, padding_mode="circular", padding=1), nn.Tanh(),
+                                     nn.Conv1d(4, 2, 1)), (2, 7)),
+    "conv3d": (lambda: nn.Sequential(nn.Conv3d(1, 3, 2), nn.Tanh(), nn.ConvTranspose3d(3, 2, 2)), (1, 3, 3, 3)),
+    "batch norm": (lambda: nn.Sequential(nn.Linear(6, 5), nn.BatchNorm1d(5), nn.ReLU(), nn.Linear(5, 2)), (6,)),
+    "functional": (Functional, (6,)),
+    "attention": (Attention, (3, 6)),
+}  # fmt: skip
+ORDERS = {"cheaper": cheaper, "weights": lambda s: "weights", "codes": lambda s: "codes"}
+
+
+def build(name, embedding=None, generate="weights", **kwargs):
+    torch.manual_seed(0)
+    make, shape = MAINNETS[name]
+    x = torch.randn(N, *shape, dtype=torch.float64)
+    embedding = embedding or hf.Embedding(4, given=True)
+    return hf.HyperNet(make().double().eval(), embedding, generate=generate, nonlinearity="tanh", **kwargs), x
+
+
+def outputs_and_gradients(net, x, e, call):
+    """From one call that makes (N, …)."""
+    out = call(net, x, e)
+    chosen = [e, x, *net.parameters()]
+    target = torch.randn(out.shape, dtype=out.dtype, generator=torch.Generator().manual_seed(2))
+    return out.detach(), torch.autograd.grad((out * target).sum(), chosen, allow_unused=True)
+
+
+def loop(net, x, e):
+    return torch.cat([net(x[i : i + 1], embedding=e[i]) for i in range(len(x))])
+
+
+@pytest.mark.parametrize(("name", "order", "generate"), list(itertools.product(MAINNETS, ORDERS, ["weights", ["*"]])))
+def test_equals_a_loop_over_samples(name, order, generate):
+    net, x = build(name, generate=generate)
+    net.per_sample = PerSample(ORDERS[order])
+    e = torch.randn(N, len(net.generated), 4, dtype=torch.float64, requires_grad=True)
+    x.requires_grad_()
+    expected, grads = outputs_and_gradients(net, x, e, loop)
+    for _ in range(2):  # the first call learns the orders, the second uses them
+        seen, seen_grads = outputs_and_gradients(net, x, e, lambda net, x, e: net(x, embedding=e))
+        assert_close(seen, expected)
+        for a, b in zip(seen_grads, grads, strict=True):
+            assert (a is None) == (b is None)
+            if a is not None:
+                assert_close(a, b)
+
+
+@pytest.mark.parametrize(("name", "order"), list(itertools.product(MAINNETS, ORDERS)))
+def test_groups_equal_a_loop_over_groups(name, order):
+    net, x = build(name)
+    net.per_sample = PerSample(ORDERS[order])
+    x = torch.stack([x, 2 * x, -x])
+    e = torch.randn(3, len(net.generated), 4, dtype=torch.float64, requires_grad=True)
+    x.requires_grad_()
+    expected, grads = outputs_and_gradients(
+        net, x, e, lambda net, x, e: torch.stack([net(x[i], embedding=e[i]) for i in range(3)])
+    )
+    for _ in range(2):
+        seen, seen_grads = outputs_and_gradients(net, x, e, lambda net, x, e: net(x, embedding=e, grouped=True))
+        assert_close(seen, expected)
+        for a, b in zip(seen_grads, grads, strict=True):
+            assert (a is None) == (b is None)
+            if a is not None:
+                assert_close(a, b)
+
+
+def test_tasks_for_groups():
+    net, x = build("mlp", hf.Embedding(4, tasks=5, trainable=True))
+    tasks = torch.tensor([4, 0])
+    seen = net(torch.stack([x, -x]), task=tasks, grouped=True)
+    assert_close(seen, torch.stack([net(x, task=4), net(-x, task=0)]))
+
+
+def test_a_sample_sees_nothing_of_the_others():
+    class Centred(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.layer = nn.Linear(6, 5)
+
+        def forward(self, x):
+            return self.layer(x - x.mean()) / x.std(correction=0)
+
+    net = hf.HyperNet(Centred().double(), hf.Embedding(4, given=True), nonlinearity="linear")
+    x, e = torch.randn(N, 6).double(), torch.randn(N, 1, 4).double()
+    assert_close(net(x, embedding=e), loop(net, x, e))
+
+
+@pytest.mark.parametrize("momentum", [0, 0.9])
+def test_training_with_both_orders_equals_dense_autograd(momentum):
+    results = []
+    for optimiser in (lambda net: hf.SGD(net, 1e-3, momentum),
+                      lambda net: torch.optim.SGD(net.parameters(), 1e-3, momentum)):  # fmt: skip
+        net, x = build("conv2d")
+        opt = optimiser(net)
+        for step in range(10):
+            e = torch.randn(N, 4, 4, generator=torch.Generator().manual_seed(step)).double()
+            opt.zero_grad()
+            net(x, embedding=e).square().sum().backward()
+            opt.step()
+        results.append(net.state_dict())
+    for a, b in zip(results[0].values(), results[1].values(), strict=True):
+        assert_close(a, b)
+
+
+# ── the choice ─────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_the_order_follows_the_rows_that_share_a_code():
+    one_row = Sizes(width=50, weight=500 * 500, outputs=500, rows=1)
+    many_rows = Sizes(width=50, weight=500 * 500, outputs=500, rows=128)
+    assert cheaper(one_row) == "codes"
+    assert cheaper(many_rows) == "weights"
+
+
+def test_what_was_chosen_can_be_seen_and_overridden():
+    net, x = build("mlp")
+    e = torch.randn(N, 3, 4, dtype=torch.float64)
+    net(x, embedding=e)
+    (chosen,) = net.per_sample.orders.values()
+    assert set(chosen) == {"0.weight", "2.weight", "4.weight"}
+    seen = []
+    net.per_sample = PerSample(lambda sizes: (seen.append(sizes), "weights")[1])
+    net(x, embedding=e)
+    assert seen == [Sizes(4, 30, 5, 1), Sizes(4, 25, 5, 1), Sizes(4, 10, 2, 1)]
+    (chosen,) = net.per_sample.orders.values()
+    assert set(chosen.values()) == {"weights"}
+
+
+def test_no_weights_are_made_where_codes_come_last(monkeypatch):
+    net, x = build("mlp")
+    net.per_sample = PerSample(lambda sizes: "codes")
+    e = torch.randn(N, 3, 4, dtype=torch.float64)
+    net(x, embedding=e)
+    made = []
+    forward = net.heads.forward
+    monkeypatch.setattr(net.heads, "forward", lambda *a, **k: made.append(forward(*a, **k)) or made[-1])
+    monkeypatch.setattr("hyperfan.hypernet.contract.Generated.make", lambda self: pytest.fail("made a weight"))
+    net(x, embedding=e)
+    assert made == [{}]
+
+
+def test_the_rows_of_a_convolution_are_its_output_positions():
+    net, x = build("conv2d")
+    seen = []
+    net.per_sample = PerSample(lambda sizes: (seen.append(sizes), "weights")[1])
+    net(x, embedding=torch.randn(N, 4, 4, dtype=torch.float64))
+    assert seen[0] == Sizes(width=4, weight=2 * 4 * 9, outputs=4, rows=36)
+
+
+# ── bad input ──────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_inputs_that_do_not_fit_the_codes():
+    net, x = build("mlp")
+    e = torch.randn(3, 3, 4, dtype=torch.float64)
+    with pytest.raises(hf.HyperfanError, match=r"3 codes were given, one per sample"):
+        net(x, embedding=e)
+    with pytest.raises(hf.HyperfanError, match=r"one per group; .* \(3, batch, …\)"):
+        net(x, embedding=e, grouped=True)
+    with pytest.raises(hf.HyperfanError, match="grouped=True needs many codes"):
+        net(x, embedding=e[0], grouped=True)
+
+
+def test_batch_norm_in_training_cannot():
+    net, x = build("batch norm")
+    with pytest.raises(hf.HyperfanError, match="batch norm in training mode"):
+        net.train()(x, embedding=torch.randn(N, 2, 4, dtype=torch.float64))

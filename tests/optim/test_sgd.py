@@ -1,0 +1,550 @@
+"""hyperfan.SGD equals torch.optim.SGD on dense autograd, whatever happens in between."""
+
+import copy
+import itertools
+import pickle
+
+import pytest
+import torch
+from torch import nn
+from twins import STEPS, Twins, assert_same, batches, build, loss_of, mainnet
+
+import hyperfan as hf
+
+LR = 3e-4  # small enough that training does not amplify rounding
+OPTIONS = [
+    {"lr": LR, "momentum": momentum, "dampening": dampening, "nesterov": nesterov, "weight_decay": decay,
+     "maximize": maximize}
+    for momentum, dampening, nesterov, decay, maximize in itertools.product(
+        (0, 0.9), (0, 0.3), (False, True), (0, 0.2), (False, True)
+    )
+    if not (nesterov and (dampening or not momentum)) and not (dampening and not momentum)
+]  # fmt: skip
+NETS = {
+    f"{heads}-{generate}-{noise}-{trunk}": {
+        "heads": heads,
+        "generate": generate,
+        "embedding": hf.Embedding(7, noise=0.3 if noise == "noise" else 0.0),
+        "trunk": None if trunk == "none" else (8,),
+    }
+    for heads, generate, noise, trunk in itertools.product(
+        ("shared", "separate"), ("weights", "weights+biases"), ("fixed", "noise"), ("none", "trained")
+    )
+}
+
+
+def kinds(opt):
+    return {row.kind for row in opt.plan.rows}
+
+
+def disturb(twins, step):
+    """A scheduler, looks, a save and restore, and changes of plan, in one run."""
+    for opt in (twins.opt, twins.oracle):
+        if step and step % 10 == 0:
+            for group in opt.param_groups:
+                group["lr"] *= 0.8
+    if step == 15:
+        twins.ours.state_dict()
+    if step == 30:
+        net_state, opt_state = twins.ours.state_dict(), twins.opt.state_dict()
+        fresh = copy.deepcopy(twins.ours)
+        fresh.reset_parameters()
+        fresh.load_state_dict(net_state)
+        twins.ours, twins.opt = fresh, hf.SGD(fresh, lr=1.0)
+        twins.opt.load_state_dict(opt_state)
+    if step == 50:
+        twins.opt.use("dense")
+        assert kinds(twins.opt) == {"dense"}
+    if step == 60:
+        twins.opt.use("factored")
+        assert kinds(twins.opt) == {"factored"}
+    if step == 70:
+        twins.opt.use()
+    if step == 85:
+        next(iter(twins.ours.parameters()))
+
+
+@pytest.mark.parametrize("options", OPTIONS, ids=lambda o: "-".join(f"{k}{v}" for k, v in o.items() if v))
+@pytest.mark.parametrize("name", NETS)
+def test_a_disturbed_run_equals_dense_autograd(name, options):
+    Twins(build(**NETS[name]), **options).train(between=disturb)
+
+
+@pytest.mark.parametrize("options", OPTIONS, ids=lambda o: "-".join(f"{k}{v}" for k, v in o.items() if v))
+@pytest.mark.parametrize("name", ["shared-weights-fixed-none", "shared-weights+biases-noise-trained"])
+def test_an_undisturbed_run_equals_dense_autograd(name, options):
+    twins = Twins(build(**NETS[name]), **options)
+    assert kinds(twins.opt) == {"collapsed" if "fixed" in name else "factored"}
+    twins.train()
+
+
+def test_a_frozen_trunk_collapses():
+    net = build(trunk=(8,))
+    net.trunk.requires_grad_(False)
+    twins = Twins(net, lr=LR, momentum=0.9, weight_decay=0.2)
+    assert kinds(twins.opt) == {"collapsed"}
+    twins.train(between=disturb)
+
+
+EMBEDDINGS = {
+    "trainable": (hf.Embedding(7, trainable=True), {}),
+    "tasks": (hf.Embedding(7, tasks=3), {"task": 1}),
+    "normalised": (hf.Embedding(7, normalise=True), {}),
+    "per-sample tasks": (hf.Embedding(7, tasks=3, trainable=True), {"task": torch.tensor([0, 1, 2, 0, 1, 2])}),
+}
+
+
+@pytest.mark.parametrize("name", EMBEDDINGS)
+def test_other_embeddings(name):
+    embedding, call = EMBEDDINGS[name]
+    Twins(build(embedding), lr=LR, momentum=0.9, weight_decay=0.2).train(**call)
+
+
+def test_torchs_schedulers_drive_it():
+    twins = Twins(build(), lr=LR, momentum=0.9)
+    schedulers = [torch.optim.lr_scheduler.OneCycleLR(o, 5 * LR, total_steps=STEPS) for o in (twins.opt, twins.oracle)]
+    # OneCycle moves momentum too.
+
+    def tick(twins, step):
+        if step:
+            for scheduler in schedulers:
+                scheduler.step()
+
+    twins.train(between=tick)
+
+
+def test_settings_changed_by_hand_in_mid_run():
+    def change(twins, step):
+        for opt in (twins.opt, twins.oracle):
+            group = opt.param_groups[0]
+            if step == 20:
+                group["momentum"] = 0.9
+            if step == 40:
+                group["weight_decay"] = 0.3
+            if step == 60:
+                group["momentum"] = 0.0
+            if step == 80:
+                group["momentum"], group["nesterov"] = 0.5, True
+
+    Twins(build(), lr=LR).train(between=change)
+
+
+def test_a_decay_that_takes_everything():
+    """lr · decay = 1 leaves nothing of the head it started from."""
+
+    def take(twins, step):
+        for opt in (twins.opt, twins.oracle):
+            opt.param_groups[0]["weight_decay"] = 1 / LR if step == 5 else 0.0
+
+    Twins(build(), lr=LR, momentum=0.9).train(20, between=take)
+    Twins(build(), lr=LR).train(20, between=take)
+
+
+def test_accumulation_over_several_backwards():
+    for net in (build(), build(hf.Embedding(7, noise=0.3)), build(hf.Embedding(7, trainable=True), trunk=(8,))):
+        twins = Twins(net, lr=LR, momentum=0.9)
+        for i, (x, y) in enumerate(batches(20)):
+            for net, opt in ((twins.ours, twins.opt), (twins.theirs, twins.oracle)):
+                torch.manual_seed(i)
+                opt.zero_grad()
+                for part in range(5):
+                    loss_of(net, x + part, y).backward()
+                opt.step()
+        twins.compare()
+
+
+def test_two_forwards_before_one_backward():
+    twins = Twins(build(), lr=LR)
+    for x, y in batches(10):
+        for net, opt in ((twins.ours, twins.opt), (twins.theirs, twins.oracle)):
+            opt.zero_grad()
+            (loss_of(net, x, y) + 2 * loss_of(net, -x, y)).backward()
+            opt.step()
+    twins.compare()
+
+
+def test_gradients_kept_as_zeros():
+    twins = Twins(build(), lr=LR, momentum=0.9, weight_decay=0.2)
+    for x, y in batches(10):
+        for net, opt in ((twins.ours, twins.opt), (twins.theirs, twins.oracle)):
+            opt.zero_grad(set_to_none=False)
+            loss_of(net, x, y).backward()
+            opt.step()
+    for opt in (twins.opt, twins.oracle):  # decay and momentum go on without a gradient
+        opt.zero_grad(set_to_none=False)
+        opt.step()
+    twins.compare()
+
+
+def test_closure():
+    twins = Twins(build(), lr=LR)
+    for x, y in batches(5):
+        losses = []
+        for net, opt in ((twins.ours, twins.opt), (twins.theirs, twins.oracle)):
+
+            def closure(net=net, opt=opt, x=x, y=y):
+                opt.zero_grad()
+                loss = loss_of(net, x, y)
+                loss.backward()
+                return loss
+
+            losses.append(opt.step(closure))
+        assert_same(*(loss.detach() for loss in losses))
+    twins.compare()
+
+
+@pytest.mark.parametrize("embedding", [hf.Embedding(7), hf.Embedding(7, noise=0.3)], ids=["collapsed", "factored"])
+@pytest.mark.parametrize("how", ["ours", "torch's"])
+def test_clipping_by_norm(embedding, how):
+    twins = Twins(build(embedding), lr=LR, momentum=0.9)
+    for i, (x, y) in enumerate(batches(20)):
+        norms = []
+        for net, opt in ((twins.ours, twins.opt), (twins.theirs, twins.oracle)):
+            torch.manual_seed(i)
+            opt.zero_grad()
+            loss_of(net, x, y).backward()
+            if how == "ours" and net is twins.ours:
+                norms.append(twins.opt.clip_grad_norm_(0.5))
+            else:
+                norms.append(torch.nn.utils.clip_grad_norm_(net.parameters(), 0.5))
+            opt.step()
+        assert norms[1] > 0.5
+        assert_same(*norms, "norm")
+    twins.compare()
+    assert kinds(twins.opt) == {"factored" if embedding.noise else "collapsed"}
+
+
+@pytest.mark.parametrize("how", ["ours", "torch's"])
+def test_clipping_by_value_makes_dense_and_says_so(how):
+    twins = Twins(build(), lr=LR, momentum=0.9)
+
+    def train():
+        for x, y in batches(20):
+            for net, opt in ((twins.ours, twins.opt), (twins.theirs, twins.oracle)):
+                opt.zero_grad()
+                loss_of(net, x, y).backward()
+                if how == "ours" and net is twins.ours:
+                    twins.opt.clip_grad_value_(0.01)
+                else:
+                    torch.nn.utils.clip_grad_value_(net.parameters(), 0.01)
+                opt.step()
+
+    with pytest.warns(hf.HyperfanWarning, match="dense gradient from now on") as warned:
+        train()
+    assert len(warned) == 3  # once for each head
+    twins.compare()
+    assert kinds(twins.opt) == {"dense"}
+    assert "value" in str(twins.opt.plan)
+
+
+def test_freezing_heads_trunk_and_embeddings_in_mid_run():
+    def freeze(twins, step):
+        for net in (twins.ours, twins.theirs):
+            first, second, *_ = net.heads.groups
+            net.heads.head(first).requires_grad_(not 10 <= step < 20)
+            net.heads.head(second).weight.requires_grad_(not 20 <= step < 30)
+            net.heads.head(second).bias.requires_grad_(not 30 <= step < 40)
+            net.trunk.requires_grad_(not 40 <= step < 60)
+
+    Twins(build(trunk=(8,)), lr=LR, momentum=0.9, weight_decay=0.2).train(70, between=freeze)
+
+
+def test_groups_of_their_own():
+    def groups(net):
+        weights = [p for n, p in net.named_parameters() if n.endswith("weight")]
+        return [
+            {"params": weights, "weight_decay": 0.3},
+            {"params": [p for n, p in net.named_parameters() if not n.endswith("weight")], "lr": 2 * LR},
+        ]
+
+    twins = Twins(build(), lr=LR)
+    twins.opt = hf.SGD(twins.ours, lr=LR, momentum=0.9, params=groups(twins.ours))
+    twins.oracle = torch.optim.SGD(groups(twins.theirs), lr=LR, momentum=0.9)
+    twins.train()
+    assert kinds(twins.opt) == {"factored"}
+    assert "different settings" in str(twins.opt.plan)
+
+
+def test_a_group_added_later():
+    encoders = [nn.Linear(4, 4).double() for _ in range(2)]
+    encoders[1].load_state_dict(encoders[0].state_dict())
+    twins = Twins(build(), lr=LR)
+    for opt, encoder in zip((twins.opt, twins.oracle), encoders, strict=True):
+        opt.add_param_group({"params": encoder.parameters(), "momentum": 0.9})
+    for x, y in batches(10):
+        for net, opt, encoder in zip((twins.ours, twins.theirs), (twins.opt, twins.oracle), encoders, strict=True):
+            opt.zero_grad()
+            loss_of(net, encoder(x), y).backward()
+            opt.step()
+    twins.compare()
+    for a, b in zip(encoders[0].parameters(), encoders[1].parameters(), strict=True):
+        assert_same(a.detach(), b.detach())
+
+
+@pytest.mark.parametrize("embedding", [hf.Embedding(7), hf.Embedding(7, noise=0.3)], ids=["collapsed", "factored"])
+@pytest.mark.parametrize("release", [True, False])
+def test_switching_to_another_optimiser_and_back(embedding, release):
+    twins = Twins(build(embedding), lr=LR, momentum=0.9)
+    twins.train(10)
+    if release:
+        twins.opt.release()
+    back = twins.opt, twins.oracle
+    twins.opt, twins.oracle = (torch.optim.Adam(net.parameters(), lr=LR) for net in (twins.ours, twins.theirs))
+    for i, (x, y) in enumerate(batches(10)):
+        for net, opt in ((twins.ours, twins.opt), (twins.theirs, twins.oracle)):
+            torch.manual_seed(i)
+            opt.zero_grad()
+            loss_of(net, x, y).backward()
+            opt.step()
+    twins.opt = back[0] if not release else hf.SGD(twins.ours, **twins.options)
+    twins.oracle = back[1] if not release else torch.optim.SGD(twins.theirs.parameters(), **twins.options)
+    twins.train(10)
+
+
+def test_its_state_goes_to_torchs_sgd_and_back():
+    def swap(twins, step):
+        if step == 5:
+            theirs = torch.optim.SGD(twins.ours.parameters(), lr=1.0)
+            theirs.load_state_dict(twins.opt.state_dict())
+            twins.opt.release()
+            theirs.sync = lambda: None
+            twins.opt = theirs
+        if step == 10:
+            ours = hf.SGD(twins.ours, lr=1.0)
+            ours.load_state_dict(twins.opt.state_dict())
+            twins.opt = ours
+
+    Twins(build(), lr=LR, momentum=0.9, weight_decay=0.2).train(15, between=swap)
+
+
+def test_saving_and_going_on_is_bit_identical_to_saving_and_loading():
+    nets = [build(), build()]
+    for net in nets:
+        opt = hf.SGD(net, lr=LR, momentum=0.9, weight_decay=0.2)
+        for i, (x, y) in enumerate(batches(40)):
+            if i == 20:
+                saved = copy.deepcopy(net.state_dict()), copy.deepcopy(opt.state_dict())
+                if net is nets[1]:
+                    net.reset_parameters()
+                    net.load_state_dict(saved[0])
+                    opt = hf.SGD(net, lr=1.0)
+                    opt.load_state_dict(saved[1])
+            opt.zero_grad()
+            loss_of(net, x, y).backward()
+            opt.step()
+    for a, b in zip(nets[0].state_dict().values(), nets[1].state_dict().values(), strict=True):
+        assert torch.equal(a, b)
+
+
+# ── looking ────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def trained(embedding=7, steps=10):
+    twins = Twins(build(embedding), lr=LR, momentum=0.9)
+    for x, y in batches(steps):
+        for net, opt in ((twins.ours, twins.opt), (twins.theirs, twins.oracle)):
+            opt.zero_grad()
+            loss_of(net, x, y).backward()
+            opt.step()
+    return twins
+
+
+LOOKS = {
+    "state_dict": lambda net, opt: net.state_dict(),
+    "heads' state_dict": lambda net, opt: {f"heads.{k}": v for k, v in net.heads.state_dict().items()},
+    "parameters": lambda net, opt: dict(net.named_parameters()),
+    "deepcopy": lambda net, opt: dict(copy.deepcopy(net).heads.named_parameters("heads")),
+    "pickle": lambda net, opt: dict(pickle.loads(pickle.dumps(net)).heads.named_parameters("heads")),
+    "sync": lambda net, opt: (opt.sync(), dict(net.heads.named_parameters("heads")))[1],
+    "release": lambda net, opt: (opt.release(), dict(net.heads.named_parameters("heads")))[1],
+    "float": lambda net, opt: dict(net.float().double().heads.named_parameters("heads")),
+    "another optimiser": lambda net, opt: (hf.SGD(net), dict(net.heads.named_parameters("heads")))[1],
+    "the optimiser's state": lambda net, opt: (opt.state_dict(), dict(net.heads.named_parameters("heads")))[1],
+}
+
+
+@pytest.mark.parametrize("look", LOOKS)
+def test_whoever_looks_sees_what_was_trained(look):
+    twins = trained()
+    seen = LOOKS[look](twins.ours, twins.opt)
+    for name, expected in twins.theirs.state_dict().items():
+        if name.startswith("heads."):
+            if look == "float":
+                torch.testing.assert_close(seen[name].detach(), expected, rtol=1e-5, atol=1e-6)
+            else:
+                assert_same(seen[name].detach(), expected, name)
+
+
+def test_generating_with_other_codes_sees_what_was_trained():
+    twins = trained()
+    for net in (twins.ours, twins.theirs):
+        net.embeddings.weight.mul_(-2.0)
+    for a, b in zip(twins.ours.generate().values(), twins.theirs.generate().values(), strict=True):
+        assert_same(a.detach(), b.detach())
+    twins.train(10)
+
+
+def test_save_pretrained_and_freeze(tmp_path):
+    twins = trained()
+    x = next(batches(1))[0]
+    assert_same(twins.ours.freeze()(x).detach(), twins.theirs(x).detach())
+    twins.ours.save_pretrained(tmp_path / "net")
+    loaded = hf.HyperNet.from_pretrained(tmp_path / "net", mainnet())
+    assert_same(loaded(x).detach(), twins.theirs(x).detach())
+    twins.train(10)
+
+
+def test_what_was_generated_does_not_change_with_training():
+    net = build()
+    opt = hf.SGD(net, lr=0.1)
+    x, y = next(batches(1))
+    made = net.generate()
+    kept = {name: t.detach().clone() for name, t in made.items()}
+    loss_of(net, x, y).backward()
+    opt.step()
+    for name, t in made.items():
+        assert torch.equal(t, kept[name])
+        assert not torch.equal(net.generate()[name], kept[name])
+
+
+def test_a_copy_trains_on_its_own():
+    twins = trained()
+    net, opt = copy.deepcopy((twins.ours, twins.opt))
+    assert kinds(opt) == {"collapsed"}
+    other = copy.deepcopy((twins.theirs, twins.oracle))
+    for x, y in batches(5):
+        for n, o in ((net, opt), other):
+            o.zero_grad()
+            loss_of(n, x, y).backward()
+            o.step()
+    copied = trained()
+    copied.ours, copied.opt, copied.theirs, copied.oracle = net, opt, *other
+    copied.compare()
+    twins.compare()
+
+
+def test_writing_to_a_head_is_seen():
+    twins = trained()
+    with torch.no_grad():
+        for net in (twins.ours, twins.theirs):
+            for name, p in net.named_parameters():  # which recovers the heads
+                if name.startswith("heads."):
+                    p.mul_(0.9)
+    twins.train(5)
+    for net in (twins.ours, twins.theirs):
+        for name, p in net.named_parameters():
+            if name.startswith("heads."):
+                p.data.clamp_(-0.1, 0.1)  # which raises no version counter
+    twins.train(5)
+
+
+def test_writing_to_a_head_that_is_behind_is_refused():
+    twins = trained()
+    head = next(iter(twins.ours.heads.children()))
+    with torch.no_grad():
+        head.weight.mul_(0.9)
+    x, y = next(batches(1))
+    with pytest.raises(hf.HyperfanError, match=r"opt\.sync\(\)"):
+        loss_of(twins.ours, x, y)
+
+
+def test_reset_parameters_starts_anew():
+    net = trained().ours
+    net.reset_parameters(torch.Generator().manual_seed(3))
+    other = build()
+    other.reset_parameters(torch.Generator().manual_seed(3))
+    x = next(batches(1))[0]
+    assert_same(net(x).detach(), other(x).detach())
+
+
+# ── what it does not support, and bad input ────────────────────────────────────────────────────────────────────────
+
+
+def test_torchs_own_errors():
+    net = build()
+    with pytest.raises(ValueError, match="Invalid learning rate"):
+        hf.SGD(net, lr=-1.0)
+    with pytest.raises(ValueError, match="Nesterov momentum requires"):
+        hf.SGD(net, nesterov=True)
+    with pytest.raises(ValueError, match="more than one parameter group"):
+        hf.SGD(net, params=[{"params": net.parameters()}, {"params": net.heads.parameters()}])
+    assert net.heads.engine is None  # nothing was attached on the way
+
+
+def test_what_is_not_a_hypernet():
+    with pytest.raises(hf.HyperfanError, match="SGD\\(net"):
+        hf.SGD(build().parameters())
+    with pytest.raises(hf.HyperfanError, match=r"torch\.optim\.SGD"):
+        hf.SGD(nn.Linear(2, 2))
+
+
+def test_an_unknown_plan():
+    with pytest.raises(hf.HyperfanError, match="did you mean 'factored'"):
+        hf.SGD(build()).use("factorised")
+
+
+@pytest.mark.parametrize("bad", [float("nan"), float("inf")])
+@pytest.mark.parametrize("embedding", [hf.Embedding(7), hf.Embedding(7, noise=0.3)], ids=["collapsed", "factored"])
+def test_what_is_not_finite_goes_where_torch_would_put_it(bad, embedding):
+    twins = Twins(build(embedding), lr=LR)
+    for net, opt in ((twins.ours, twins.opt), (twins.theirs, twins.oracle)):
+        torch.manual_seed(0)
+        x, y = next(batches(1))
+        x[0, 0] = bad
+        loss_of(net, x, y).backward()
+        opt.step()
+    for a, b in zip(twins.ours.state_dict().values(), twins.theirs.state_dict().values(), strict=True):
+        assert torch.equal(a.isfinite(), b.isfinite())
+
+
+def test_modules_that_hold_hypernets():
+    both = nn.ModuleList([build(), build(hf.Embedding(7, noise=0.3))])
+    opt = hf.SGD(both, lr=LR)
+    assert [row.kind for row in opt.plan.rows] == ["collapsed"] * 3 + ["factored"] * 3
+
+
+def test_under_torch_func_the_given_parameters_count():
+    twins = trained()
+    x, _ = next(batches(1))
+    losses = []
+    for net in (twins.ours, twins.theirs):
+        params = {name: 1.1 * p.detach() for name, p in net.named_parameters()}
+        grads = torch.func.grad(lambda p, net=net: torch.func.functional_call(net, p, (x,)).square().sum())(params)
+        losses.append(torch.cat([g.flatten() for g in grads.values()]))
+    assert_same(*losses)
+    outs = [torch.func.vmap(net)(torch.stack([x, 2 * x])) for net in (twins.ours, twins.theirs)]
+    assert_same(*(o.detach() for o in outs))
+
+
+@pytest.mark.filterwarnings("ignore:The .grad attribute")  # torch's own, from looking at tensors between two graphs
+def test_compiled_with_graph_breaks():
+    torch._dynamo.reset()
+    twins = Twins(build(), lr=LR, momentum=0.9)
+    compiled = torch.compile(twins.ours, backend="aot_eager")
+    for x, y in batches(5):
+        for net, opt in ((compiled, twins.opt), (twins.theirs, twins.oracle)):
+            opt.zero_grad()
+            loss_of(net, x, y).backward()
+            opt.step()
+    twins.compare()
+
+
+def test_the_plan_tells_why():
+    cases = {
+        "constant": build(),
+        "noise": build(hf.Embedding(7, noise=0.1)),
+        "trained": build(hf.Embedding(7, trainable=True)),
+        "trunk": build(trunk=(8,)),
+        "task": build(hf.Embedding(7, tasks=2)),
+        "given": build(hf.Embedding(7, given=True)),
+        "more codes": build(1),
+        "no gradients": build().requires_grad_(False),
+    }
+    for word, net in cases.items():
+        assert word in str(hf.SGD(net).plan), word
+    dependent = build()
+    for stored in (dependent.embeddings.weight, dependent.code_scale):
+        stored[2] = stored[1]
+    assert [row.kind for row in hf.SGD(dependent).plan.rows] == ["collapsed", "factored", "collapsed"]
+    twins = Twins(dependent, lr=LR, momentum=0.9)
+    twins.train(10)
