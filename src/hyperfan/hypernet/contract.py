@@ -95,23 +95,23 @@ def _made(x: Any) -> Any:
     return type(x)(map(_made, x)) if isinstance(x, (list, tuple)) else x
 
 
-def _linear(x: Tensor, weight: Any, bias: Tensor | None = None) -> Any:
-    if not isinstance(weight, Generated) or isinstance(x, Generated) or weight.ndim != 2:
+def _linear(input: Tensor, weight: Any, bias: Tensor | None = None) -> Any:
+    if not isinstance(weight, Generated) or isinstance(input, Generated) or weight.ndim != 2:
         return NotImplemented
     outputs, inputs = weight.shape
     width = len(weight.code)
-    sizes = Sizes(width, outputs * inputs, outputs, x.numel() // max(inputs, 1))
+    sizes = Sizes(width, outputs * inputs, outputs, input.numel() // max(inputs, 1))
     if weight.order(sizes) == "weights":
         return NotImplemented
-    each = F.linear(x, weight.weight.view(width * outputs, inputs))
+    each = F.linear(input, weight.weight.view(width * outputs, inputs))
     each = each.view(*each.shape[:-1], width, outputs)
-    shared = F.linear(x, weight.bias.view(outputs, inputs), _made(bias))
+    shared = F.linear(input, weight.bias.view(outputs, inputs), _made(bias))
     return shared + (weight.code @ each)
 
 
 def _convolution(convolve: Callable[..., Tensor], spatial: int) -> Callable[..., Any]:
     def run(
-        x: Tensor,
+        input: Tensor,
         weight: Any,
         bias: Tensor | None = None,
         stride: Any = 1,
@@ -119,18 +119,23 @@ def _convolution(convolve: Callable[..., Tensor], spatial: int) -> Callable[...,
         dilation: Any = 1,
         groups: int = 1,
     ) -> Any:
-        if not isinstance(weight, Generated) or isinstance(x, Generated) or groups != 1 or x.ndim != spatial + 2:
+        if (
+            not isinstance(weight, Generated)
+            or isinstance(input, Generated)
+            or groups != 1
+            or input.ndim != spatial + 2
+        ):
             return NotImplemented
         outputs, width = weight.shape[0], len(weight.code)
         with torch.device("meta"):
-            empty = convolve(torch.empty(x.shape), torch.empty(weight.shape), None, stride, padding, dilation)
+            empty = convolve(torch.empty(input.shape), torch.empty(weight.shape), None, stride, padding, dilation)
         rows = empty.numel() // max(outputs, 1)
         if weight.order(Sizes(width, weight.numel(), outputs, rows)) == "weights":
             return NotImplemented
         settings = (stride, padding, dilation)
-        each = convolve(x, weight.weight.view(width * outputs, *weight.shape[1:]), None, *settings)
+        each = convolve(input, weight.weight.view(width * outputs, *weight.shape[1:]), None, *settings)
         each = each.view(len(each), width, outputs, *each.shape[2:]).movedim(1, -1)
-        return convolve(x, weight.bias.view(weight.shape), _made(bias), *settings) + each @ weight.code
+        return convolve(input, weight.bias.view(weight.shape), _made(bias), *settings) + each @ weight.code
 
     return run
 

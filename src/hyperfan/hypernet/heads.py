@@ -78,10 +78,15 @@ class Heads(nn.ModuleDict):
         assert isinstance(found, Head)
         return found
 
-    def forward(self, codes: Tensor, skip: Collection[int] = ()) -> dict[str, Tensor]:
-        """Generate every tensor but those to skip, from (n, d_k), or a batch of each from (batch, n, d_k)."""
+    def forward(self, codes: Tensor, *, skip: Collection[int] = (), own: bool = False) -> dict[str, Tensor]:
+        """Generate every tensor but those to skip, from (n, d_k), or a batch of each from (batch, n, d_k).
+
+        What an engine trains in place of a head is lent, and changes with training, unless ``own`` ones are wanted.
+        """
         batch = codes.shape[:-2]
         made = {} if self.engine is None else self.engine.collapsed(codes)
+        if own:
+            made = {i: tensor.clone() for i, tensor in made.items()}
         for name, members in self.groups.items():
             members = [i for i in members if i not in made and i not in skip]
             if not members:

@@ -155,9 +155,8 @@ class HyperNet(nn.Module):
         self, *, task: Task | None = None, embedding: Tensor | None = None, noise: bool | None = None
     ) -> dict[str, Tensor]:
         """The generated parameters by their names in the mainnet, with a leading batch dimension if codes have one."""
-        made: dict[str, Tensor] = self.heads(self.codes(task=task, embedding=embedding, noise=noise))
-        # What an optimiser trains in place of the heads is its own, and changes.
-        return made if self.heads.engine is None else {name: tensor.clone() for name, tensor in made.items()}
+        made: dict[str, Tensor] = self.heads(self.codes(task=task, embedding=embedding, noise=noise), own=True)
+        return made
 
     def freeze(self, *, task: int | None = None, embedding: Tensor | None = None) -> nn.Module:
         """An ordinary module with the parameters generated now, without noise; it shares nothing with this net."""

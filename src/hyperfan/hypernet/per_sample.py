@@ -1,7 +1,8 @@
 """One set of generated weights for each sample of a batch, or for each group of samples."""
 
+import contextlib
 import functools
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import torch
@@ -60,7 +61,8 @@ class PerSample:
             out = skeleton({**tensors, **stand_ins, **constant}, *args, **kwargs)
             return out if grouped else pytree.tree_map_only(Tensor, lambda t: t.squeeze(0), out)
 
-        return torch.func.vmap(one, randomness="different")(tensors, codes, [leaves[i] for i in batched])
+        with _without_fast_attention():
+            return torch.func.vmap(one, randomness="different")(tensors, codes, [leaves[i] for i in batched])
 
     def _orders(self, heads: Heads, shapes: tuple[Any, ...]) -> tuple[dict[str, Order], list[int]]:
         """What is known for inputs of these shapes, and the tensors that layers may do without."""
@@ -77,6 +79,20 @@ class PerSample:
         if orders.get(name) != "weights":  # for a tensor of several layers, that it must be made for one of them
             orders[name] = order
         return order
+
+
+@contextlib.contextmanager
+def _without_fast_attention() -> Iterator[None]:
+    """Torch takes a path without gradients for attention in evaluation, as it cannot see that of tensors in vmap."""
+    if torch.compiler.is_compiling():
+        yield
+        return
+    was = torch.backends.mha.get_fastpath_enabled()
+    torch.backends.mha.set_fastpath_enabled(False)
+    try:
+        yield
+    finally:
+        torch.backends.mha.set_fastpath_enabled(was)
 
 
 def _check_norms(skeleton: Skeleton) -> None:

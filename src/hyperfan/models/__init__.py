@@ -1,5 +1,7 @@
 """On what? The paper's mainnets."""
 
+from hyperfan.models.allcnn import all_cnn
 from hyperfan.models.mnist import mnist_net
+from hyperfan.models.mobilenet import mobilenet
 
-__all__ = ["mnist_net"]
+__all__ = ["all_cnn", "mnist_net", "mobilenet"]

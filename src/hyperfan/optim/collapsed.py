@@ -15,7 +15,7 @@ gradient left out. Multiplying by C gives D = K⁻¹·(s·W₀ + q·M₀ − W) 
 of W. That needs K to be well conditioned: √cond(K) is what recovery loses in precision.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -54,14 +54,15 @@ class Collapsed:
         self.head, self.name = head, name
         self.codes = codes.to(head.weight.dtype)
         self.gram = gram(codes)
+        self._weights: list[list[float]] = self.gram.tolist()
         self.made: Tensor | None = None
         self._versions: object = None
         self._fingerprint = torch.empty(0)
         self.ahead = False
         """Whether ``made`` has been trained since the head was last written."""
 
-    def refresh(self, momentum: Momentum | None, thorough: bool) -> Tensor:
-        """W, made anew if the head was changed by someone else."""
+    def refresh(self, momentum_of: Callable[[str], Momentum | None], thorough: bool) -> None:
+        """Make W, or make it anew if the head was changed by someone else."""
         watched = (self.head.weight, self.head.bias)
         if self.made is not None and (
             self._versions != versions(watched)
@@ -70,6 +71,7 @@ class Collapsed:
             self._refuse_if_ahead()
             self.made = None
         if self.made is None:
+            momentum = momentum_of(self.name)
             with torch.no_grad():
                 self.made = torch.addmm(self.head.bias, self.codes, self.head.weight)
             self._start = momentum
@@ -77,7 +79,6 @@ class Collapsed:
             self._shares = torch.tensor([1.0, 0.0], dtype=torch.float64)
             self._momentum_shares = None if momentum is None else torch.tensor([0.0, 1.0], dtype=torch.float64)
             self._versions, self._fingerprint = versions(watched), fingerprint(watched)
-        return self.made
 
     def step(self, factor: Factor, scale: float, settings: Settings) -> None:
         """One step of SGD on W."""
@@ -89,14 +90,12 @@ class Collapsed:
                 return
             if beta != 1:
                 target.mul_(beta)
-            for row, weights in zip(target.unbind(0), self.gram.tolist(), strict=True):
+            for row, weights in zip(target.unbind(0), self._weights, strict=True):
                 for g, weight in zip(factor.rows, weights, strict=True):
                     row.add_(g, alpha=alpha * scale * weight)
 
         self._momentum = update(self.made, self._momentum, add, settings)
-        self._momentum_shares = update(
-            self._shares, self._momentum_shares, lambda target, alpha, beta: target.mul_(beta), settings
-        )
+        self._momentum_shares = update(self._shares, self._momentum_shares, _add_nothing, settings)
         self.ahead = True
 
     def recover(self) -> Momentum | None:
@@ -139,6 +138,11 @@ class Collapsed:
                 f"head '{self.name}' was written to while its weights were being trained without it, so those steps "
                 "would be lost: call opt.sync() (or read net.parameters()) before changing parameters by hand"
             )
+
+
+def _add_nothing(target: Tensor, alpha: float, beta: float) -> None:
+    if beta != 1:
+        target.mul_(beta)
 
 
 class Rows(torch.autograd.Function):

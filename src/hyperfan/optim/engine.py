@@ -39,7 +39,8 @@ class Engine:
         self._seen: tuple[object, ...] = ()
         parts = [net.heads, net.embeddings, *([] if net.trunk is None else [net.trunk])]
         self._watched = [p for part in parts for p in part.parameters()]
-        self._parameters = {name: (h.weight, h.bias) for name in net.heads.groups for h in [net.heads.head(name)]}
+        self._heads = {name: net.heads.head(name) for name in net.heads.groups}
+        self._parameters = {name: (head.weight, head.bias) for name, head in self._heads.items()}
         if net.heads.engine is not None:
             net.heads.engine.release()
         net.heads.engine = self
@@ -77,37 +78,43 @@ class Engine:
         for name, (kind, reason) in self.chosen().items():
             momentum = groups.get(self._parameters[name][0], {}).get("momentum", 0) != 0
             tensors = len(self.net.heads.groups[name])
-            lines.append(Row(name, tensors, kind, reason, saved(self.net.heads.head(name), tensors, kind, momentum)))
+            lines.append(Row(name, tensors, kind, reason, saved(self._heads[name], tensors, kind, momentum)))
         return lines
 
     # ── making tensors ─────────────────────────────────────────────────────────────────────────────────────────────
 
-    @torch.compiler.disable  # type: ignore[untyped-decorator]
     def collapsed(self, codes: Tensor) -> dict[int, Tensor]:
         """The tensors of collapsed heads, by their index; the other heads are then called with :meth:`generate`."""
+        made: dict[int, Tensor] = _outside_graphs(self._rows, codes)
+        return made
+
+    def generate(self, name: str, codes: Tensor) -> Tensor:
+        """What a head makes of (n, d_k)."""
+        made: Tensor = _outside_graphs(self._factored, name, codes)
+        return made
+
+    def _rows(self, codes: Tensor) -> dict[int, Tensor]:
         kinds = self.chosen()
         if "collapsed" not in (kind for kind, _ in kinds.values()):
             return {}
-        if codes.ndim != 2 or codes.requires_grad or _transformed() or not self._own_parameters():
+        if codes.ndim != 2 or codes.requires_grad or _transformed() or not all(map(self._is_own, self._parameters)):
             self.sync()
             return {}
         if self._codes is None or not torch.equal(codes, self._codes):
             self._collapse(codes.detach().clone())
         heads = list(self._collapsed.values())
         for head in heads:
-            head.refresh(self._momentum(head.name), thorough=not torch.is_grad_enabled())
+            head.refresh(self._momentum, thorough=not torch.is_grad_enabled())
         shapes = [self.net.heads.outputs[self.net.heads.groups[head.name][0]][1] for head in heads]
         parameters = [p for head in heads for p in self._parameters[head.name]]
         made = _apply(Rows, heads, shapes, *parameters) if torch.is_grad_enabled() else rows(heads, shapes)
         members = [i for head in heads for i in self.net.heads.groups[head.name]]
         return dict(zip(members, made, strict=True))
 
-    @torch.compiler.disable  # type: ignore[untyped-decorator]
-    def generate(self, name: str, codes: Tensor) -> Tensor:
-        """What a head makes of (n, d_k)."""
-        head = self.net.heads.head(name)
+    def _factored(self, name: str, codes: Tensor) -> Tensor:
+        head = self._heads[name]
         kind, _ = self.chosen()[name]
-        if kind in ("dense", "frozen") or _transformed() or not self._own_parameters():
+        if kind in ("dense", "frozen") or _transformed() or not self._is_own(name):
             made: Tensor = head(codes)
         else:
             made = _apply(Factored, codes, head.weight, head.bias)
@@ -122,13 +129,13 @@ class Engine:
                 if dependent is not None:
                     self.asked[name] = ("factored", dependent)
                 else:
-                    self._collapsed[name] = Collapsed(self.net.heads.head(name), name, mine)
+                    self._collapsed[name] = Collapsed(self._heads[name], name, mine)
         self._codes = codes
 
-    def _own_parameters(self) -> bool:
-        """Not while ``torch.func.functional_call`` runs the net with others."""
-        heads = self.net.heads
-        return all(heads.head(n).weight is w and heads.head(n).bias is b for n, (w, b) in self._parameters.items())
+    def _is_own(self, name: str) -> bool:
+        """Whether a head holds its own parameters, as it does not while ``functional_call`` runs it with others."""
+        head, (weight, bias) = self._heads[name], self._parameters[name]
+        return head.weight is weight and head.bias is bias
 
     # ── applying gradients ─────────────────────────────────────────────────────────────────────────────────────────
 
@@ -149,7 +156,7 @@ class Engine:
                 group = groups.get(p)
                 if not isinstance(grad, LowRank) or group is None:
                     continue
-                if grad.parts is None:
+                if grad.value.elementwise:
                     self.make_dense(name, "its gradient was changed element by element, as clipping by value does")
                 state = self._state()[p]
                 buffer = update(p, state.get("momentum_buffer"), grad.add_to_, Settings.of(group))
@@ -165,12 +172,13 @@ class Engine:
         parts = [g.parts if isinstance(g, LowRank) else None for g in grads]
         if parts[0] is None or parts[0] != parts[1] or len(parts[0]) != 1 or parts[0][0][0].codes is not head.codes:
             return False
-        settings = [Settings.of(groups[p]) for p in self._parameters[name]]
-        if settings[0] != settings[1]:
+        weight, bias = (groups[p] for p in self._parameters[name])
+        settings = Settings.of(weight)
+        if bias is not weight and settings != Settings.of(bias):
             self.asked[name] = ("factored", "its weight and bias are in groups with different settings")
             return False
         ((factor, scale),) = parts[0]
-        head.step(factor, scale, settings[0])
+        head.step(factor, scale, settings)
         self.revision += 1
         return True
 
@@ -223,3 +231,13 @@ def _transformed() -> bool:
 
 def _apply(function: type[torch.autograd.Function], *args: Any) -> Any:
     return function.apply(*args)  # type: ignore[no-untyped-call]
+
+
+def _outside_graphs(function: Callable[..., Any], *args: Any) -> Any:
+    """Call it, with a graph break if a graph is being compiled: it looks at values, and gradients pass by it."""
+    return _breaking(function, *args) if torch.compiler.is_compiling() else function(*args)
+
+
+@torch.compiler.disable  # type: ignore[untyped-decorator]
+def _breaking(function: Callable[..., Any], *args: Any) -> Any:
+    return function(*args)

@@ -7,6 +7,19 @@ from torch import Tensor
 
 from hyperfan.optim.lowrank import Factor, LowRank, Value
 
+PIECES = 8
+FEW = 8
+
+
+def _made(codes: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+    """``addmm(bias, codes, weight)``. On CPUs, where a product with few rows runs in one thread, in several pieces."""
+    (rows, width), outputs = codes.shape, len(bias)
+    if weight.device.type != "cpu" or rows > FEW or outputs % PIECES:
+        return torch.addmm(bias, codes, weight)
+    pieces = weight.view(width, PIECES, -1).transpose(0, 1)
+    made = torch.baddbmm(bias.view(PIECES, 1, -1), codes.expand(PIECES, rows, width), pieces)
+    return made.transpose(0, 1).reshape(rows, outputs)
+
 
 class Factored(torch.autograd.Function):
     """``addmm(bias, codes, weight)`` whose gradient for weight and bias is :class:`LowRank`.
@@ -18,7 +31,7 @@ class Factored(torch.autograd.Function):
     def forward(ctx: Any, codes: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
         """Generate from each code."""
         ctx.save_for_backward(codes, weight, bias)
-        return torch.addmm(bias, codes.to(weight.dtype), weight)
+        return _made(codes.to(weight.dtype), weight, bias)
 
     @staticmethod
     @torch.autograd.function.once_differentiable

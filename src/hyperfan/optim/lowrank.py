@@ -56,12 +56,14 @@ class Factor:
 
 
 class Value:
-    """Σ a·Cᵀ·G over ``parts``; or, where that was changed element by element, ``dense`` alone."""
+    """Σ a·Cᵀ·G over ``parts``; or, where those became too many or were changed element by element, ``dense`` alone."""
 
-    __slots__ = ("dense", "parts")
+    __slots__ = ("dense", "elementwise", "parts")
 
     def __init__(self, parts: tuple[tuple[Factor, float], ...], dense: Tensor | None = None) -> None:
         self.parts, self.dense = parts, dense
+        self.elementwise = False
+        """Whether it was changed element by element."""
 
     @property
     def factored(self) -> bool:
@@ -98,7 +100,10 @@ class LowRank(Tensor):
     def add_to_(self, target: Tensor, alpha: float, beta: float = 1.0) -> None:
         """``target ← beta·target + alpha·self``, without writing this out."""
         for factor, scale in self.parts or ():
-            if self.ndim == 2:
+            if self.ndim == 2 and len(factor.codes) == 1:  # twice as fast as a product
+                target.addr_(factor.codes[0], factor.rows[0], alpha=alpha * scale, beta=beta)
+                beta = 1.0
+            elif self.ndim == 2:
                 target.addmm_(factor.codes.T, factor.matrix, alpha=alpha * scale, beta=beta)
                 beta = 1.0
             else:
@@ -149,7 +154,7 @@ def _written_out(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> An
             given = named.get(argument.name)
             for x in given if isinstance(given, (list, tuple)) else [given]:
                 if isinstance(x, LowRank):
-                    x.value.parts = ()
+                    x.value.parts, x.value.elementwise = (), True
     return args[0] if isinstance(args[0], LowRank) and func._schema.is_mutable else out
 
 

@@ -1,0 +1,41 @@
+"""The paper's mainnets have the paper's sizes."""
+
+import pytest
+import torch
+from torch import nn
+
+import hyperfan as hf
+from hyperfan.models import all_cnn, mnist_net, mobilenet
+
+
+def count(net):
+    return sum(p.numel() for p in net.parameters())
+
+
+def test_parameter_counts():
+    assert count(mnist_net()) == 784 * 500 + 4 * 500 * 500 + 500 * 10 + 5 * 500 + 10
+    assert count(mobilenet()) == 4_231_976
+    assert sum(count(m) for m in mobilenet().modules() if isinstance(m, nn.BatchNorm2d)) == 21_888
+    channels = [3, 96, 96, 96, 192, 192, 192, 192, 192, 10]
+    kernels = [9] * 7 + [1, 1]
+    expected = sum(a * b * k + b for a, b, k in zip(channels[:-1], channels[1:], kernels, strict=True))
+    assert count(all_cnn()) == expected
+
+
+@pytest.mark.parametrize(("net", "shape", "classes"), [
+    (mnist_net, (784,), 10),
+    (all_cnn, (3, 32, 32), 10),
+    (lambda: mobilenet(7, width=0.25), (3, 64, 64), 7),
+])  # fmt: skip
+def test_they_run(net, shape, classes):
+    assert net()(torch.randn(2, *shape)).shape == (2, classes)
+
+
+def test_the_head_of_the_bayesian_mobilenet():
+    """134.7 million weights for embeddings of 32, and depthwise layers with the fans of one group."""
+    with torch.device("meta"):
+        net = hf.HyperNet(mobilenet(), hf.Embedding(32, noise=0.5), heads="separate")
+    heads = sum(head.weight.numel() for head in net.heads.children())
+    assert heads == 32 * (4_231_976 - 21_888 - 1_000) == 134_690_816
+    rows = {row.tensor: row for row in net.plan.rows}
+    assert rows["3.weight"].fan_in == rows["3.weight"].fan_out == 9
