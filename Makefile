@@ -2,6 +2,9 @@
 PYTHON ?= python3
 BIN := .venv/bin
 STAMP := .venv/.installed
+# The benchmarks have an environment of their own, because it also holds the libraries they are compared with.
+BENCHMARK_BIN := .venv-benchmark/bin
+BENCHMARK_STAMP := .venv-benchmark/.installed
 
 .PHONY: run test benchmark clean
 
@@ -15,13 +18,18 @@ test: $(STAMP)
 	$(BIN)/lint-imports
 	$(BIN)/pytest
 
-benchmark: $(STAMP)
-	$(BIN)/python -m benchmarks
+benchmark: $(BENCHMARK_STAMP)
+	$(BENCHMARK_BIN)/python -m benchmarks
 
 $(STAMP): pyproject.toml constraints.txt
 	$(PYTHON) -m venv .venv
 	$(BIN)/python -m pip install --quiet -c constraints.txt -e '.[dev]'
 	touch $@
 
+$(BENCHMARK_STAMP): pyproject.toml constraints.txt benchmarks/requirements.txt
+	$(PYTHON) -m venv .venv-benchmark
+	$(BENCHMARK_BIN)/python -m pip install --quiet -c constraints.txt -e . -r benchmarks/requirements.txt
+	touch $@
+
 clean:
-	rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	rm -rf .venv .venv-benchmark .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

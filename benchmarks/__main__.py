@@ -2,9 +2,9 @@
 
 import sys
 
-from benchmarks import forward_overhead
+from benchmarks import all_cnn_step, forward_overhead, mobilenet_head, peer_step, per_sample, training_step
 
-BENCHMARKS = [forward_overhead]
+BENCHMARKS = [training_step, peer_step, all_cnn_step, mobilenet_head, per_sample, forward_overhead]
 
 if __name__ == "__main__":
     results = [benchmark.run() for benchmark in BENCHMARKS]

@@ -33,15 +33,22 @@ class Skeleton:
                 empty = nn.Parameter(empty, requires_grad=tensor.requires_grad)
             memo[id(tensor)] = self.tensors[name] = empty
         self.module = duplicate(module, memo)
+        self._homes = [(*_home(self.module, name), name) for name in self.tensors]
+        self._homes += [(*_home(self.module, alias), name) for alias, name in self.aliases.items()]
 
     def __call__(self, tensors: Mapping[str, Tensor], *args: Any, **kwargs: Any) -> Any:
         """Run the mainnet with these parameters and buffers, one for each name (tied ones once)."""
         self.check(tensors)
-        everything = dict(tensors)
-        for alias, name in self.aliases.items():
-            everything[alias] = tensors[name]
-        # Not strict: the check above says more, and costs less.
-        return functional_call(self.module, everything, args, kwargs, tie_weights=False)
+        if torch.compiler.is_compiling():
+            everything = {**tensors, **{alias: tensors[name] for alias, name in self.aliases.items()}}
+            return functional_call(self.module, everything, args, kwargs, tie_weights=False)
+        try:  # what functional_call does, without looking up every name at every call
+            for home, local, name in self._homes:
+                home[local] = tensors[name]
+            return self.module(*args, **kwargs)
+        finally:
+            for home, local, name in self._homes:
+                home[local] = self.tensors[name]
 
     def check(self, tensors: Mapping[str, Tensor]) -> None:
         """Raise unless every name has a tensor of the right shape and dtype, all on one device."""
@@ -103,6 +110,13 @@ def _named_tensors(module: nn.Module) -> list[tuple[str, Tensor]]:
         *module.named_parameters(remove_duplicate=False),
         *module.named_buffers(remove_duplicate=False),
     ]
+
+
+def _home(module: nn.Module, name: str) -> tuple[dict[str, Any], str]:
+    """Where the module keeps a tensor."""
+    path, _, local = name.rpartition(".")
+    owner = module.get_submodule(path)
+    return (owner._parameters if local in owner._parameters else owner._buffers), local
 
 
 def _hint(given: tuple[int, ...], expected: tuple[int, ...]) -> str:

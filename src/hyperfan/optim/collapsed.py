@@ -48,10 +48,11 @@ class Collapsed:
         head: the head.
         name: what to call it in messages.
         codes: (m, d_k), which the caller never changes.
+        shape: of the tensors it makes.
     """
 
-    def __init__(self, head: Head, name: str, codes: Tensor) -> None:
-        self.head, self.name = head, name
+    def __init__(self, head: Head, name: str, codes: Tensor, shape: Sequence[int]) -> None:
+        self.head, self.name, self.shape = head, name, tuple(shape)
         self.codes = codes.to(head.weight.dtype)
         self.gram = gram(codes)
         self._weights: list[list[float]] = self.gram.tolist()
@@ -149,10 +150,10 @@ class Rows(torch.autograd.Function):
     """What collapsed heads make, as tensors whose gradients become factors of the heads' gradients."""
 
     @staticmethod
-    def forward(ctx: Any, heads: Sequence[Collapsed], shapes: Sequence[Sequence[int]], *parameters: Tensor) -> Any:
+    def forward(ctx: Any, heads: Sequence[Collapsed], *parameters: Tensor) -> Any:
         """One tensor for each code of each head; ``parameters`` are weight and bias of each, for autograd to see."""
-        ctx.heads, ctx.parameters = heads, parameters
-        return tuple(rows(heads, shapes))
+        ctx.heads = heads
+        return tuple(rows(heads))
 
     @staticmethod
     @torch.autograd.function.once_differentiable
@@ -165,13 +166,13 @@ class Rows(torch.autograd.Function):
             value = Value(((Factor(head.codes, [g.to(head.codes.dtype) for g in flat[:m]]), 1.0),))
             flat = flat[m:]
             out += [LowRank(head.head.weight, value), LowRank(head.head.bias, Value(value.parts))]
-        return None, None, *out
+        return None, *out
 
 
-def rows(heads: Sequence[Collapsed], shapes: Sequence[Sequence[int]]) -> list[Tensor]:
+def rows(heads: Sequence[Collapsed]) -> list[Tensor]:
     """What the heads make, tensor by tensor."""
-    made = []
-    for head, shape in zip(heads, shapes, strict=True):
+    made: list[Tensor] = []
+    for head in heads:
         assert head.made is not None
-        made += [row.view(*shape) for row in head.made.unbind(0)]
+        made += head.made.view(-1, *head.shape).unbind(0)
     return made

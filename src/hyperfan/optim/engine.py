@@ -35,6 +35,8 @@ class Engine:
         self.revision = 0
         self._codes: Tensor | None = None
         self._collapsed: dict[str, Collapsed] = {}
+        self._trained: list[Tensor] = []
+        self._members: list[int] = []
         self._chosen: dict[str, tuple[Kind, str]] = {}
         self._seen: tuple[object, ...] = ()
         parts = [net.heads, net.embeddings, *([] if net.trunk is None else [net.trunk])]
@@ -102,14 +104,11 @@ class Engine:
             return {}
         if self._codes is None or not torch.equal(codes, self._codes):
             self._collapse(codes.detach().clone())
-        heads = list(self._collapsed.values())
+        heads, training = list(self._collapsed.values()), torch.is_grad_enabled()
         for head in heads:
-            head.refresh(self._momentum, thorough=not torch.is_grad_enabled())
-        shapes = [self.net.heads.outputs[self.net.heads.groups[head.name][0]][1] for head in heads]
-        parameters = [p for head in heads for p in self._parameters[head.name]]
-        made = _apply(Rows, heads, shapes, *parameters) if torch.is_grad_enabled() else rows(heads, shapes)
-        members = [i for head in heads for i in self.net.heads.groups[head.name]]
-        return dict(zip(members, made, strict=True))
+            head.refresh(self._momentum, thorough=not training)
+        made = _apply(Rows, heads, *self._trained) if training else rows(heads)
+        return dict(zip(self._members, made, strict=True))
 
     def _factored(self, name: str, codes: Tensor) -> Tensor:
         head = self._heads[name]
@@ -124,13 +123,17 @@ class Engine:
         self.drop()
         for name, (kind, _) in self.chosen().items():
             if kind == "collapsed":
-                mine = codes[self.net.heads.groups[name]]
+                members = self.net.heads.groups[name]
+                mine = codes[members]
                 dependent = why_dependent(mine)
                 if dependent is not None:
                     self.asked[name] = ("factored", dependent)
                 else:
-                    self._collapsed[name] = Collapsed(self._heads[name], name, mine)
+                    shape = self.net.heads.outputs[members[0]][1]
+                    self._collapsed[name] = Collapsed(self._heads[name], name, mine, shape)
         self._codes = codes
+        self._trained = [p for name in self._collapsed for p in self._parameters[name]]
+        self._members = [i for name in self._collapsed for i in self.net.heads.groups[name]]
 
     def _is_own(self, name: str) -> bool:
         """Whether a head holds its own parameters, as it does not while ``functional_call`` runs it with others."""
