@@ -1,8 +1,9 @@
 """The paper's MNIST hypernet in each peer's own API, one training step per call, and the plain net beside them.
 
 Embeddings are of size 50, heads are linear, SGD is plain. Each library once as its documentation uses it, and once as
-near to our set-up and as fast as it can be made without changing its code. Embeddings are fixed, as ours are by default,
-except that hyper-nn trains its own unless it is taken apart. ``python -m benchmarks.peers`` prints sizes, times, losses.
+near to our set-up and as fast as it can be made without changing its code. Embeddings are fixed, as ours are by
+default, except that hyper-nn trains its own unless it is taken apart. ``python -m benchmarks.peers`` prints sizes,
+times and losses.
 """
 
 import statistics

@@ -44,8 +44,9 @@ def run(rounds: int = 15) -> bool:
     for function in (ours, theirs):
         net.zero_grad()
         held.append(peak_bytes(function) - gradients)
-    holds = conclude("per_sample_memory", MEMORY, "bytes at peak beyond parameters and gradients",
-                     {"median": held[0] / held[1]}, 1 / 5, {"bytes": dict(zip(("ours", "theirs"), held, strict=True))})  # fmt: skip
+    more = {"bytes": dict(zip(("ours", "theirs"), held, strict=True))}
+    what = "bytes at peak beyond parameters and gradients"
+    holds = conclude("per_sample_memory", MEMORY, what, {"median": held[0] / held[1]}, 1 / 5, more)
     return holds & compare("per_sample", TIME, ours, theirs, limit=1 / 1.5, rounds=rounds)
 
 
