@@ -1,5 +1,7 @@
 """The README's code runs."""
 
+import importlib.util
+import json
 import re
 from pathlib import Path
 
@@ -15,7 +17,7 @@ README = Path(__file__).parent.parent / "README.md"
 @pytest.mark.filterwarnings("error")
 def test_the_readmes_code_runs(capsys):
     blocks = re.findall(r"```python\n(.*?)```", README.read_text(encoding="utf-8"), re.DOTALL)
-    assert len(blocks) == 4
+    assert len(blocks) == 5
     names: dict[str, object] = {}
     for block in blocks:
         exec(compile(block, str(README), "exec"), names)
@@ -48,3 +50,22 @@ def test_a_step_on_the_head_moves_the_weight_as_the_readme_says():
     factor = net.codes().square().sum().item() + 1
     torch.testing.assert_close(moved, -0.01 * factor * before.grad, rtol=1e-9, atol=1e-12)
     assert factor == pytest.approx(51, rel=0.5)
+
+
+def test_the_readmes_speeds_are_those_of_the_benchmarks():
+    spec = importlib.util.spec_from_file_location("speed_table", README.parent / "docs/speed_table.py")
+    speed_table = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(speed_table)
+    text = README.read_text(encoding="utf-8")
+    assert speed_table.filled(text) == text
+    times = json.loads((README.parent / "benchmarks/results/peer_step.json").read_text())["median_ms"]
+    peers = [value for name, value in times.items() if name not in ("ours", "classical")]
+    assert f"the plain net {times['classical']:.1f} ms, hyperfan {times['ours']:.1f}, other" in text
+    assert f"other libraries {min(peers):.0f} to {max(peers):.0f}]" in text
+
+
+def test_every_benchmark_holds_its_claim():
+    for path in (README.parent / "benchmarks/results").glob("*.json"):
+        result = json.loads(path.read_text())
+        assert result["holds"], path.name
+        assert result["ratio"]["median"] <= result["limit"], path.name

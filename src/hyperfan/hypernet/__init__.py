@@ -2,5 +2,6 @@
 
 from hyperfan.hypernet.embeddings import Embedding
 from hyperfan.hypernet.hypernet import HyperNet
+from hyperfan.hypernet.per_sample import PerSample
 
-__all__ = ["Embedding", "HyperNet"]
+__all__ = ["Embedding", "HyperNet", "PerSample"]
