@@ -281,6 +281,27 @@ def test_a_group_added_later():
         assert_same(a.detach(), b.detach())
 
 
+def test_heads_added_later():
+    twins = Twins(build(), lr=LR, momentum=0.9)
+    pairs = []
+    for net, kind in ((twins.ours, hf.SGD), (twins.theirs, torch.optim.SGD)):
+        plain = [p for name, p in net.named_parameters() if name.startswith("mainnet.")]
+        options = {"lr": LR, "momentum": 0.9}
+        pairs.append(kind(net, params=plain, **options) if kind is hf.SGD else kind(plain, **options))
+            kind(net, lr=LR, momentum=0.9, params=plain) if kind is hf.SGD else kind(plain, lr=LR, momentum=0.9)
+        )
+    twins.opt, twins.oracle = pairs
+    assert "not given to this optimiser" in str(twins.opt.plan)
+
+    def add(twins, step):
+        if step == 5:
+            for net, opt in ((twins.ours, twins.opt), (twins.theirs, twins.oracle)):
+                opt.add_param_group({"params": net.heads.parameters()})
+            assert kinds(twins.opt) == {"collapsed"}
+
+    twins.train(15, between=add)
+
+
 @pytest.mark.parametrize("embedding", [hf.Embedding(7), hf.Embedding(7, noise=0.3)], ids=["collapsed", "factored"])
 @pytest.mark.parametrize("release", [True, False])
 def test_switching_to_another_optimiser_and_back(embedding, release):

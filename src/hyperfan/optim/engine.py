@@ -63,6 +63,10 @@ class Engine:
             self._chosen, self._seen = chosen, seen
         return self._chosen
 
+    def choose_anew(self) -> None:
+        """Forget which plans were chosen."""
+        self._seen = ()
+
     def make_dense(self, name: str, reason: str) -> None:
         """Train a head densely from now on, and say so."""
         if self.chosen()[name][0] in ("collapsed", "factored"):

@@ -101,6 +101,12 @@ class SGD(torch.optim.SGD):
                     self.state[p]["momentum_buffer"] = buffer
         return loss
 
+    def add_param_group(self, param_group: dict[str, Any]) -> None:
+        """Add a group of parameters, as in torch."""
+        super().add_param_group(param_group)
+        for engine in self._engines:
+            engine.choose_anew()
+
     # ── looking ────────────────────────────────────────────────────────────────────────────────────────────────────
 
     def sync(self) -> None:
