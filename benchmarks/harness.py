@@ -1,6 +1,7 @@
 """Two things timed in turn, compared as a ratio: noise of the machine hits both alike."""
 
 import gc
+import importlib.metadata
 import json
 import os
 import platform
@@ -21,7 +22,9 @@ def compare(name: str, claim: str, ours: Callable[[], object], theirs: Callable[
     """Time both in turn, print and store ours/theirs, and say whether its median is within the limit."""
     times = interleave({"ours": ours, "theirs": theirs}, rounds)
     ratios = [a / b for a, b in zip(times["ours"], times["theirs"], strict=True)]
-    return conclude(name, claim, "time", summary(ratios), limit, {"median_ms": medians(times)})
+    of_medians = statistics.median(times["ours"]) / statistics.median(times["theirs"])
+    more = {"median_ms": medians(times), "ratio_of_medians": of_medians}
+    return conclude(name, claim, "time", summary(ratios), limit, more)
 
 
 def interleave(
@@ -87,9 +90,22 @@ def conclude(name: str, claim: str, what: str, ratio: dict[str, object], limit: 
 
 def environment() -> dict[str, object]:
     """What the numbers were measured on."""
+    peers = [
+        d for d in importlib.metadata.distributions() if d.name in ("hypnettorch", "hyperlight", "hyper-nn", "jax")
+    ]
     return {
         "torch": torch.__version__,
         "python": platform.python_version(),
         "machine": platform.machine(),
+        "processor": _processor(),
         "threads": torch.get_num_threads(),
+        **{d.name: d.version for d in peers},
     }
+
+
+def _processor() -> str:
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        return platform.processor()
+    return next((line.split(":")[1].strip() for line in lines if line.startswith("model name")), platform.processor())

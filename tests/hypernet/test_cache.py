@@ -2,6 +2,7 @@
 
 import copy
 import pickle
+import weakref
 
 import pytest
 import torch
@@ -135,10 +136,70 @@ def test_copies_start_without(x):
     assert torch.equal(net(x), out)
 
 
-def test_two_sets_of_weights_are_never_held(x):
+def test_training_frees_the_weights(x):
     net = build()
     with torch.no_grad():
         net(x)
-        assert net._cache._made is not None
-        net.train()
-        assert net._cache._made is None
+    made = weakref.ref(next(iter(net._cache._found.made.values())))
+    assert made() is not None
+    net.train()
+    assert made() is None
+
+
+@torch.no_grad()
+def test_parts_in_training_mode_are_not_reused(x):
+    """Dropout for Monte Carlo, or noise, in a net that is otherwise in evaluation."""
+    trunk = nn.Sequential(nn.Linear(6, 8), nn.Dropout(0.5)).double()
+    mainnet = nn.Sequential(nn.Linear(3, 4)).double()
+    net = hf.HyperNet(mainnet, hf.Embedding(6, noise=0.5), trunk=trunk).eval()
+    for part in (net.trunk, net.embeddings):
+        part.train()
+        assert not torch.allclose(net(x), net(x))
+        part.eval()
+    assert torch.equal(net(x), net(x))
+
+
+@torch.no_grad()
+def test_hooks_are_not_skipped(x):
+    net = build()
+    before = net(x)
+    net.heads["4x3"].register_forward_hook(lambda head, args, out: 2 * out)
+    assert not torch.allclose(net(x), before)
+
+
+@torch.no_grad()
+def test_a_mainnet_that_writes_to_its_weights(x):
+    class Doubling(nn.Linear):
+        def forward(self, x):
+            self.weight.mul_(2)
+            return super().forward(x)
+
+    net = hf.HyperNet(nn.Sequential(Doubling(3, 4)).double(), 6, nonlinearity="linear").eval()
+    assert torch.equal(net(x), net(x))
+
+
+def test_finite_differences_through_functional_call(x):
+    """Each call comes with parameters of its own, which may lie where the last ones lay."""
+    net = build()
+    name = "heads.4x3.weight"
+    parameters = {k: v.detach() for k, v in net.named_parameters()}
+
+    @torch.no_grad()
+    def at(j, shift):
+        moved = parameters[name].clone()
+        moved[0, j] += shift
+        return torch.func.functional_call(net, {**parameters, name: moved}, (x,)).square().sum()
+
+    net(x).square().sum().backward()
+    exact = net.get_parameter(name).grad[0]
+    for j in range(12):
+        slope = (at(j, 1e-5) - at(j, -1e-5)) / 2e-5
+        torch.testing.assert_close(slope, exact[j], rtol=1e-5, atol=1e-7)
+
+
+@torch.no_grad()
+def test_sparse_writes_that_autograd_sees(x):
+    net = build()
+    before = net(x)
+    net.heads["4x3"].weight[3, 5] += 1.0
+    assert not torch.allclose(net(x), before)

@@ -153,6 +153,31 @@ def test_training_with_both_orders_equals_dense_autograd(momentum):
         assert_close(a, b)
 
 
+def test_outputs_that_are_no_tensors():
+    class Telling(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.layer = nn.Linear(6, 5)
+
+        def forward(self, x):
+            return {"out": self.layer(x), "name": "telling", "none": None, "all": [1, self.layer(-x)]}
+
+    net = hf.HyperNet(Telling().double(), hf.Embedding(4, given=True), nonlinearity="linear")
+    x, e = torch.randn(N, 6).double(), torch.randn(N, 1, 4).double()
+    seen = net(x, embedding=e)
+    assert seen["name"] == "telling"
+    assert seen["none"] is None
+    assert seen["all"][0] == 1
+    assert_close(seen["out"][1:2], net(x[1:2], embedding=e[1])["out"])
+
+
+def test_a_call_that_fails_teaches_nothing():
+    net, x = build("mlp")
+    with pytest.raises(RuntimeError):
+        net(x[:, :3], embedding=torch.randn(N, 3, 4).double())
+    assert not net.per_sample.orders
+
+
 # ── the choice ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
 

@@ -228,3 +228,28 @@ def test_generated_tensors_may_be_views_and_carry_gradients():
     assert module.weight.is_leaf
     assert module.weight.untyped_storage().nbytes() == 12 * 4  # not the whole of what was generated
     pickle.loads(pickle.dumps(module))
+
+
+def test_a_call_within_a_call_finds_its_tensors():
+    inner = nn.Sequential(nn.Linear(3, 3))
+    skeleton = Skeleton(inner)
+    tensors = {name: p.detach() for name, p in inner.named_parameters()}
+    seen = []
+
+    def call_again(module, args):
+        if not seen:
+            seen.append(None)
+            seen.append(skeleton({name: 2 * t for name, t in tensors.items()}, *args))
+
+    skeleton.module.register_forward_pre_hook(call_again)
+    x = torch.randn(2, 3)
+    torch.testing.assert_close(skeleton(tensors, x), inner(x))
+    torch.testing.assert_close(seen[1], 2 * inner(x))
+    assert all(p.is_meta for p in skeleton.module.parameters())
+
+
+def test_an_error_within_a_call_leaves_it_without_values():
+    skeleton = Skeleton(nn.Linear(3, 3))
+    with pytest.raises(RuntimeError):
+        skeleton({"weight": torch.randn(3, 3), "bias": torch.randn(3)}, torch.randn(2, 4))
+    assert all(p.is_meta for p in skeleton.module.parameters())

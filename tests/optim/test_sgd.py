@@ -234,7 +234,7 @@ def test_clipping_by_value_makes_dense_and_says_so(how):
     assert len(warned) == 3  # once for each head
     twins.compare()
     assert kinds(twins.opt) == {"dense"}
-    assert "value" in str(twins.opt.plan)
+    assert ("value" if how == "ours" else "element by element") in str(twins.opt.plan)
 
 
 def test_freezing_heads_trunk_and_embeddings_in_mid_run():
@@ -288,8 +288,6 @@ def test_heads_added_later():
         plain = [p for name, p in net.named_parameters() if name.startswith("mainnet.")]
         options = {"lr": LR, "momentum": 0.9}
         pairs.append(kind(net, params=plain, **options) if kind is hf.SGD else kind(plain, **options))
-            kind(net, lr=LR, momentum=0.9, params=plain) if kind is hf.SGD else kind(plain, lr=LR, momentum=0.9)
-        )
     twins.opt, twins.oracle = pairs
     assert "not given to this optimiser" in str(twins.opt.plan)
 
@@ -457,16 +455,6 @@ def test_writing_to_a_head_is_seen():
             if name.startswith("heads."):
                 p.data.clamp_(-0.1, 0.1)  # which raises no version counter
     twins.train(5)
-
-
-def test_writing_to_a_head_that_is_behind_is_refused():
-    twins = trained()
-    head = next(iter(twins.ours.heads.children()))
-    with torch.no_grad():
-        head.weight.mul_(0.9)
-    x, y = next(batches(1))
-    with pytest.raises(hf.HyperfanError, match=r"opt\.sync\(\)"):
-        loss_of(twins.ours, x, y)
 
 
 def test_reset_parameters_starts_anew():

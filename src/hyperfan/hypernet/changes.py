@@ -10,13 +10,17 @@ SAMPLES = 32
 
 def versions(tensors: Iterable[Tensor]) -> tuple[tuple[int, int], ...]:
     """Changes with each in-place operation that autograd sees, and with each new storage."""
-    return tuple((t.data_ptr(), t._version) for t in tensors)
+    return tuple((t.data_ptr(), 0 if t.is_inference() else t._version) for t in tensors)
 
 
 def fingerprint(tensors: Iterable[Tensor]) -> Tensor:
-    """Evenly spaced values of each: shows writes through ``.data``, which raise no version counter."""
+    """Evenly spaced values of each, as bits.
+
+    Shows writes through ``.data``, which raise no version counter, if they change more than a few values.
+    """
     picked = []
     for t in tensors:
-        flat = t.detach().reshape(-1) if t.is_contiguous() else t.detach().flatten()
-        picked.append(flat[:: max(1, len(flat) // SAMPLES)].double())
-    return torch.cat(picked) if picked else torch.empty(0)
+        flat = t.detach().reshape(-1)
+        step = max(1, len(flat) // SAMPLES) | 1  # odd, so as not to stay in one column
+        picked.append(flat[::step].cpu().double())
+    return torch.cat(picked).view(torch.int64)  # NaN equals NaN

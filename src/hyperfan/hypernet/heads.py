@@ -1,7 +1,7 @@
 """Linear heads: W = H·h + β, one for each tensor, or one for all tensors of one shape."""
 
-from collections.abc import Collection, Sequence
-from typing import Any, Literal, Protocol, Self
+from collections.abc import Callable, Collection, Sequence
+from typing import Any, Literal, Protocol
 
 import torch
 from torch import Tensor, nn
@@ -26,8 +26,39 @@ class Engine(Protocol):
     def sync(self) -> None:
         """Write to the heads what was trained without them."""
 
-    def release(self) -> None:
-        """Sync, and give the heads back."""
+
+class Fresh(dict[str, nn.Parameter | None]):
+    """The parameters of a head, which an engine brings up to date before anyone reads them through the module.
+
+    ``dict(fresh)`` and ``dict.values(fresh)`` read them as they are.
+    """
+
+    def __init__(self, parameters: dict[str, nn.Parameter | None], sync: Callable[[], None]) -> None:
+        super().__init__(parameters)
+        self.sync = sync
+
+    def __getitem__(self, name: str) -> nn.Parameter | None:
+        self.sync()
+        return super().__getitem__(name)
+
+    def get(self, name: str, default: Any = None) -> Any:
+        """As in a dict."""
+        self.sync()
+        return super().get(name, default)
+
+    def items(self) -> Any:
+        """As in a dict."""
+        self.sync()
+        return super().items()
+
+    def values(self) -> Any:
+        """As in a dict."""
+        self.sync()
+        return super().values()
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        self.sync()
+        return dict, (dict(self),)
 
 
 class Head(nn.Module):
@@ -98,7 +129,16 @@ class Heads(nn.ModuleDict):
             made.update(zip(members, flat.view(*batch, len(members), *shape).unbind(len(batch)), strict=True))
         return {name: made[i] for i, (name, _) in enumerate(self.outputs) if i in made}
 
-    # An engine may be ahead of the heads: whoever reads or replaces them all must come after it has written them.
+    # An engine may be ahead of the heads: whoever reads them, to look, copy, save or replace, has it write them first.
+
+    def attach(self, engine: Engine | None) -> None:
+        """Let an engine train the heads, or, with ``None``, none."""
+        if self.engine is not None and self.engine is not engine:
+            self.engine.sync()
+        self.engine = engine
+        for head in self.children():
+            plain = dict(head._parameters)
+            head._parameters = plain if engine is None else Fresh(plain, engine.sync)
 
     def sync(self) -> None:
         """Let the heads hold what was trained."""
@@ -108,19 +148,6 @@ class Heads(nn.ModuleDict):
     def __getstate__(self) -> dict[str, Any]:
         self.sync()
         return {**self.__dict__, "engine": None}
-
-    def _save_to_state_dict(self, *args: Any, **kwargs: Any) -> None:
-        self.sync()
-        super()._save_to_state_dict(*args, **kwargs)
-
-    def _load_from_state_dict(self, *args: Any, **kwargs: Any) -> None:
-        self.sync()
-        super()._load_from_state_dict(*args, **kwargs)
-
-    def _apply(self, *args: Any, **kwargs: Any) -> Self:
-        self.sync()
-        super()._apply(*args, **kwargs)  # type: ignore[no-untyped-call]
-        return self
 
 
 def head_name(tensor: TensorSpec, sharing: Sharing, tensors: Sequence[TensorSpec]) -> str:

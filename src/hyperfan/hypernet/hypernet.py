@@ -2,7 +2,6 @@
 
 import os
 import warnings
-from collections.abc import Iterator
 from typing import Any, Self
 
 import torch
@@ -169,14 +168,25 @@ class HyperNet(nn.Module):
         """Whether what is generated now will be generated again: in evaluation, without noise or given codes."""
         if self.training or torch.is_grad_enabled() or noise or embedding is not None or isinstance(task, Tensor):
             return False
-        return not torch.compiler.is_compiling() and torch._C._functorch.peek_interpreter_stack() is None
+        if torch.compiler.is_compiling() or torch._C._functorch.peek_interpreter_stack() is not None:
+            return False
+        makers = [m for part in self._makers() for m in part.modules()]
+        # Hooks and modules in training mode may do something else at every call.
+        return not torch.is_autocast_enabled(self.code_scale.device.type) and not any(
+            m.training or m._forward_hooks or m._forward_pre_hooks for m in makers
+        )
+
+    def _makers(self) -> list[nn.Module]:
+        return [m for m in (self.embeddings, self.trunk, self.heads) if m is not None]
 
     def _sources(self, task: Task | None) -> tuple[list[Tensor], object]:
         """All that the generated tensors depend on."""
-        parts = [m for m in (self.embeddings, self.trunk, self.heads) if m is not None]
-        tensors = [t for m in parts for t in (*m.parameters(), *m.buffers())]
+        modules = [m for part in self._makers() for m in part.modules()]
+        # As they are: an engine that is ahead of the heads says so by its revision.
+        held: list[dict[str, Any]] = [d for m in modules for d in (m._parameters, m._buffers)]
+        tensors = [t for d in held for t in dict.values(d) if t is not None]
         ahead = None if self.heads.engine is None else (id(self.heads.engine), self.heads.engine.revision)
-        return [*tensors, self.code_scale], (task, ahead)
+        return [*tensors, self.code_scale], (type(task), task, ahead)
 
     def train(self, mode: bool = True) -> Self:
         """Set training mode, for the mainnet too."""
@@ -184,15 +194,13 @@ class HyperNet(nn.Module):
         self.skeleton.module.train(mode)
         return super().train(mode)
 
-    def named_parameters(self, *args: Any, **kwargs: Any) -> Iterator[tuple[str, nn.Parameter]]:
-        """As in any module. Heads that an optimiser trains through their weights are recovered first."""
-        self.heads.sync()
-        return super().named_parameters(*args, **kwargs)
-
     def zero_grad(self, set_to_none: bool = True) -> None:
         """As in any module."""
-        for module in self.children():  # not through named_parameters: this reads no values
-            module.zero_grad(set_to_none)
+        for module in self.modules():
+            held: dict[str, nn.Parameter | None] = module._parameters
+            for p in dict.values(held):  # as they are: this reads no values
+                if p is not None and p.grad is not None:
+                    p.grad = None if set_to_none else p.grad.detach().zero_()
 
     # ── init ───────────────────────────────────────────────────────────────────────────────────────────────────────
 

@@ -8,6 +8,8 @@ from collections.abc import Iterable
 
 from torch import Tensor, nn
 
+from hyperfan.mainnet.skeleton import home
+
 
 def keep(mainnet: nn.Module, names: Iterable[str]) -> nn.Module:
     """A tree with copies of these parameters and of all buffers."""
@@ -31,16 +33,11 @@ class Kept:
     """:func:`kept` for every call of the net: where each tensor lives is looked up once."""
 
     def __init__(self, root: nn.Module) -> None:
-        self._homes = [(name, *_home(root, name)) for name in kept(root)]
+        self._homes = [(name, *home(root, name)) for name in kept(root)]
 
     def __call__(self) -> dict[str, Tensor]:
         """Everything in the tree as it is now, by the mainnet's names."""
-        return {name: getattr(owner, local) for name, owner, local in self._homes}
-
-
-def _home(root: nn.Module, name: str) -> tuple[nn.Module, str]:
-    path, _, local = name.rpartition(".")
-    return root.get_submodule(path), local
+        return {name: getattr(owner, store)[local] for name, owner, store, local in self._homes}
 
 
 def _add(root: nn.Module, name: str, tensor: Tensor, persistent: bool) -> None:

@@ -14,6 +14,9 @@ from hyperfan.hypernet.contract import Generated, Order, Sizes, cheaper
 from hyperfan.hypernet.heads import Heads
 from hyperfan.mainnet.skeleton import Skeleton
 
+REMEMBERED = 64
+"""Shapes of inputs for which orders are kept."""
+
 
 class PerSample:
     """Runs the mainnet by vmap, so that each sample sees its own weights and nothing of the others.
@@ -45,8 +48,12 @@ class PerSample:
         batched = [i for i, leaf in enumerate(leaves) if isinstance(leaf, Tensor)]
         for i in batched:
             _check_input(leaves[i], len(codes), grouped)
-        orders, lazy = self._orders(heads, (grouped, *(tuple(leaves[i].shape) for i in batched)))
+        shapes = (grouped, *(tuple(leaves[i].shape) for i in batched))
+        orders, lazy = self._orders(heads, shapes)
         tensors = heads(codes, skip=lazy)
+
+        others: list[Any] = []  # what the mainnet returns beside tensors, which vmap would refuse
+        out_tree: Any = None
 
         def one(tensors: Mapping[str, Tensor], codes: Tensor, inputs: list[Tensor]) -> Any:
             filled = list(leaves)
@@ -58,21 +65,31 @@ class PerSample:
                 (name, shape), head = heads.outputs[i], heads.head(heads.names[i])
                 order = functools.partial(self._choose, orders, name)
                 stand_ins[name] = Generated(codes[i], head.weight, head.bias, shape, order)
-            out = skeleton({**tensors, **stand_ins, **constant}, *args, **kwargs)
-            return out if grouped else pytree.tree_map_only(Tensor, lambda t: t.squeeze(0), out)
+            nonlocal others, out_tree
+            others, out_tree = pytree.tree_flatten(skeleton({**tensors, **stand_ins, **constant}, *args, **kwargs))
+            made = {i: t for i, t in enumerate(others) if isinstance(t, Tensor)}
+            return made if grouped else {i: t.squeeze(0) for i, t in made.items()}
 
         with _without_fast_attention():
-            return torch.func.vmap(one, randomness="different")(tensors, codes, [leaves[i] for i in batched])
+            made = torch.func.vmap(one, randomness="different")(tensors, codes, [leaves[i] for i in batched])
+        self._remember(shapes, orders)
+        return pytree.tree_unflatten([made.get(i, leaf) for i, leaf in enumerate(others)], out_tree)
 
     def _orders(self, heads: Heads, shapes: tuple[Any, ...]) -> tuple[dict[str, Order], list[int]]:
         """What is known for inputs of these shapes, and the tensors that layers may do without."""
         if torch.compiler.is_compiling():
             return {}, []
         if shapes not in self.orders:
-            self.orders[shapes] = {}
-            return self.orders[shapes], [i for i, (_, shape) in enumerate(heads.outputs) if len(shape) > 1]
+            return {}, [i for i, (_, shape) in enumerate(heads.outputs) if len(shape) > 1]
         orders = self.orders[shapes]
         return orders, [i for i, (name, _) in enumerate(heads.outputs) if orders.get(name) == "codes"]
+
+    def _remember(self, shapes: tuple[Any, ...], orders: dict[str, Order]) -> None:
+        """Only what was learnt in a call that ended well."""
+        if shapes not in self.orders and not torch.compiler.is_compiling():
+            while len(self.orders) >= REMEMBERED:
+                del self.orders[next(iter(self.orders))]
+            self.orders[shapes] = orders
 
     def _choose(self, orders: dict[str, Order], name: str, sizes: Sizes) -> Order:
         order = self.choose(sizes)
@@ -83,7 +100,7 @@ class PerSample:
 
 @contextlib.contextmanager
 def _without_fast_attention() -> Iterator[None]:
-    """Torch takes a path without gradients for attention in evaluation, as it cannot see that of tensors in vmap."""
+    """In evaluation torch runs attention by a kernel without gradients; in vmap it cannot see that they are needed."""
     if torch.compiler.is_compiling():
         yield
         return

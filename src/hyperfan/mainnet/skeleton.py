@@ -33,8 +33,8 @@ class Skeleton:
                 empty = nn.Parameter(empty, requires_grad=tensor.requires_grad)
             memo[id(tensor)] = self.tensors[name] = empty
         self.module = duplicate(module, memo)
-        self._homes = [(*_home(self.module, name), name) for name in self.tensors]
-        self._homes += [(*_home(self.module, alias), name) for alias, name in self.aliases.items()]
+        self._homes = [(*home(self.module, name), name) for name in self.tensors]
+        self._homes += [(*home(self.module, alias), name) for alias, name in self.aliases.items()]
 
     def __call__(self, tensors: Mapping[str, Tensor], *args: Any, **kwargs: Any) -> Any:
         """Run the mainnet with these parameters and buffers, one for each name (tied ones once)."""
@@ -42,13 +42,16 @@ class Skeleton:
         if torch.compiler.is_compiling():
             everything = {**tensors, **{alias: tensors[name] for alias, name in self.aliases.items()}}
             return functional_call(self.module, everything, args, kwargs, tie_weights=False)
-        try:  # what functional_call does, without looking up every name at every call
-            for home, local, name in self._homes:
+        # What functional_call does, without looking up every name at every call.
+        homes = [(getattr(owner, store), local, name) for owner, store, local, name in self._homes]
+        before = [home[local] for home, local, _ in homes]
+        try:
+            for home, local, name in homes:
                 home[local] = tensors[name]
             return self.module(*args, **kwargs)
         finally:
-            for home, local, name in self._homes:
-                home[local] = self.tensors[name]
+            for (home, local, _), tensor in zip(homes, before, strict=True):
+                home[local] = tensor
 
     def check(self, tensors: Mapping[str, Tensor]) -> None:
         """Raise unless every name has a tensor of the right shape and dtype, all on one device."""
@@ -112,11 +115,11 @@ def _named_tensors(module: nn.Module) -> list[tuple[str, Tensor]]:
     ]
 
 
-def _home(module: nn.Module, name: str) -> tuple[dict[str, Any], str]:
-    """Where the module keeps a tensor."""
+def home(module: nn.Module, name: str) -> tuple[nn.Module, str, str]:
+    """The submodule that keeps a tensor, in which of its dicts, and under which name."""
     path, _, local = name.rpartition(".")
     owner = module.get_submodule(path)
-    return (owner._parameters if local in owner._parameters else owner._buffers), local
+    return owner, "_parameters" if local in owner._parameters else "_buffers", local
 
 
 def _hint(given: tuple[int, ...], expected: tuple[int, ...]) -> str:

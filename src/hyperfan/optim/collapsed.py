@@ -15,7 +15,7 @@ gradient left out. Multiplying by C gives D = K⁻¹·(s·W₀ + q·M₀ − W) 
 of W. That needs K to be well conditioned: √cond(K) is what recovery loses in precision.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -23,8 +23,7 @@ from torch import Tensor
 
 from hyperfan.errors import HyperfanError
 from hyperfan.hypernet.changes import fingerprint, versions
-from hyperfan.hypernet.heads import Head
-from hyperfan.optim.lowrank import Factor, LowRank, Value
+from hyperfan.optim.lowrank import Factor, LowRank, Value, is_batched
 from hyperfan.optim.rule import Settings, update
 
 Momentum = tuple[Tensor, Tensor]
@@ -45,15 +44,15 @@ class Collapsed:
     """One head, trained through what it makes.
 
     Args:
-        head: the head.
+        weight, bias: of the head.
         name: what to call it in messages.
         codes: (m, d_k), which the caller never changes.
         shape: of the tensors it makes.
     """
 
-    def __init__(self, head: Head, name: str, codes: Tensor, shape: Sequence[int]) -> None:
-        self.head, self.name, self.shape = head, name, tuple(shape)
-        self.codes = codes.to(head.weight.dtype)
+    def __init__(self, weight: Tensor, bias: Tensor, name: str, codes: Tensor, shape: Sequence[int]) -> None:
+        self.weight, self.bias, self.name, self.shape = weight, bias, name, tuple(shape)
+        self.codes = codes.to(weight.dtype)
         self.gram = gram(codes)
         self._weights: list[list[float]] = self.gram.tolist()
         self.made: Tensor | None = None
@@ -62,24 +61,43 @@ class Collapsed:
         self.ahead = False
         """Whether ``made`` has been trained since the head was last written."""
 
-    def refresh(self, momentum_of: Callable[[str], Momentum | None], thorough: bool) -> None:
-        """Make W, or make it anew if the head was changed by someone else."""
-        watched = (self.head.weight, self.head.bias)
-        if self.made is not None and (
-            self._versions != versions(watched)
-            or ((thorough or not self.ahead) and not torch.equal(self._fingerprint, fingerprint(watched)))
-        ):
-            self._refuse_if_ahead()
-            self.made = None
-        if self.made is None:
-            momentum = momentum_of(self.name)
-            with torch.no_grad():
-                self.made = torch.addmm(self.head.bias, self.codes, self.head.weight)
-            self._start = momentum
-            self._momentum = None if momentum is None else torch.addmm(momentum[1], self.codes, momentum[0])
-            self._shares = torch.tensor([1.0, 0.0], dtype=torch.float64)
-            self._momentum_shares = None if momentum is None else torch.tensor([0.0, 1.0], dtype=torch.float64)
-            self._versions, self._fingerprint = versions(watched), fingerprint(watched)
+    def make(self, momentum: Momentum | None) -> None:
+        """Make W from the head, and its momentum from the head's."""
+        self._start = momentum
+        self.made = torch.addmm(self.bias, self.codes, self.weight)
+        self._momentum = None if momentum is None else torch.addmm(momentum[1], self.codes, momentum[0])
+        self._shares = torch.tensor([1.0, 0.0], dtype=torch.float64)
+        self._momentum_shares = None if momentum is None else torch.tensor([0.0, 1.0], dtype=torch.float64)
+        self._versions, self._fingerprint = versions((self.weight, self.bias)), fingerprint((self.weight, self.bias))
+        self._made_fingerprint = fingerprint((self.made,))
+
+    def holds(self, thorough: bool = True) -> bool:
+        """Whether W is what the head made, and what was trained since. Raises if that would be lost."""
+        assert self.made is not None
+        if not self.ahead and not torch.equal(self._made_fingerprint, fingerprint((self.made,))):
+            raise HyperfanError(
+                f"a weight made by head '{self.name}' was changed in place, as by the mainnet itself, while it was "
+                "being trained in the head's place: call opt.use('factored'), or let the mainnet change a copy"
+            )
+        pair = (self.weight, self.bias)
+        same = self._versions == versions(pair)
+        if same and (thorough or not self.ahead):
+            same = torch.equal(self._fingerprint, fingerprint(pair))
+        if not same and self.ahead:
+            raise HyperfanError(
+                f"head '{self.name}' was written to while its weights were being trained without it. Call opt.sync() "
+                "before changing parameters by hand; opt.release(discard=True) drops the steps since the last sync"
+            )
+        return same
+
+    def forget_momentum(self) -> None:
+        """As if the buffers had been taken from the optimiser's state."""
+        self._momentum = self._momentum_shares = None
+
+    @property
+    def has_momentum(self) -> bool:
+        """Whether there is any."""
+        return self.made is not None and self._momentum is not None
 
     def step(self, factor: Factor, scale: float, settings: Settings) -> None:
         """One step of SGD on W."""
@@ -101,44 +119,35 @@ class Collapsed:
 
     def recover(self) -> Momentum | None:
         """Write the head, and return its momentum buffers. What is made afterwards is made from the head."""
-        made = self.made
-        if made is None or not self.ahead:
+        if self.made is None or not (self.ahead and self.holds()):
+            self.made = None
             return None
-        weight, bias = self.head.weight, self.head.bias
-        watched = (weight, bias)
-        if self._versions != versions(watched) or not torch.equal(self._fingerprint, fingerprint(watched)):
-            self._refuse_if_ahead()
-        self.ahead, self.made = False, None
         inverse = torch.linalg.inv(self.gram).to(self.codes)
-        first = torch.addmm(bias, self.codes, weight)
-        zero = (torch.zeros((), dtype=weight.dtype, device=weight.device),) * 2
-        (start, start_bias), (s, q) = self._start or zero, self._shares.tolist()
-        first_momentum = 0.0 if self._start is None else torch.addmm(start_bias, self.codes, start)
+        first = torch.addmm(self.bias, self.codes, self.weight)
+        zero = torch.zeros((), dtype=first.dtype, device=first.device)
+        (start, start_bias), first_momentum = (zero, zero), zero
+        if self._start is not None:
+            start, start_bias = self._start
+            first_momentum = torch.addmm(start_bias, self.codes, start)
         recovered: Momentum | None = None
-        if self._momentum is not None:
-            assert self._momentum_shares is not None
+        if self._momentum is not None and self._momentum_shares is not None:
             r, p = self._momentum_shares.tolist()
             b = inverse @ (self._momentum - r * first - p * first_momentum)
             recovered = (
-                torch.addmm(r * weight + p * start, self.codes.T, b),
-                r * bias + p * start_bias + b.sum(0),
+                torch.addmm(r * self.weight + p * start, self.codes.T, b),
+                r * self.bias + p * start_bias + b.sum(0),
             )
-        d = inverse @ (s * first + q * first_momentum - made)
-        for target, its_start in ((weight, start), (bias, start_bias)):
+        s, q = self._shares.tolist()
+        d = inverse @ (s * first + q * first_momentum - self.made)
+        self.ahead, self.made = False, None  # from here on nothing is left to fail
+        for target, its_start in ((self.weight, start), (self.bias, start_bias)):
             if s != 1:
                 target.mul_(s)
             if q != 0:
                 target.add_(its_start, alpha=q)
-        weight.addmm_(self.codes.T, d, alpha=-1)
-        bias.sub_(d.sum(0))
+        self.weight.addmm_(self.codes.T, d, alpha=-1)
+        self.bias.sub_(d.sum(0))
         return recovered
-
-    def _refuse_if_ahead(self) -> None:
-        if self.ahead:
-            raise HyperfanError(
-                f"head '{self.name}' was written to while its weights were being trained without it, so those steps "
-                "would be lost: call opt.sync() (or read net.parameters()) before changing parameters by hand"
-            )
 
 
 def _add_nothing(target: Tensor, alpha: float, beta: float) -> None:
@@ -153,20 +162,33 @@ class Rows(torch.autograd.Function):
     def forward(ctx: Any, heads: Sequence[Collapsed], *parameters: Tensor) -> Any:
         """One tensor for each code of each head; ``parameters`` are weight and bias of each, for autograd to see."""
         ctx.heads = heads
+        ctx.set_materialize_grads(False)
         return tuple(rows(heads))
 
     @staticmethod
     @torch.autograd.function.once_differentiable
     def backward(ctx: Any, *grads: Tensor) -> Any:
         """The factors, as gradients of weight and bias."""
-        flat = [g.reshape(-1) for g in grads]
         out: list[Tensor | None] = []
         for head in ctx.heads:
             m = len(head.codes)
-            value = Value(((Factor(head.codes, [g.to(head.codes.dtype) for g in flat[:m]]), 1.0),))
-            flat = flat[m:]
-            out += [LowRank(head.head.weight, value), LowRank(head.head.bias, Value(value.parts))]
+            out += _gradients(head, grads[:m])
+            grads = grads[m:]
         return None, *out
+
+
+def _gradients(head: Collapsed, grads: Sequence[Tensor | None]) -> list[Tensor | None]:
+    """Of weight and bias, from those of the tensors made; none if none of these was used."""
+    seen = [g for g in grads if g is not None]
+    if not seen:
+        return [None, None]
+    dtype = head.codes.dtype
+    flat = [torch.zeros_like(head.bias) if g is None else g.reshape(-1).to(dtype) for g in grads]
+    if any(map(is_batched, seen)):
+        rows = torch.stack(flat)
+        return [head.codes.T @ rows, rows.sum(0)]
+    parts = ((Factor(head.codes, flat), 1.0),)
+    return [LowRank(head.weight, Value(parts)), LowRank(head.bias, Value(parts))]
 
 
 def rows(heads: Sequence[Collapsed]) -> list[Tensor]:

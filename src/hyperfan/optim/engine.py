@@ -1,7 +1,9 @@
 """What an optimiser puts on a hypernet's heads: it makes their tensors, and applies their gradients."""
 
+import contextlib
 import warnings
-from collections.abc import Callable, Mapping
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, MutableMapping
 from typing import Any
 
 import torch
@@ -12,11 +14,13 @@ from hyperfan.hypernet import HyperNet
 from hyperfan.optim.collapsed import Collapsed, Momentum, Rows, rows
 from hyperfan.optim.factored import Factored
 from hyperfan.optim.lowrank import LowRank
-from hyperfan.optim.plan import Kind, Row, choose, saved, why_dependent
+from hyperfan.optim.plan import HOOKED, Kind, Row, choose, saved, why_dependent
 from hyperfan.optim.rule import Settings, update
 
-State = Mapping[Tensor, dict[str, Any]]
+State = MutableMapping[Tensor, dict[str, Any]]
 Groups = Mapping[Tensor, Mapping[str, Any]]
+MARK = "collapsed"
+"""In the state of a parameter whose momentum is held in another form."""
 
 
 class Engine:
@@ -43,25 +47,35 @@ class Engine:
         self._watched = [p for part in parts for p in part.parameters()]
         self._heads = {name: net.heads.head(name) for name in net.heads.groups}
         self._parameters = {name: (head.weight, head.bias) for name, head in self._heads.items()}
-        if net.heads.engine is not None:
-            net.heads.engine.release()
-        net.heads.engine = self
+        net.heads.attach(self)
 
     # ── the plan ───────────────────────────────────────────────────────────────────────────────────────────────────
 
     def chosen(self) -> dict[str, tuple[Kind, str]]:
         """Plan and reason for each head, chosen anew whenever something is frozen, or asked for."""
-        seen = (tuple(p.requires_grad for p in self._watched), tuple(self.asked.items()))
+        hooked = tuple(bool(h._forward_hooks or h._forward_pre_hooks) for h in self._heads.values())
+        seen = (tuple(p.requires_grad for p in self._watched), hooked, tuple(self.asked.items()))
         if seen != self._seen:
             chosen, given = {}, self._groups()
             for name in self._parameters:
                 chosen[name] = choose(self.net, name, given.__contains__)
-                if name in self.asked and chosen[name][0] not in ("frozen", self.asked[name][0]):
-                    chosen[name] = self.asked[name] if chosen[name][0] != "dense" else chosen[name]
+                if name in self.asked and chosen[name][0] in ("collapsed", "factored"):
+                    chosen[name] = self.asked[name]
             if {n for n, (kind, _) in chosen.items() if kind == "collapsed"} != set(self._collapsed):
                 self.drop()
             self._chosen, self._seen = chosen, seen
         return self._chosen
+
+    def parameters(self) -> list[Tensor]:
+        """Of all heads."""
+        return [p for pair in self._parameters.values() for p in pair]
+
+    def share_those_in(self, owners: list[Tensor]) -> None:
+        """Do not collapse heads whose parameters are listed twice: another hypernet uses them too."""
+        times = Counter(map(id, owners))
+        for name, pair in self._parameters.items():
+            if any(times[id(p)] > 1 for p in pair):
+                self.asked[name] = ("factored", "it is shared with another hypernet")
 
     def choose_anew(self) -> None:
         """Forget which plans were chosen."""
@@ -72,7 +86,7 @@ class Engine:
         if self.chosen()[name][0] in ("collapsed", "factored"):
             warnings.warn(
                 f"head '{name}' is trained with a dense gradient from now on, which is slower: {reason}. "
-                "Clipping by norm (opt.clip_grad_norm_) needs none",
+                "Accumulation, scaling and clipping by norm need none",
                 HyperfanWarning,
                 stacklevel=5,
             )
@@ -106,21 +120,27 @@ class Engine:
         if codes.ndim != 2 or codes.requires_grad or _transformed() or not all(map(self._is_own, self._parameters)):
             self.sync()
             return {}
-        if self._codes is None or not torch.equal(codes, self._codes):
-            self._collapse(codes.detach().clone())
-        heads, training = list(self._collapsed.values()), torch.is_grad_enabled()
+        training, known = torch.is_grad_enabled(), self._codes
+        if known is None or known.dtype != codes.dtype or not torch.equal(codes, known):
+            with _plainly(codes.device.type):
+                self._collapse(codes.clone())
+        heads = list(self._collapsed.values())
         for head in heads:
-            head.refresh(self._momentum, thorough=not training)
+            if head.made is None or not head.holds(thorough=not training):
+                with _plainly(codes.device.type):
+                    head.make(self._momentum(head.name))
         made = _apply(Rows, heads, *self._trained) if training else rows(heads)
         return dict(zip(self._members, made, strict=True))
 
     def _factored(self, name: str, codes: Tensor) -> Tensor:
-        head = self._heads[name]
-        kind, _ = self.chosen()[name]
-        if kind in ("dense", "frozen") or _transformed() or not self._is_own(name):
-            made: Tensor = head(codes)
+        kind, reason = self.chosen()[name]
+        weight, bias = self._parameters[name]
+        if reason == HOOKED or _transformed() or not self._is_own(name):
+            made: Tensor = self._heads[name](codes)
+        elif kind in ("dense", "frozen"):
+            made = torch.addmm(bias, codes.to(weight.dtype), weight)
         else:
-            made = _apply(Factored, codes, head.weight, head.bias)
+            made = _apply(Factored, codes, weight, bias)
         return made
 
     def _collapse(self, codes: Tensor) -> None:
@@ -129,28 +149,30 @@ class Engine:
             if kind == "collapsed":
                 members = self.net.heads.groups[name]
                 mine = codes[members]
-                dependent = why_dependent(mine)
-                if dependent is not None:
-                    self.asked[name] = ("factored", dependent)
+                reason = why_dependent(mine) or self._why_lopsided(name)
+                if reason is not None:
+                    self.asked[name] = ("factored", reason)
                 else:
                     shape = self.net.heads.outputs[members[0]][1]
-                    self._collapsed[name] = Collapsed(self._heads[name], name, mine, shape)
+                    self._collapsed[name] = Collapsed(*self._parameters[name], name, mine, shape)
         self._codes = codes
         self._trained = [p for name in self._collapsed for p in self._parameters[name]]
         self._members = [i for name in self._collapsed for i in self.net.heads.groups[name]]
 
     def _is_own(self, name: str) -> bool:
         """Whether a head holds its own parameters, as it does not while ``functional_call`` runs it with others."""
-        head, (weight, bias) = self._heads[name], self._parameters[name]
-        return head.weight is weight and head.bias is bias
+        held, (weight, bias) = self._heads[name]._parameters, self._parameters[name]
+        return dict.__getitem__(held, "weight") is weight and dict.__getitem__(held, "bias") is bias
 
     # ── applying gradients ─────────────────────────────────────────────────────────────────────────────────────────
 
-    def step(self, groups: Groups) -> set[Tensor]:
-        """Apply the gradients that are factored; returns the parameters that are done with."""
-        done: set[Tensor] = set()
+    def step(self, groups: Groups, done: set[Tensor]) -> None:
+        """Apply the gradients that are factored, but of parameters that are done with, and add what is done to them."""
+        if self.net.heads.engine is not self:
+            self.net.heads.sync()  # another optimiser's engine may be ahead
+            return
         for name, pair in self._parameters.items():
-            grads = [p.grad for p in pair]
+            grads = [None if p in done else p.grad for p in pair]
             if not any(isinstance(g, LowRank) for g in grads):
                 if name in self._collapsed and any(g is not None for g in grads):
                     self._recover(name)  # these are for the head itself
@@ -164,17 +186,15 @@ class Engine:
                 if not isinstance(grad, LowRank) or group is None:
                     continue
                 if grad.value.elementwise:
-                    self.make_dense(name, "its gradient was changed element by element, as clipping by value does")
-                state = self._state()[p]
-                buffer = update(p, state.get("momentum_buffer"), grad.add_to_, Settings.of(group))
+                    self.make_dense(name, "its gradient was changed element by element")
+                buffer = update(p, self._buffer(p), grad.add_to_, Settings.of(group))
                 if group["momentum"] != 0:
-                    state["momentum_buffer"] = buffer
+                    self._state()[p]["momentum_buffer"] = buffer
                 done.add(p)
-        return done
 
     def _step_collapsed(self, name: str, grads: list[Tensor | None], groups: Groups) -> bool:
         head = self._collapsed.get(name)
-        if head is None or head.made is None:
+        if head is None or head.made is None or not all(p in groups for p in self._parameters[name]):
             return False
         parts = [g.parts if isinstance(g, LowRank) else None for g in grads]
         if parts[0] is None or parts[0] != parts[1] or len(parts[0]) != 1 or parts[0][0][0].codes is not head.codes:
@@ -185,50 +205,72 @@ class Engine:
             self.asked[name] = ("factored", "its weight and bias are in groups with different settings")
             return False
         ((factor, scale),) = parts[0]
+        if not head.holds(thorough=False):
+            return False
+        self._notice_lost_momentum(head)
         head.step(factor, scale, settings)
+        if settings.momentum:
+            self._state()[head.weight][MARK] = True
         self.revision += 1
         return True
 
+    def _notice_lost_momentum(self, head: Collapsed) -> None:
+        """If the optimiser's state was emptied by hand since the last step, the momentum of W goes with it."""
+        if head.has_momentum and head.ahead and not self._state().get(head.weight, {}).get(MARK):
+            head.forget_momentum()
+
     # ── going back to the heads ────────────────────────────────────────────────────────────────────────────────────
 
-    @torch.no_grad()
     def sync(self) -> None:
         """Write to the heads what was trained without them."""
-        for name in self._collapsed:
-            self._recover(name, drop=False)
+        with _plainly(self.net.code_scale.device.type):
+            for name in self._collapsed:
+                self._recover(name)
 
     def drop(self) -> None:
         """Sync, and make everything anew at the next call."""
         self.sync()
         self._collapsed, self._codes = {}, None
 
-    def release(self) -> None:
-        """Sync, and give the heads back."""
+    def release(self, discard: bool = False) -> None:
+        """Sync, and give the heads back; or discard what was trained since the last sync."""
+        if discard:
+            self._collapsed, self._codes = {}, None
         self.drop()
         if self.net.heads.engine is self:
-            self.net.heads.engine = None
+            self.net.heads.attach(None)
 
-    def _recover(self, name: str, drop: bool = True) -> None:
+    def _recover(self, name: str) -> None:
         head = self._collapsed.get(name)
         if head is None:
             return
+        if head.made is not None:
+            self._notice_lost_momentum(head)
         momentum = head.recover()
+        self._state()[head.weight].pop(MARK, None)
         if momentum is not None:
             for p, buffer in zip(self._parameters[name], momentum, strict=True):
                 self._state()[p]["momentum_buffer"] = buffer
-        if drop:
-            head.made = None
+
+    def _buffer(self, p: Tensor) -> Tensor | None:
+        """A parameter's momentum, in its own dtype and on its own device."""
+        held = self._state().get(p, {}).get("momentum_buffer")
+        return None if held is None else held.to(p)
 
     def _momentum(self, name: str) -> Momentum | None:
-        state = self._state()
-        weight, bias = (state[p].get("momentum_buffer") if p in state else None for p in self._parameters[name])
-        if weight is None and bias is None:
-            return None
-        pair = self._parameters[name]
-        return (
-            torch.zeros_like(pair[0]) if weight is None else weight,
-            torch.zeros_like(pair[1]) if bias is None else bias,
-        )
+        weight, bias = map(self._buffer, self._parameters[name])
+        return None if weight is None or bias is None else (weight, bias)
+
+    def _why_lopsided(self, name: str) -> str | None:
+        weight, bias = map(self._buffer, self._parameters[name])
+        return None if (weight is None) == (bias is None) else "only one of its parameters has momentum"
+
+
+@contextlib.contextmanager
+def _plainly(device: str) -> Iterator[None]:
+    """Without gradients, lower precision or inference tensors, whatever the caller is in."""
+    with torch.inference_mode(False), torch.no_grad(), torch.autocast(device, enabled=False):
+        yield
 
 
 def _transformed() -> bool:

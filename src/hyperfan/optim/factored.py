@@ -5,7 +5,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from hyperfan.optim.lowrank import Factor, LowRank, Value
+from hyperfan.optim.lowrank import Factor, LowRank, Value, is_batched
 
 PIECES = 8
 FEW = 8
@@ -30,18 +30,20 @@ class Factored(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, codes: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
         """Generate from each code."""
-        ctx.save_for_backward(codes, weight, bias)
+        ctx.save_for_backward(codes, weight if codes.requires_grad else None)
+        ctx.parameters = weight, bias
         return _made(codes.to(weight.dtype), weight, bias)
 
     @staticmethod
     @torch.autograd.function.once_differentiable
     def backward(ctx: Any, grads: Tensor) -> Any:
         """An ordinary gradient for the codes, factors for the head."""
-        codes, weight, bias = ctx.saved_tensors
+        codes, saved = ctx.saved_tensors
+        weight, bias = ctx.parameters
         grads = grads.to(weight.dtype)
-        for_codes = (grads @ weight.T).to(codes.dtype) if ctx.needs_input_grad[0] else None
+        for_codes = (grads @ saved.T).to(codes.dtype) if ctx.needs_input_grad[0] else None
         codes = codes.detach().to(weight.dtype)
-        if len(codes) > codes.shape[1]:
+        if len(codes) > codes.shape[1] or is_batched(grads):
             return for_codes, codes.T @ grads, grads.sum(0)
         factor = Factor(codes, grads)
         return for_codes, *(LowRank(p, Value(((factor, 1.0),))) for p in (weight, bias))

@@ -14,6 +14,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch._C._functorch import is_functorch_wrapped_tensor, is_legacy_batchedtensor
 
 aten = torch.ops.aten
 
@@ -55,20 +56,27 @@ class Factor:
         return Factor(self.codes, [row.clone() for row in self.rows])
 
 
+def is_batched(tensor: Tensor) -> bool:
+    """Whether a gradient is one of many that torch computes at once, which no factor can hold."""
+    return is_functorch_wrapped_tensor(tensor) or is_legacy_batchedtensor(tensor)
+
+
 class Value:
     """Σ a·Cᵀ·G over ``parts``; or, where those became too many or were changed element by element, ``dense`` alone."""
 
-    __slots__ = ("dense", "elementwise", "parts")
+    __slots__ = ("dense", "elementwise", "parts", "viewed")
 
     def __init__(self, parts: tuple[tuple[Factor, float], ...], dense: Tensor | None = None) -> None:
         self.parts, self.dense = parts, dense
         self.elementwise = False
         """Whether it was changed element by element."""
+        self.viewed = False
+        """Whether someone may do so, through a view of it."""
 
     @property
     def factored(self) -> bool:
         """Whether the parts hold; without any they are zero."""
-        return bool(self.parts) or self.dense is None
+        return not self.elementwise and (bool(self.parts) or self.dense is None)
 
 
 class LowRank(Tensor):
@@ -87,6 +95,10 @@ class LowRank(Tensor):
     @property
     def parts(self) -> tuple[tuple[Factor, float], ...] | None:
         """The factors with their scales, unless only the dense tensor holds."""
+        if self.value.viewed and self.value.factored:
+            seen, self.value.dense = self.value.dense, None
+            self.value.elementwise = seen is not None and not torch.equal(seen, self.to_dense())
+            self.value.dense = seen
         return self.value.parts if self.value.factored else None
 
     def to_dense(self, *_: Any, **__: Any) -> Tensor:
@@ -124,6 +136,14 @@ class LowRank(Tensor):
         gram = (codes @ codes.T) * (rows @ rows.T)
         return torch.sqrt(gram.sum().clamp_min(0))
 
+    def numpy(self, *, force: bool = False) -> Any:
+        """As the dense tensor."""
+        return self.to_dense().numpy(force=force)
+
+    def tolist(self) -> Any:
+        """As the dense tensor."""
+        return self.to_dense().tolist()
+
     def __repr__(self, *, tensor_contents: Any = None) -> str:  # type: ignore[override]
         """As the dense tensor."""
         return repr(self.to_dense())
@@ -139,7 +159,7 @@ class LowRank(Tensor):
 
 
 def _written_out(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """Run on dense tensors; one that is changed in place is dense from then on."""
+    """Run on dense tensors. They are kept, so that what is changed in place, or through a view, is changed."""
 
     def dense(x: Any) -> Any:
         if isinstance(x, LowRank):
@@ -148,14 +168,17 @@ def _written_out(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> An
         return type(x)(map(dense, x)) if isinstance(x, (list, tuple)) else x
 
     out = func(*dense(args), **{name: dense(x) for name, x in kwargs.items()})
-    named = {a.name: x for a, x in zip(func._schema.arguments, args, strict=False)} | kwargs
-    for argument in func._schema.arguments:
-        if argument.alias_info is not None and argument.alias_info.is_write:
-            given = named.get(argument.name)
-            for x in given if isinstance(given, (list, tuple)) else [given]:
-                if isinstance(x, LowRank):
-                    x.value.parts, x.value.elementwise = (), True
-    return args[0] if isinstance(args[0], LowRank) and func._schema.is_mutable else out
+    schema = func._schema
+    viewing = any(r.alias_info is not None and not r.alias_info.is_write for r in schema.returns)
+    named = {a.name: x for a, x in zip(schema.arguments, args, strict=False)} | kwargs
+    for argument in schema.arguments:
+        written = argument.alias_info is not None and argument.alias_info.is_write
+        given = named.get(argument.name)
+        for x in given if isinstance(given, (list, tuple)) else [given]:
+            if isinstance(x, LowRank):
+                x.value.elementwise |= written
+                x.value.viewed |= viewing
+    return args[0] if schema.is_mutable and isinstance(args[0], LowRank) else out
 
 
 def _sum(a: Any, b: Any, alpha: float = 1) -> Value | None:
@@ -185,6 +208,12 @@ def _product(a: Any, by: Any) -> Value | None:
     return Value(tuple((factor, scale * float(by)) for factor, scale in a.parts))
 
 
+def _quotient(a: Any, by: Any) -> Value | None:
+    if isinstance(by, Tensor) and (isinstance(by, LowRank) or by.ndim > 0):
+        return None
+    return None if float(by) == 0 else _product(a, 1 / float(by))
+
+
 def _new(operation: Callable[..., Value | None]) -> Callable[..., Any]:
     def run(a: Any, *args: Any, **kwargs: Any) -> Any:
         value = operation(a, *args, **kwargs)
@@ -199,6 +228,7 @@ def _in_place(operation: Callable[..., Value | None]) -> Callable[..., Any]:
         if value is None:
             return NotImplemented
         a.value.parts, a.value.dense = value.parts, value.dense
+        a.value.elementwise &= not value.factored
         return a
 
     return run
@@ -221,8 +251,8 @@ _EXACT: dict[Any, Callable[..., Any]] = {
     aten.add_.Tensor: _in_place(_sum),
     aten.mul.Tensor: _new(_product),
     aten.mul_.Tensor: _in_place(_product),
-    aten.div.Tensor: _new(lambda a, by: None if isinstance(by, LowRank) else _product(a, 1 / by)),
-    aten.div_.Tensor: _in_place(lambda a, by: None if isinstance(by, LowRank) else _product(a, 1 / by)),
+    aten.div.Tensor: _new(_quotient),
+    aten.div_.Tensor: _in_place(_quotient),
     aten.neg.default: _new(lambda a: _product(a, -1.0)),
     aten.zero_.default: _in_place(lambda a: Value(())),
     aten.linalg_vector_norm.default: _norm,

@@ -12,6 +12,7 @@ from hyperfan.optim.collapsed import CONDITION_LIMIT, gram
 from hyperfan.text import table
 
 Kind = Literal["collapsed", "factored", "dense", "frozen"]
+HOOKED = "it has forward hooks"
 
 
 @dataclass(frozen=True)
@@ -23,7 +24,8 @@ class Row:
         tensors: how many tensors it makes.
         kind: how it is trained.
         reason: why so.
-        saved: bytes of gradient, and of momentum, that torch.optim.SGD would hold and this does not.
+        saved: bytes of gradient that torch.optim.SGD would hold and this does not, and, for a collapsed head, of
+            momentum until someone looks.
     """
 
     head: str
@@ -60,6 +62,8 @@ def choose(net: HyperNet, name: str, given: Callable[[torch.Tensor], bool]) -> t
         return "frozen", "requires no gradients"
     if not any(both):
         return "dense", "not given to this optimiser"
+    if head._forward_hooks or head._forward_pre_hooks:
+        return "dense", HOOKED
     if tensors > net.width:
         return "dense", f"has more codes ({tensors}) than it is wide ({net.width}), so this is the smaller gradient"
     moving = _why_codes_change(net)

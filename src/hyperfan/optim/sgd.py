@@ -79,7 +79,7 @@ class SGD(torch.optim.SGD):
         done: set[Tensor] = set()
         groups = self._groups()
         for engine in self._engines:
-            done |= engine.step(groups)
+            engine.step(groups, done)
         for group in self.param_groups:
             params = [p for p in group["params"] if p.grad is not None and p not in done]
             buffers = [self.state[p].get("momentum_buffer") if group["momentum"] else None for p in params]
@@ -114,10 +114,14 @@ class SGD(torch.optim.SGD):
         for engine in self._engines:
             engine.sync()
 
-    def release(self) -> None:
-        """Give the heads back: from now on they are as if this optimiser had never been."""
+    def release(self, discard: bool = False) -> None:
+        """Give the heads back: from now on they are as if this optimiser had never been.
+
+        Args:
+            discard: drop what was trained since the last sync, where it cannot be written to the heads any more.
+        """
         for engine in self._engines:
-            engine.release()
+            engine.release(discard)
 
     def use(self, kind: Kind | None = None) -> None:
         """Train every head by this plan where that is possible, or, with ``None``, by the fastest."""
@@ -164,6 +168,9 @@ class SGD(torch.optim.SGD):
     def _attach(self, nets: list[HyperNet]) -> None:
         self._nets = nets
         self._engines = [Engine(net, lambda: self.state, self._groups) for net in nets]
+        owners = [p for engine in self._engines for p in engine.parameters()]
+        for engine in self._engines:
+            engine.share_those_in(owners)
 
     def _groups(self) -> dict[Tensor, dict[str, Any]]:
         """The group of each parameter."""
