@@ -307,6 +307,8 @@ def test_switching_to_another_optimiser_and_back(embedding, release):
     twins.train(10)
     if release:
         twins.opt.release()
+        assert kinds(twins.opt) == {"dense"}
+        assert "released" in str(twins.opt.plan)
     back = twins.opt, twins.oracle
     twins.opt, twins.oracle = (torch.optim.Adam(net.parameters(), lr=LR) for net in (twins.ours, twins.theirs))
     for i, (x, y) in enumerate(batches(10)):

@@ -125,7 +125,7 @@ def _check_input(x: Tensor, codes: int, grouped: bool) -> None:
     each = "one per group" if grouped else "one per sample"
     if x.ndim < 1 + grouped or x.shape[0] != codes:
         wanted = f"({codes}, batch, …)" if grouped else f"({codes}, …)"
+        repeat = f": repeat it by .expand({codes}, …)" if x.ndim and x.shape[0] == 1 else ""
         raise CallError(
-            f"{codes} codes were given, {each}; an input has shape {tuple(x.shape)} and should have {wanted}: "
-            f"repeat it by .expand({codes}, …)"
+            f"{codes} codes were given, {each}; an input has shape {tuple(x.shape)} and should have {wanted}{repeat}"
         )

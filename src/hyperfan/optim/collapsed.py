@@ -85,8 +85,9 @@ class Collapsed:
             same = torch.equal(self._fingerprint, fingerprint(pair))
         if not same and self.ahead:
             raise HyperfanError(
-                f"head '{self.name}' was written to while its weights were being trained without it. Call opt.sync() "
-                "before changing parameters by hand; opt.release(discard=True) drops the steps since the last sync"
+                f"head '{self.name}' was written to, by hand or by another optimiser, while its weights were being "
+                "trained without it. Before that, call opt.sync(), or opt.release() to hand over for good; now only "
+                "opt.release(discard=True) is left, which drops the steps since the last sync"
             )
         return same
 

@@ -86,7 +86,7 @@ class Engine:
         if self.chosen()[name][0] in ("collapsed", "factored"):
             warnings.warn(
                 f"head '{name}' is trained with a dense gradient from now on, which is slower: {reason}. "
-                "Accumulation, scaling and clipping by norm need none",
+                "Accumulating, scaling and clipping by norm would keep it factored",
                 HyperfanWarning,
                 stacklevel=5,
             )
@@ -94,8 +94,10 @@ class Engine:
 
     def plan(self) -> list[Row]:
         """A line for each head."""
-        lines, groups = [], self._groups()
-        for name, (kind, reason) in self.chosen().items():
+        lines, groups, chosen = [], self._groups(), self.chosen()
+        if self.net.heads.engine is not self:
+            chosen = dict.fromkeys(chosen, ("dense", "released, or taken over by another optimiser"))
+        for name, (kind, reason) in chosen.items():
             momentum = groups.get(self._parameters[name][0], {}).get("momentum", 0) != 0
             tensors = len(self.net.heads.groups[name])
             lines.append(Row(name, tensors, kind, reason, saved(self._heads[name], tensors, kind, momentum)))

@@ -97,9 +97,9 @@ def saved(head: Head, tensors: int, kind: Kind, momentum: bool) -> int:
 def _why_codes_change(net: HyperNet) -> str | None:
     config, weight = net.embeddings.config, net.embeddings.weight
     if config.given:
-        return "its codes are given at the call"
+        return "its codes are given at the call; dense if each sample has its own"
     if config.tasks is not None:
-        return "its codes change with the task"
+        return "its codes change with the task; dense if each sample has its own"
     if config.noise:
         return "its codes have noise"
     if weight is not None and weight.requires_grad:

@@ -48,7 +48,8 @@ class SGD(torch.optim.SGD):
         params: Iterable[Tensor] | Iterable[dict[str, Any]] | None = None,
     ) -> None:
         if not isinstance(net, nn.Module):
-            raise HyperfanError(f"hyperfan.SGD takes the net itself, not {type(net).__name__}: SGD(net, lr=…)")
+            seen = type(net).__name__
+            raise HyperfanError(f"hyperfan.SGD takes the net, not {seen}: SGD(net, lr=…); groups go to params=")
         nets = [m for m in net.modules() if isinstance(m, HyperNet)]
         if not nets:
             raise HyperfanError("there is no HyperNet in the module given: use torch.optim.SGD(module.parameters(), …)")
