@@ -186,6 +186,8 @@ def test_the_order_follows_the_rows_that_share_a_code():
     many_rows = Sizes(width=50, weight=500 * 500, outputs=500, rows=128)
     assert cheaper(one_row) == "codes"
     assert cheaper(many_rows) == "weights"
+    # What it costs to hold a weight counts, not multiplications alone: these would be fewer with weights first.
+    assert cheaper(Sizes(width=10, weight=500 * 500, outputs=500, rows=2)) == "codes"
 
 
 def test_what_was_chosen_can_be_seen_and_overridden():

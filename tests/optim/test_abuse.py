@@ -382,3 +382,15 @@ def test_recovery_loses_the_square_root_of_the_condition():
         head, expected = ours.heads["5x5"].weight.double(), exact.heads["5x5"].weight
         off = ((head - expected).norm() / expected.norm()).item()
         assert off < 10 * condition**0.5 * torch.finfo(torch.float32).eps, (off, condition)
+
+
+def test_writing_through_data_behind_its_back_is_seen_in_evaluation():
+    net = build()
+    held = list(net.heads.parameters())
+    opt = hf.SGD(net, lr=LR)
+    x, y = next(batches(1))
+    loss_of(net, x, y).backward()
+    opt.step()
+    held[0].data.mul_(0.5)
+    with torch.no_grad(), pytest.raises(hf.HyperfanError, match="was written to"):
+        net(x)

@@ -559,3 +559,13 @@ def test_the_plan_tells_why():
     assert [row.kind for row in hf.SGD(dependent).plan.rows] == ["collapsed", "factored", "collapsed"]
     twins = Twins(dependent, lr=LR, momentum=0.9)
     twins.train(10)
+
+
+def test_the_plan_counts_bytes():
+    """Of heads with 20, 25 and 15 outputs in double precision, less the factors of 1, 2 and 1 codes."""
+    gradients = [8 * outputs * (7 + 1 - codes) for outputs, codes in ((20, 1), (25, 2), (15, 1))]
+    assert [row.saved for row in hf.SGD(build()).plan.rows] == gradients
+    assert [row.saved for row in hf.SGD(build(), momentum=0.9).plan.rows] == [2 * g for g in gradients]
+    noisy = build(hf.Embedding(7, noise=0.1))
+    assert [row.saved for row in hf.SGD(noisy, momentum=0.9).plan.rows] == gradients
+    assert sum(row.saved for row in hf.SGD(build().requires_grad_(False)).plan.rows) == 0

@@ -18,8 +18,9 @@ import torch.nn.functional as F
 from torch import Tensor
 
 Order = Literal["weights", "codes"]
-TOUCH = 20.0
-"""What it costs to write and read a value, in multiplications."""
+TOUCH = 100.0
+"""What it costs to make a value, keep it and make its gradient, in multiplications: about what ``benchmarks/orders.py``
+shows on CPUs, where fresh memory is dear."""
 
 
 @dataclass(frozen=True)
