@@ -76,6 +76,13 @@ def outputs_and_gradients(net, x, e, call):
     return out.detach(), torch.autograd.grad((out * target).sum(), chosen, allow_unused=True)
 
 
+def assert_all_close(seen, expected):
+    for a, b in zip(seen, expected, strict=True):
+        assert (a is None) == (b is None)
+        if a is not None:
+            assert_close(a, b)
+
+
 def loop(net, x, e):
     return torch.cat([net(x[i : i + 1], embedding=e[i]) for i in range(len(x))])
 
@@ -90,10 +97,7 @@ def test_equals_a_loop_over_samples(name, order, generate):
     for _ in range(2):  # the first call learns the orders, the second uses them
         seen, seen_grads = outputs_and_gradients(net, x, e, lambda net, x, e: net(x, embedding=e))
         assert_close(seen, expected)
-        for a, b in zip(seen_grads, grads, strict=True):
-            assert (a is None) == (b is None)
-            if a is not None:
-                assert_close(a, b)
+        assert_all_close(seen_grads, grads)
 
 
 @pytest.mark.parametrize(("name", "order"), list(itertools.product(MAINNETS, ORDERS)))
@@ -109,10 +113,7 @@ def test_groups_equal_a_loop_over_groups(name, order):
     for _ in range(2):
         seen, seen_grads = outputs_and_gradients(net, x, e, lambda net, x, e: net(x, embedding=e, grouped=True))
         assert_close(seen, expected)
-        for a, b in zip(seen_grads, grads, strict=True):
-            assert (a is None) == (b is None)
-            if a is not None:
-                assert_close(a, b)
+        assert_all_close(seen_grads, grads)
 
 
 def test_tasks_for_groups():

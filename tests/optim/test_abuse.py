@@ -148,30 +148,22 @@ def test_heads_read_directly_are_fresh(read):
         assert_same(p.detach(), expected[name].detach())
 
 
-def test_hypernets_that_share_heads():
+SHARING = {
+    "all heads": lambda one, two: setattr(two, "heads", one.heads),
+    "one parameter": lambda one, two: setattr(two.heads["5x4"], "weight", one.heads["5x4"].weight),
+}
+
+
+@pytest.mark.parametrize("share", SHARING)
+def test_hypernets_that_share_heads(share):
     results = []
     for kind in (hf.SGD, lambda nets, **options: torch.optim.SGD(nets.parameters(), **options)):
         one, two = build(), build()
-        two.heads = one.heads
-        nets = nn.ModuleList([one, two])
-        opt = kind(nets, lr=LR, momentum=0.9)
-        for x, y in batches(6):
-            opt.zero_grad()
-            (loss_of(one, x, y) + loss_of(two, -x, y)).backward()
-            opt.step()
-        results.append(one.state_dict())
-    for a, b in zip(results[0].values(), results[1].values(), strict=True):
-        assert_same(a, b)
-
-
-def test_parameters_of_two_hypernets_in_common():
-    results = []
-    for kind in (hf.SGD, lambda nets, **options: torch.optim.SGD(nets.parameters(), **options)):
-        one, two = build(), build()
-        two.heads["5x4"].weight = one.heads["5x4"].weight
+        SHARING[share](one, two)
         nets = nn.ModuleList([one, two])
         opt = kind(nets, lr=LR, momentum=0.9)
         if kind is hf.SGD:
+            opt.use()  # which must not forget it
             assert "shared with another" in str(opt.plan)
         for x, y in batches(6):
             opt.zero_grad()

@@ -80,6 +80,7 @@ class Generated(Tensor):
         made = NotImplemented if run is None else run(*args, **kwargs)
         return _on_weights(func, args, kwargs) if made is NotImplemented else made
 
+    # Torch calls it with the function first, which its stubs leave out.
     @classmethod
     def __torch_dispatch__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:  # type: ignore[override]
         """For what comes here without having been a function of torch first."""

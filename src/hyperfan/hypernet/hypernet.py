@@ -14,6 +14,7 @@ from hyperfan.hypernet.heads import Heads, Sharing
 from hyperfan.hypernet.kept import Kept, keep, kept
 from hyperfan.hypernet.moments import measured_moments, predicted_moments, revive_codes
 from hyperfan.hypernet.per_sample import PerSample
+from hyperfan.hypernet.transforms import transformed
 from hyperfan.hypernet.trunk import Trunk, make_trunk, read_trunk, trunk_width
 from hyperfan.init.asked import Slot
 from hyperfan.init.plan import Distribution, Plan, make_plan
@@ -168,7 +169,7 @@ class HyperNet(nn.Module):
         """Whether what is generated now will be generated again: in evaluation, without noise or given codes."""
         if self.training or torch.is_grad_enabled() or noise or embedding is not None or isinstance(task, Tensor):
             return False
-        if torch.compiler.is_compiling() or torch._C._functorch.peek_interpreter_stack() is not None:
+        if torch.compiler.is_compiling() or transformed():
             return False
         makers = [m for part in self._makers() for m in part.modules()]
         # Hooks and modules in training mode may do something else at every call.

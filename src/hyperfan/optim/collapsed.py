@@ -23,7 +23,7 @@ from torch import Tensor
 
 from hyperfan.errors import HyperfanError
 from hyperfan.hypernet.changes import fingerprint, versions
-from hyperfan.optim.lowrank import Factor, LowRank, Value, is_batched
+from hyperfan.optim.lowrank import Factor, gradients, is_batched
 from hyperfan.optim.rule import Settings, update
 
 Momentum = tuple[Tensor, Tensor]
@@ -188,8 +188,7 @@ def _gradients(head: Collapsed, grads: Sequence[Tensor | None]) -> list[Tensor |
     if any(map(is_batched, seen)):
         rows = torch.stack(flat)
         return [head.codes.T @ rows, rows.sum(0)]
-    parts = ((Factor(head.codes, flat), 1.0),)
-    return [LowRank(head.weight, Value(parts)), LowRank(head.bias, Value(parts))]
+    return [*gradients(Factor(head.codes, flat), head.weight, head.bias)]
 
 
 def rows(heads: Sequence[Collapsed]) -> list[Tensor]:

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from hyperfan.errors import HyperfanWarning
 from hyperfan.hypernet import HyperNet
+from hyperfan.hypernet.transforms import transformed
 from hyperfan.optim.collapsed import Collapsed, Momentum, Rows, rows
 from hyperfan.optim.factored import Factored
 from hyperfan.optim.lowrank import LowRank
@@ -36,6 +37,7 @@ class Engine:
         self.net, self._state, self._groups = net, state, groups
         self.asked: dict[str, tuple[Kind, str]] = {}
         """Plans that were asked for, or had to be changed, with the reason."""
+        self._shared: dict[str, tuple[Kind, str]] = {}
         self.revision = 0
         self._codes: Tensor | None = None
         self._collapsed: dict[str, Collapsed] = {}
@@ -75,7 +77,15 @@ class Engine:
         times = Counter(map(id, owners))
         for name, pair in self._parameters.items():
             if any(times[id(p)] > 1 for p in pair):
-                self.asked[name] = ("factored", "it is shared with another hypernet")
+                self._shared[name] = ("factored", "it is shared with another hypernet")
+        self.asked |= self._shared
+
+    def ask(self, kind: Kind | None) -> None:
+        """Train every head by this plan where that is possible, or, with ``None``, by the fastest."""
+        self.drop()
+        self.asked = dict(self._shared)
+        if kind in ("factored", "dense"):
+            self.asked |= dict.fromkeys(self._parameters, (kind, "asked for"))
 
     def choose_anew(self) -> None:
         """Forget which plans were chosen."""
@@ -119,7 +129,7 @@ class Engine:
         kinds = self.chosen()
         if "collapsed" not in (kind for kind, _ in kinds.values()):
             return {}
-        if codes.ndim != 2 or codes.requires_grad or _transformed() or not all(map(self._is_own, self._parameters)):
+        if codes.ndim != 2 or codes.requires_grad or transformed() or not all(map(self._is_own, self._parameters)):
             self.sync()
             return {}
         training, known = torch.is_grad_enabled(), self._codes
@@ -137,7 +147,7 @@ class Engine:
     def _factored(self, name: str, codes: Tensor) -> Tensor:
         kind, reason = self.chosen()[name]
         weight, bias = self._parameters[name]
-        if reason == HOOKED or _transformed() or not self._is_own(name):
+        if reason == HOOKED or transformed() or not self._is_own(name):
             made: Tensor = self._heads[name](codes)
         elif kind in ("dense", "frozen"):
             made = torch.addmm(bias, codes.to(weight.dtype), weight)
@@ -275,13 +285,9 @@ def _plainly(device: str) -> Iterator[None]:
         yield
 
 
-def _transformed() -> bool:
-    """Inside vmap, grad or another transform of torch.func, where autograd functions and writing have other rules."""
-    return torch._C._functorch.peek_interpreter_stack() is not None
-
-
 def _apply(function: type[torch.autograd.Function], *args: Any) -> Any:
-    return function.apply(*args)  # type: ignore[no-untyped-call]
+    apply: Callable[..., Any] = function.apply  # which torch leaves without types
+    return apply(*args)
 
 
 def _outside_graphs(function: Callable[..., Any], *args: Any) -> Any:
@@ -289,6 +295,6 @@ def _outside_graphs(function: Callable[..., Any], *args: Any) -> Any:
     return _breaking(function, *args) if torch.compiler.is_compiling() else function(*args)
 
 
-@torch.compiler.disable  # type: ignore[untyped-decorator]
+@torch.compiler.disable  # type: ignore[untyped-decorator]  # torch leaves it without types
 def _breaking(function: Callable[..., Any], *args: Any) -> Any:
     return function(*args)

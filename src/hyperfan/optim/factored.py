@@ -5,7 +5,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from hyperfan.optim.lowrank import Factor, LowRank, Value, is_batched
+from hyperfan.optim.lowrank import Factor, gradients, is_batched
 
 PIECES = 8
 FEW = 8
@@ -45,5 +45,4 @@ class Factored(torch.autograd.Function):
         codes = codes.detach().to(weight.dtype)
         if len(codes) > codes.shape[1] or is_batched(grads):
             return for_codes, codes.T @ grads, grads.sum(0)
-        factor = Factor(codes, grads)
-        return for_codes, *(LowRank(p, Value(((factor, 1.0),))) for p in (weight, bias))
+        return for_codes, *gradients(Factor(codes, grads), weight, bias)

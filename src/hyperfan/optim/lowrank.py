@@ -144,18 +144,27 @@ class LowRank(Tensor):
         """As the dense tensor."""
         return self.to_dense().tolist()
 
+    # Word for word torch's own signature, which mypy does not recognise as such.
     def __repr__(self, *, tensor_contents: Any = None) -> str:  # type: ignore[override]
         """As the dense tensor."""
         return repr(self.to_dense())
 
+    # Torch's own way to leave all to __torch_dispatch__; its stubs type the attribute as a method.
     __torch_function__ = torch._C._disabled_torch_function_impl  # type: ignore[assignment]
 
+    # Torch calls it with the function first, which its stubs leave out.
     @classmethod
     def __torch_dispatch__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:  # type: ignore[override]
         """Stay factored where that is exact, else write out."""
         exact = _EXACT.get(func)
         made = NotImplemented if exact is None else exact(*args, **(kwargs or {}))
         return _written_out(func, args, kwargs or {}) if made is NotImplemented else made
+
+
+def gradients(factor: Factor, weight: Tensor, bias: Tensor) -> list[Tensor]:
+    """Those of a head's weight and bias, which share the factor."""
+    parts = ((factor, 1.0),)
+    return [LowRank(weight, Value(parts)), LowRank(bias, Value(parts))]
 
 
 def _written_out(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:

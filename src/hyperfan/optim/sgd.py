@@ -129,9 +129,7 @@ class SGD(torch.optim.SGD):
         if kind not in (None, "collapsed", "factored", "dense"):
             raise HyperfanError(f"use('{kind}'): {nearest(str(kind), get_args(Kind)[:3])}")
         for engine in self._engines:
-            engine.drop()
-            fixed = None if kind in (None, "collapsed") else kind
-            engine.asked = {} if fixed is None else {r.head: (fixed, "asked for") for r in engine.plan()}
+            engine.ask(kind)
 
     def state_dict(self) -> dict[str, Any]:
         """As that of torch.optim.SGD, which can load it; and the other way round."""
@@ -183,6 +181,7 @@ class SGD(torch.optim.SGD):
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         nets = state.pop("nets", None)  # which load_state_dict, calling this too, does not give
-        super().__setstate__(state)  # type: ignore[no-untyped-call]
+        restore: Callable[[dict[str, Any]], None] = super().__setstate__  # which torch leaves without types
+        restore(state)
         if nets is not None:
             self._attach(nets)
