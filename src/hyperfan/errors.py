@@ -24,6 +24,10 @@ class CheckpointError(HyperfanError):
     """A saved hypernet is missing, damaged, or belongs to another mainnet."""
 
 
+class DataError(HyperfanError):
+    """A data set is missing, damaged, another one, or cannot be fetched."""
+
+
 class HyperfanWarning(UserWarning):
     """Something works, but probably not as intended."""
 

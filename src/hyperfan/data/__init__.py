@@ -1,0 +1,20 @@
+"""On what? Readers for the data sets. Nothing is downloaded unless ``fetch`` is called."""
+
+from hyperfan.data.cifar import cifar10
+from hyperfan.data.folder import ImageFolder, imagenette
+from hyperfan.data.idx import mnist
+from hyperfan.data.labelled import CIFAR10, MNIST, Labelled, Splits, standardise
+from hyperfan.data.regression import regression_tasks
+
+__all__ = [
+    "CIFAR10",
+    "MNIST",
+    "ImageFolder",
+    "Labelled",
+    "Splits",
+    "cifar10",
+    "imagenette",
+    "mnist",
+    "regression_tasks",
+    "standardise",
+]

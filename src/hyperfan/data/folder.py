@@ -1,0 +1,79 @@
+"""Pictures in folders, one for each class, as ImageNet and Imagenette come."""
+
+import os
+from pathlib import Path
+
+import torch
+from torch import Tensor
+from torch.utils.data import Dataset
+
+from hyperfan.data.lookup import find, mending, readable
+from hyperfan.errors import DataError
+
+ENDINGS = (".jpg", ".jpeg", ".png")
+
+IMAGENETTE = ("n01440764", "n02102040", "n02979186", "n03000684", "n03028079",
+              "n03394916", "n03417042", "n03425413", "n03445777", "n03888257")  # fmt: skip
+"""Its ten classes, as WordNet numbers."""
+
+
+class ImageFolder(Dataset[tuple[Tensor, int]]):
+    """The pictures <root>/<split>/<class>/*.jpg (or .jpeg, .png, in any case), and the number of their class.
+
+    A picture is (3, height, width), uint8, RGB. Classes and files are in the order of their names; hidden ones are
+    passed over, and links are followed. Pictures are decoded when asked for, which needs Pillow.
+    """
+
+    def __init__(self, root: str | os.PathLike[str], split: str) -> None:
+        folder = Path(root) / split
+        self.classes = tuple(_names(folder, folders=True))
+        self.files = [(os.path.join(folder, name, file), label) for label, name in enumerate(self.classes)
+                      for file in _names(folder / name, folders=False)]  # fmt: skip
+
+    def __len__(self) -> int:
+        return len(self.files)
+
+    def __getitem__(self, index: int) -> tuple[Tensor, int]:
+        path, label = self.files[index]
+        return _decoded(path), label
+
+
+def imagenette(data_dir: str | os.PathLike[str] | None = None) -> tuple[ImageFolder, ImageFolder]:
+    """Photographs of ten classes of ImageNet, the shorter side 160 pixels: to train on, and to validate on."""
+    with mending("imagenette", data_dir):
+        root = find("imagenette", data_dir)
+        train, val = ImageFolder(root, "train"), ImageFolder(root, "val")
+        for split, made in (("train", train), ("val", val)):
+            if made.classes != IMAGENETTE:
+                raise DataError(
+                    f"{root / split} holds {len(made.classes)} classes, from {made.classes[0]} to {made.classes[-1]}, "
+                    "that are not the ten of Imagenette: for another set, ImageFolder(root, split)"
+                )
+        return train, val
+
+
+def _names(folder: Path, *, folders: bool) -> list[str]:
+    with readable(folder), os.scandir(folder) as entries:
+        shown = [entry for entry in entries if not entry.name.startswith(".")]
+        names = sorted(e.name for e in shown if (e.is_dir() if folders else e.name.lower().endswith(ENDINGS)))
+    if not names:
+        sought = "folders of classes" if folders else f"pictures ({', '.join(ENDINGS)})"
+        raise DataError(f"{folder} holds no {sought}: was the set unpacked whole, as <root>/<split>/<class>/<picture>?")
+    return names
+
+
+def _decoded(path: str) -> Tensor:
+    try:
+        from PIL import Image
+    except ImportError as error:
+        raise DataError(f"pictures need Pillow ({error}): pip install 'hyperfan[data]'") from error
+    with readable(path), open(path, "rb") as stream:
+        try:
+            picture = Image.open(stream).convert("RGB")
+        except Exception as error:  # of a damaged file, Pillow's decoders raise nearly anything
+            raise DataError(
+                f"{path} cannot be read as a picture ({type(error).__name__}: {error}): put a good copy in its place, "
+                "or delete it"
+            ) from error
+    pixels = torch.frombuffer(bytearray(picture.tobytes()), dtype=torch.uint8)
+    return pixels.reshape(picture.height, picture.width, 3).permute(2, 0, 1).contiguous()

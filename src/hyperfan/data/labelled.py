@@ -1,0 +1,62 @@
+"""Pictures with their labels, and how they are standardised."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from hyperfan.errors import DataError
+
+
+@dataclass(frozen=True, eq=False)
+class Labelled:
+    """Pictures, uint8, the first dimension over pictures, and a label for each, int64."""
+
+    images: Tensor
+    labels: Tensor
+
+    def __post_init__(self) -> None:
+        if len(self.images) != len(self.labels):
+            raise DataError(f"there are {len(self.images)} pictures but {len(self.labels)} labels")
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+
+@dataclass(frozen=True, eq=False)
+class Splits:
+    """What to train on and what to test on."""
+
+    train: Labelled
+    test: Labelled
+
+
+@dataclass(frozen=True)
+class Scale:
+    """Mean and standard deviation of the training pixels, between 0 and 1: one number, or one for each channel."""
+
+    mean: float | tuple[float, ...]
+    std: float | tuple[float, ...]
+
+
+MNIST = Scale(mean=0.13066, std=0.30811)
+CIFAR10 = Scale(mean=(0.49140, 0.48216, 0.44653), std=(0.24703, 0.24349, 0.26159))
+
+
+def standardise(images: Tensor, mean: float | Sequence[float], std: float | Sequence[float]) -> Tensor:
+    """(images / 255 − mean) / std, in float32, for uint8 pictures of any leading shape.
+
+    >>> standardise(torch.tensor([[0, 255]], dtype=torch.uint8), mean=0.5, std=0.25)
+    tensor([[-2.,  2.]])
+    """
+    if images.dtype != torch.uint8:
+        raise DataError(f"pictures of {images.dtype} cannot be standardised, only uint8: was it done already?")
+    shift, scale = (torch.tensor(v, dtype=torch.float32, device=images.device)[..., None, None] for v in (mean, std))
+    # One number fits all pictures; one for each channel only those of as many channels. Broadcasting would let more pass.
+    if any(v.ndim == 3 and images.shape[-3:-2] != v.shape[:1] for v in (shift, scale)):
+        raise DataError(
+            f"mean {mean} and std {std} do not fit pictures of shape {tuple(images.shape)}: "
+            "give one number, or one for each channel of (…, channels, height, width)"
+        )
+    return images.to(torch.float32).sub_(shift * 255).div_(scale * 255)

@@ -1,0 +1,88 @@
+"""Where the data sets are: in the folder given, else in $HYPERFAN_DATA, else in the user's cache.
+
+Just one of them is looked at, so that no data set is silently taken from somewhere else.
+"""
+
+import os
+import shlex
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from hyperfan.errors import DataError
+
+VARIABLE = "HYPERFAN_DATA"
+
+
+@dataclass(frozen=True)
+class Layout:
+    """A data set lies in DIR/``folder``, or in DIR itself; any of its ``entries`` shows that it is there."""
+
+    folder: str
+    entries: tuple[str, ...]
+
+
+_IDX = [f"{part}-idx{dims}-ubyte" for part, dims in
+        (("train-images", 3), ("train-labels", 1), ("t10k-images", 3), ("t10k-labels", 1))]  # fmt: skip
+
+LAYOUTS = {
+    "mnist": Layout("mnist", tuple(name + ending for name in _IDX for ending in (".gz", ""))),
+    "cifar10": Layout("cifar-10-batches-bin", (*(f"data_batch_{i}.bin" for i in range(1, 6)), "test_batch.bin")),
+    "imagenette": Layout("imagenette2-160", ("train", "val")),
+}
+
+
+def data_folder(data_dir: str | os.PathLike[str] | None = None) -> Path:
+    """The one folder in which data sets are looked for, and into which they are fetched."""
+    chosen = data_dir or os.environ.get(VARIABLE)
+    return Path(chosen).expanduser() if chosen else cache_folder(sys.platform, os.environ)
+
+
+def cache_folder(platform: str, environ: Mapping[str, str]) -> Path:
+    """The folder in which a user's programs keep what they can get again."""
+    if platform == "win32":
+        return Path(environ.get("LOCALAPPDATA") or Path.home() / "AppData" / "Local") / "hyperfan"
+    if platform == "darwin":
+        return Path.home() / "Library" / "Caches" / "hyperfan"
+    xdg = Path(environ.get("XDG_CACHE_HOME", ""))  # by its specification, only an absolute path counts
+    return (xdg if xdg.is_absolute() else Path.home() / ".cache") / "hyperfan"
+
+
+def find(name: str, data_dir: str | os.PathLike[str] | None = None) -> Path:
+    """The folder that directly holds the files of a data set."""
+    layout, base = LAYOUTS[name], data_folder(data_dir)
+    places = (base / layout.folder, base)
+    with readable(base):
+        for place in places:
+            if any((place / entry).exists() for entry in layout.entries):
+                return place
+    raise DataError(f"no {name} in {places[0]} or {places[1]}: there is no {layout.entries[0]}")
+
+
+@contextmanager
+def mending(name: str, data_dir: str | os.PathLike[str] | None) -> Iterator[None]:
+    """Whatever is wrong with the data, the error ends with the command that gets them anew."""
+    try:
+        yield
+    except DataError as error:
+        where = f" --data-dir {shlex.quote(str(data_dir))}" if data_dir else ""
+        raise DataError(f"{error}. To get the data: hyperfan data fetch {name}{where}") from error
+
+
+@contextmanager
+def readable(path: str | os.PathLike[str]) -> Iterator[None]:
+    """What the system says of a file or folder that cannot be read, as one clear error."""
+    try:
+        yield
+    except FileNotFoundError:
+        raise DataError(f"{path} is missing") from None
+    except IsADirectoryError:
+        raise DataError(f"{path} is a folder, and should be a file") from None
+    except NotADirectoryError:
+        raise DataError(f"{path} is a file, and should be a folder") from None
+    except PermissionError:
+        raise DataError(f"{path} may not be read: permission denied") from None
+    except OSError as error:
+        raise DataError(f"{path} cannot be read: {error.strerror or error}") from error
