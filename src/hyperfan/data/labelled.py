@@ -53,7 +53,7 @@ def standardise(images: Tensor, mean: float | Sequence[float], std: float | Sequ
     if images.dtype != torch.uint8:
         raise DataError(f"pictures of {images.dtype} cannot be standardised, only uint8: was it done already?")
     shift, scale = (torch.tensor(v, dtype=torch.float32, device=images.device)[..., None, None] for v in (mean, std))
-    # One number fits all pictures; one for each channel only those of as many channels. Broadcasting would let more pass.
+    # One for each channel fits only pictures of as many channels; broadcasting would let others pass.
     if any(v.ndim == 3 and images.shape[-3:-2] != v.shape[:1] for v in (shift, scale)):
         raise DataError(
             f"mean {mean} and std {std} do not fit pictures of shape {tuple(images.shape)}: "

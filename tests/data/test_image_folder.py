@@ -1,0 +1,144 @@
+"""Folders of pictures: their order, their pixels, and what is said of bad ones."""
+
+import pickle
+import re
+import sys
+
+import pytest
+import torch
+from PIL import Image
+from torch.utils.data import DataLoader
+
+from hyperfan.data import ImageFolder, imagenette
+from hyperfan.data.folder import IMAGENETTE
+from hyperfan.errors import DataError
+
+
+def picture(path, color=(10, 20, 30), size=(4, 3), mode="RGB"):
+    path.parent.mkdir(parents=True, exist_ok=True)
+    Image.new(mode, size, color).save(path, "JPEG" if path.suffix.lower() in (".jpg", ".jpeg") else "PNG")
+
+
+@pytest.fixture
+def root(tmp_path):
+    for file in ("b/2.PNG", "b/10.png", "a/1.JPEG", "a/0.jpg"):
+        picture(tmp_path / "train" / file)
+    return tmp_path
+
+
+def test_classes_and_files_are_in_the_order_of_their_names(root):
+    folder = ImageFolder(root, "train")
+    assert folder.classes == ("a", "b")
+    assert len(folder) == 4
+    names = [path.removeprefix(f"{root}/train/") for path, _ in folder.files]
+    assert names == ["a/0.jpg", "a/1.JPEG", "b/10.png", "b/2.PNG"]
+    assert [folder[i][1] for i in range(4)] == [0, 0, 1, 1]
+
+
+def test_a_picture_is_rgb_channels_first(root):
+    image = Image.new("RGB", (4, 3), (10, 20, 30))
+    image.putpixel((3, 1), (1, 2, 3))
+    image.save(root / "train/b/10.png")
+    pixels, label = ImageFolder(root, "train")[2]
+    assert label == 1
+    assert pixels.shape == (3, 3, 4)
+    assert pixels.dtype == torch.uint8
+    assert pixels.is_contiguous()
+    assert pixels[:, 0, 0].tolist() == [10, 20, 30]
+    assert pixels[:, 1, 3].tolist() == [1, 2, 3]
+
+
+@pytest.mark.parametrize(("mode", "color", "rgb"), [
+    ("L", 77, [77, 77, 77]), ("RGBA", (1, 2, 3, 0), [1, 2, 3]), ("1", 1, [255, 255, 255]),
+])  # fmt: skip
+def test_other_modes_become_rgb(tmp_path, mode, color, rgb):
+    picture(tmp_path / "val/a/x.png", color, mode=mode)
+    assert ImageFolder(tmp_path, "val")[0][0][:, 0, 0].tolist() == rgb
+
+
+def test_hidden_and_other_files_are_passed_over(root):
+    for file in ("train/.hidden/1.png", "train/a/._0.png"):
+        picture(root / file)
+    (root / "train/a/notes.txt").write_text("")
+    (root / "train/list.csv").write_text("")
+    folder = ImageFolder(root, "train")
+    assert folder.classes == ("a", "b")
+    assert len(folder) == 4
+
+
+def test_links_are_followed(root, tmp_path):
+    (tmp_path / "linked").mkdir()
+    (tmp_path / "linked/val").symlink_to(root / "train")
+    (root / "train/c").symlink_to(root / "train/b")
+    folder = ImageFolder(tmp_path / "linked", "val")
+    assert folder.classes == ("a", "b", "c")
+    assert folder[5][1] == 2
+
+
+def test_it_serves_a_data_loader_and_pickles(root):
+    folder = pickle.loads(pickle.dumps(ImageFolder(root, "train")))
+    images, labels = next(iter(DataLoader(folder, batch_size=4)))
+    assert images.shape == (4, 3, 3, 4)
+    assert labels.tolist() == [0, 0, 1, 1]
+
+
+def test_a_picture_that_cannot_be_read_is_named(root, denied):
+    folder = ImageFolder(root, "train")
+    path = root / "train/a/0.jpg"
+    Image.effect_noise((64, 64), 50).save(path)
+    whole = path.read_bytes()
+    for content in (b"", b"not a picture", whole[: len(whole) // 2], b"\x89PNG\r\n\x1a\n" + b"\0" * 8):
+        path.write_bytes(content)
+        with pytest.raises(DataError, match=re.escape(f"{path} cannot be read as a picture")):
+            folder[0]
+    with denied(path), pytest.raises(DataError, match="permission denied"):
+        folder[0]
+    path.unlink()
+    with pytest.raises(DataError, match=re.escape(f"{path} is missing")):
+        folder[0]
+    path.mkdir()
+    with pytest.raises(DataError, match=re.escape(f"{path} is a folder")):
+        folder[0]
+
+
+def test_without_pillow_it_says_how_to_get_it(root, monkeypatch):
+    folder = ImageFolder(root, "train")
+    monkeypatch.setitem(sys.modules, "PIL", None)
+    with pytest.raises(DataError, match=r"pip install 'hyperfan\[data\]'"):
+        folder[0]
+
+
+def test_a_missing_split_an_empty_one_and_an_empty_class(root):
+    with pytest.raises(DataError, match=re.escape(f"{root / 'val'} is missing")):
+        ImageFolder(root, "val")
+    (root / "val").mkdir()
+    with pytest.raises(DataError, match=re.escape(f"{root / 'val'} holds no folders of classes")):
+        ImageFolder(root, "val")
+    (root / "val/a").mkdir()
+    with pytest.raises(DataError, match=re.escape(f"{root / 'val/a'} holds no pictures")):
+        ImageFolder(root, "val")
+    (root / "test").write_text("")
+    with pytest.raises(DataError, match="test is a file, and should be a folder"):
+        ImageFolder(root, "test")
+
+
+@pytest.mark.parametrize("place", ["imagenette2-160", "."])
+def test_imagenette_is_found_in_its_folder_and_without(tmp_path, place):
+    for split, count in (("train", 2), ("val", 1)):
+        for name in IMAGENETTE:
+            for i in range(count):
+                picture(tmp_path / place / split / name / f"{i}.jpg")
+    train, val = imagenette(tmp_path)
+    assert (len(train), len(val)) == (20, 10)
+
+
+def test_another_folder_of_pictures_is_not_imagenette(root):
+    picture(root / "val/a/1.jpg")
+    with pytest.raises(DataError, match="holds 2 classes, from a to b, that are not the ten of Imagenette"):
+        imagenette(root)
+
+
+def test_imagenette_without_a_split_says_how_to_get_it(tmp_path):
+    picture(tmp_path / "imagenette2-160/train/n01440764/1.jpg")
+    with pytest.raises(DataError, match=r"val is missing\. To get the data: hyperfan data fetch imagenette"):
+        imagenette(tmp_path)

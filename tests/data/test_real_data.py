@@ -1,0 +1,71 @@
+"""The official files, if they are there: sizes, classes, and the means and deviations that are standardised with."""
+
+import pytest
+import torch
+
+from checks import SIGMAS
+from hyperfan.data import CIFAR10, MNIST, cifar10, imagenette, mnist, standardise
+from hyperfan.data.lookup import find
+from hyperfan.errors import DataError
+
+
+def there(reader):
+    """Read the set from where users have it; one that is not there is skipped, one that is damaged is not."""
+    try:
+        find(reader.__name__)
+    except DataError as error:
+        pytest.skip(f"{error}. To run this test: hyperfan data fetch {reader.__name__}")
+    return reader()
+
+
+def assert_five_digits(seen, known):
+    """Published to five digits after the point."""
+    torch.testing.assert_close(seen, torch.tensor(known, dtype=torch.float64), rtol=0, atol=0.5e-5)
+
+
+def test_mnist():
+    sets = there(mnist)
+    assert sets.train.images.shape == (60_000, 28, 28)
+    assert sets.test.images.shape == (10_000, 28, 28)
+    assert sets.train.labels.bincount().tolist() == [5923, 6742, 5958, 6131, 5842, 5421, 5918, 6265, 5851, 5949]
+    assert sets.test.labels.bincount().tolist() == [980, 1135, 1032, 1010, 982, 892, 958, 1028, 974, 1009]
+    pixels = sets.train.images.double() / 255
+    assert_five_digits(pixels.mean(), MNIST.mean)
+    assert_five_digits(pixels.std(), MNIST.std)
+    assert sets.train.labels[:5].tolist() == [5, 0, 4, 1, 9]
+
+
+def test_cifar10():
+    sets = there(cifar10)
+    assert sets.train.images.shape == (50_000, 3, 32, 32)
+    assert sets.test.images.shape == (10_000, 3, 32, 32)
+    assert sets.train.labels.bincount().tolist() == [5000] * 10
+    assert sets.test.labels.bincount().tolist() == [1000] * 10
+    for channel in range(3):
+        pixels = sets.train.images[:, channel].double() / 255
+        assert_five_digits(pixels.mean(), CIFAR10.mean[channel])
+        assert_five_digits(pixels.std(), CIFAR10.std[channel])
+    assert sets.train.labels[:5].tolist() == [6, 9, 9, 4, 1]
+
+
+def test_the_channels_of_cifar10_are_standardised_each_by_its_own():
+    images = there(cifar10).train.images[:10_000]
+    made = standardise(images, CIFAR10.mean, CIFAR10.std)
+    # Pixels of one picture go together, so that pictures are what is independent.
+    means = made.mean((2, 3))
+    error = means.std(0) / len(means) ** 0.5
+    assert (means.mean(0).abs() < SIGMAS * error).all()
+
+
+def test_imagenette():
+    train, val = there(imagenette)
+    assert train.classes == val.classes
+    assert len(train.classes) == 10
+    assert len(train) >= 1000
+    assert len(val) >= 500
+    for folder in (train, val):
+        for i in range(0, len(folder), len(folder) // 20):
+            pixels, label = folder[i]
+            assert pixels.shape[0] == 3
+            assert min(pixels.shape[1:]) == 160
+            assert folder.files[i][0].split("/")[-2] == folder.classes[label]
