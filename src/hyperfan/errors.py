@@ -28,6 +28,10 @@ class DataError(HyperfanError):
     """A data set is missing, damaged, another one, or cannot be fetched."""
 
 
+class RunError(HyperfanError):
+    """A run cannot be started, resumed or written."""
+
+
 class HyperfanWarning(UserWarning):
     """Something works, but probably not as intended."""
 

@@ -2,11 +2,13 @@
 
 import os
 import sys
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import tyro
 
 import hyperfan
-from hyperfan.cli import commands
+from hyperfan.cli import commands, data, run
 from hyperfan.errors import HyperfanError
 
 DESCRIPTION = """\
@@ -16,21 +18,32 @@ Examples:
   hyperfan compare                                how each init starts the paper's MNIST net
   hyperfan plan my.module:make_net                what an init would write into a net of yours
   hyperfan methods                                the init methods and their papers
+  hyperfan run mnist --init hyperfan-in           an experiment of the paper
+  hyperfan data fetch mnist                       download a data set
 """
+
+Commands = dict[str, Callable[..., Any]]
+COMMANDS: Commands = {"compare": commands.compare, "plan": commands.plan, "methods": commands.methods}
+GROUPS: dict[str, tuple[str, Callable[[Sequence[str]], Commands]]] = {
+    "run": ("Run an experiment of the paper.", run.commands),
+    "data": ("Where the data sets are, and how to get them.", data.commands),
+}
+"""Commands that have commands: what they are for, and the commands given the arguments that follow."""
 
 
 def main(args: list[str] | None = None) -> int:
     """Run a command; 2 is the exit code of one that could not."""
-    if (sys.argv[1:] if args is None else args) == ["--version"]:
+    args = sys.argv[1:] if args is None else args
+    if args == ["--version"]:
         print(f"hyperfan {hyperfan.__version__}")
         return 0
     try:
-        tyro.extras.subcommand_cli_from_dict(
-            {"compare": commands.compare, "plan": commands.plan, "methods": commands.methods},
-            prog="hyperfan",
-            description=DESCRIPTION,
-            args=args,
-        )
+        if args and args[0] in GROUPS:
+            description, made = GROUPS[args[0]]
+            code = _dispatch(made(args[1:]), f"hyperfan {args[0]}", description, args[1:])
+        else:
+            listed = {name: _listed(description) for name, (description, _) in GROUPS.items()}
+            code = _dispatch({**COMMANDS, **listed}, "hyperfan", DESCRIPTION, args)
     except HyperfanError as error:
         print(f"hyperfan: {error}", file=sys.stderr)
         return 2
@@ -40,7 +53,23 @@ def main(args: list[str] | None = None) -> int:
     except KeyboardInterrupt:
         print("hyperfan: stopped", file=sys.stderr)
         return 130
-    return 0
+    return code
+
+
+def _dispatch(known: Commands, prog: str, description: str, args: Sequence[str]) -> int:
+    """Run the one that the arguments name; a command returns its exit code, or nothing."""
+    code = tyro.extras.subcommand_cli_from_dict(known, prog=prog, description=description, args=args)
+    return code if isinstance(code, int) else 0
+
+
+def _listed(description: str) -> Callable[[], None]:
+    """Stands for a group of commands in the list of all; the group itself is dispatched before."""
+
+    def group() -> None:
+        raise AssertionError("dispatched before")
+
+    group.__doc__ = description
+    return group
 
 
 if __name__ == "__main__":

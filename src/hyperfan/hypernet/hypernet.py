@@ -210,10 +210,16 @@ class HyperNet(nn.Module):
         """The init as it was written last, or, on the meta device, as it will be."""
         return self._plan
 
-    def reset_parameters(self, generator: torch.Generator | None = None) -> None:
+    def reset_parameters(
+        self, generator: torch.Generator | None = None, *, embeddings: torch.Generator | None = None
+    ) -> None:
         """Draw everything anew: embeddings, trunk, heads, and the mainnet's plain parameters.
 
         Plain parameters without a rule, and buffers other than those of norms, keep their values.
+
+        Args:
+            generator: where the random numbers come from; by default torch's own.
+            embeddings: where those of the embeddings come from, if not from the same.
         """
         if any(t.device.type == "meta" for t in (*self.parameters(), *self.buffers())):
             raise InitError("the net is on the meta device: call net.to_empty(device='cpu') before reset_parameters()")
@@ -224,17 +230,22 @@ class HyperNet(nn.Module):
             )
         self.heads.sync()
         made = {t.name for t in self.generated}
-        self._write([t for t in self.spec if t.name not in made and _has_rule(t)], generator)
+        self._write([t for t in self.spec if t.name not in made and _has_rule(t)], generator, embeddings)
         for module, spec in ((self.mainnet, self.spec), (self.trunk, self.trunk_spec)):
             for name, start in spec.buffers if spec is not None else ():
                 if module is not None and start is not None:
                     fill_(module.get_buffer(name), 0.0, mean=start)
 
-    def _write(self, plain: list[TensorSpec], generator: torch.Generator | None) -> None:
+    def _write(
+        self,
+        plain: list[TensorSpec],
+        generator: torch.Generator | None,
+        embeddings: torch.Generator | None = None,
+    ) -> None:
         self._plan = self._make_plan(predicted_moments(self), plain)  # what cannot be done is said before writing
-        self._write_embeddings(generator)
+        self._write_embeddings(embeddings or generator)
         self._fill(self._plan, "trunk", generator)
-        revive_codes(self, generator)
+        revive_codes(self, embeddings or generator)
         self._plan = self._make_plan(measured_moments(self), plain)
         for name in self.heads.groups:
             row = next(r for r in self._plan.rows if r.made_by == "head" and r.head == name)

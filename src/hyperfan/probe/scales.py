@@ -1,13 +1,11 @@
 """The scale of every layer's pre-activations and of the gradients that reach them."""
 
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.nn.functional import cross_entropy
 
-from hyperfan.mainnet.rules import uses
+from hyperfan.probe.inside import outputs_of_layers
 
 
 @dataclass(frozen=True)
@@ -30,22 +28,7 @@ class LayerScales:
 
 def layer_scales(net: nn.Module, x: Tensor, y: Tensor) -> LayerScales:
     """Measure an ordinary module; of a hypernet, measure ``net.freeze()``."""
-    outputs: dict[str, Tensor] = {}
-
-    def watch(path: str) -> Any:
-        def hook(_module: nn.Module, _inputs: Any, output: Tensor) -> None:
-            outputs[path] = output
-
-        return hook
-
-    layers = [(p, m) for p, m in net.named_modules() if any(use.role == "weight" for use in uses(m).values())]
-    handles = [module.register_forward_hook(watch(path)) for path, module in layers]
-    try:
-        with torch.enable_grad():
-            loss = cross_entropy(net(x), y, reduction="sum")
-    finally:
-        for handle in handles:
-            handle.remove()
+    outputs, loss = outputs_of_layers(net, x, y)
     gradients = torch.autograd.grad(loss, list(outputs.values()))
     return LayerScales(
         tuple(outputs),

@@ -1,0 +1,19 @@
+"""Random numbers, each purpose with a generator of its own, so that changing one does not shift the others."""
+
+import hashlib
+
+import torch
+
+
+def generator(seed: int, *purpose: object) -> torch.Generator:
+    """The generator of a seed for a purpose. It depends on nothing else: no state needs to be saved to go on.
+
+    >>> first = torch.rand(1, generator=generator(3, "order", 0))
+    >>> bool(first == torch.rand(1, generator=generator(3, "order", 0)))
+    True
+    >>> bool(first == torch.rand(1, generator=generator(3, "order", 1)))
+    False
+    """
+    words = "/".join(map(str, (seed, *purpose)))
+    digest = hashlib.sha256(words.encode()).digest()
+    return torch.Generator().manual_seed(int.from_bytes(digest[:8], "big") >> 1)
