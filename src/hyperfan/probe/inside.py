@@ -66,12 +66,13 @@ class Probe:
         parameters: dict[str, Tensor] = dict(net.named_parameters())
         sums = {name: torch.zeros_like(p) for name, p in parameters.items()}
         for x, y in zip(torch.split(self.x, PIECE), torch.split(self.y, PIECE), strict=True):
+            outputs: dict[str, Tensor]
             outputs, loss = outputs_of_layers(net, x, y)
-            grads: Iterator[Tensor] = iter(torch.autograd.grad(loss, [*outputs.values(), *parameters.values()]))
-            for where, output in outputs.items():
+            grads = torch.autograd.grad(loss, [*outputs.values(), *parameters.values()])
+            for (where, output), grad in zip(outputs.items(), grads, strict=False):
                 add("activations", where, output)
-                add("gradients", where, next(grads))
-            for total, grad in zip(sums.values(), grads, strict=True):
+                add("gradients", where, grad)
+            for total, grad in zip(sums.values(), grads[len(outputs) :], strict=True):
                 total.add_(grad)
         for name, parameter in parameters.items():
             add("weights", name, parameter)
