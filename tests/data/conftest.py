@@ -23,3 +23,9 @@ def denied():
             path.chmod(mode)
 
     return context
+
+
+@pytest.fixture(autouse=True)
+def _without_a_proxy(monkeypatch):
+    """The servers of these tests are on this machine."""
+    monkeypatch.setenv("no_proxy", "127.0.0.1")

@@ -34,10 +34,16 @@ LAYOUTS = {
 }
 
 
+def folders(data_dir: str | os.PathLike[str] | None = None) -> dict[str, Path]:
+    """The folders that can be chosen, each with what chooses it; the first is."""
+    chosen = {"--data-dir": data_dir, f"${VARIABLE}": os.environ.get(VARIABLE) or None}
+    named = {by: Path(folder).expanduser() for by, folder in chosen.items() if folder is not None}
+    return named | {"the user's cache": cache_folder(sys.platform, os.environ)}
+
+
 def data_folder(data_dir: str | os.PathLike[str] | None = None) -> Path:
     """The one folder in which data sets are looked for, and into which they are fetched."""
-    chosen = data_dir or os.environ.get(VARIABLE)
-    return Path(chosen).expanduser() if chosen else cache_folder(sys.platform, os.environ)
+    return next(iter(folders(data_dir).values()))
 
 
 def cache_folder(platform: str, environ: Mapping[str, str]) -> Path:
@@ -61,13 +67,21 @@ def find(name: str, data_dir: str | os.PathLike[str] | None = None) -> Path:
     raise DataError(f"no {name} in {places[0]} or {places[1]}: there is no {layout.entries[0]}")
 
 
+def contents(name: str, place: Path) -> list[Path]:
+    """The files of a data set that lie where ``find`` found it."""
+    with readable(place):
+        entries = [place / entry for entry in LAYOUTS[name].entries]
+        inside = (p for entry in entries for p in (entry.rglob("*") if entry.is_dir() else [entry]))
+        return [path for path in inside if path.is_file()]
+
+
 @contextmanager
 def mending(name: str, data_dir: str | os.PathLike[str] | None) -> Iterator[None]:
     """Whatever is wrong with the data, the error ends with the command that gets them anew."""
     try:
         yield
     except DataError as error:
-        where = f" --data-dir {shlex.quote(str(data_dir))}" if data_dir else ""
+        where = f" --data-dir {shlex.quote(str(data_dir))}" if data_dir is not None else ""
         raise DataError(f"{error}. To get the data: hyperfan data fetch {name}{where}") from error
 
 

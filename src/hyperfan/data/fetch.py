@@ -1,0 +1,111 @@
+"""Get a data set from its publishers. Nothing else in hyperfan uses the network."""
+
+import os
+import tempfile
+import warnings
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from hyperfan.data.cifar import cifar10
+from hyperfan.data.download import File, Progress, download
+from hyperfan.data.folder import imagenette
+from hyperfan.data.idx import mnist
+from hyperfan.data.lookup import LAYOUTS, data_folder, find
+from hyperfan.data.unpack import unpack
+from hyperfan.errors import DataError, HyperfanWarning, nearest
+
+
+@dataclass(frozen=True)
+class Source:
+    """What is downloaded, and what reads it; if it is an archive, which members of it are wanted."""
+
+    read: Callable[[Path], object]
+    files: tuple[File, ...]
+    members: str = ""
+
+
+def _mnist(part: str, size: int, sha256: str) -> File:
+    mirrors = "https://ossci-datasets.s3.amazonaws.com/mnist", "https://storage.googleapis.com/cvdf-datasets/mnist"
+    name = f"{part}-ubyte.gz"
+    return File(name, size, sha256, tuple(f"{mirror}/{name}" for mirror in mirrors))
+
+
+_MNIST = (
+    _mnist("train-images-idx3", 9_912_422, "440fcabf73cc546fa21475e81ea370265605f56be210a4024d2ca8f203523609"),
+    _mnist("train-labels-idx1", 28_881, "3552534a0a558bbed6aed32b30c495cca23d567ec52cac8be1a0730e8010255c"),
+    _mnist("t10k-images-idx3", 1_648_877, "8d422c7b0a1c1c79245a5bcf07fe86e33eeafee792b84584aec276f5a2dbc4e6"),
+    _mnist("t10k-labels-idx1", 4_542, "f7ae60f92e00ec6debd23a6088c31dbd2371eca3ffa0defaefb259924204aec6"),
+)
+_CIFAR10 = File(
+    "cifar-10-binary.tar.gz",
+    170_052_171,
+    "c4a38c50a1bc5f3a1c5537f2155ab9d68f9f25eb1ed8d9ddda3db29a59bca1dd",
+    ("https://www.cs.toronto.edu/~kriz/cifar-10-binary.tar.gz",),
+)
+_IMAGENETTE = File(
+    "imagenette2-160.tgz",
+    99_003_388,
+    "64d0c4859f35a461889e0147755a999a48b49bf38a7e0f9bd27003f10db02fe5",
+    ("https://s3.amazonaws.com/fast-ai-imageclas/imagenette2-160.tgz",),
+)
+
+SOURCES = {
+    "mnist": Source(mnist, _MNIST),
+    "cifar10": Source(cifar10, (_CIFAR10,), r"cifar-10-batches-bin/(data_batch_[1-5]|test_batch)\.bin"),
+    "imagenette": Source(imagenette, (_IMAGENETTE,), r"imagenette2-160/(train|val)/n\d{8}/[^./][^/]*\.JPEG"),
+}
+
+
+def fetch(
+    name: str, data_dir: str | os.PathLike[str] | None = None, progress: Progress = lambda name, done, total: None
+) -> Path:
+    """Download a data set into the folder where it will be looked for, and return the folder that holds it.
+
+    What is there and whole is left alone; what is damaged is replaced; a download that broke off is continued.
+    """
+    if name not in SOURCES:
+        raise DataError(f"there is no data set '{name}': {nearest(name, SOURCES)}")
+    source, base, folder = SOURCES[name], data_folder(data_dir), LAYOUTS[name].folder
+    if not _whole(source, base):
+        try:
+            (base / ("" if source.members else folder)).mkdir(parents=True, exist_ok=True)
+            for file in source.files:
+                if source.members:
+                    _install(file, source, base, folder, progress)
+                else:
+                    download(file, base / folder, progress)
+        except OSError as error:
+            place = error.filename2 or error.filename or base
+            raise DataError(f"fetching {name} stopped at {place}: {error.strerror or error}") from error
+    return find(name, base)
+
+
+def _whole(source: Source, base: Path) -> bool:
+    try:
+        source.read(base)
+    except DataError:
+        return False
+    return True
+
+
+def _install(file: File, source: Source, base: Path, name: str, progress: Progress) -> None:
+    """Download an archive, unpack it beside, and only when all of it is right, put the folder in its place."""
+    brought = (base / file.name).exists()  # by the user, who may want to keep it
+    archive = download(file, base, progress)
+    # Neither data set is much larger unpacked: their pictures do not compress.
+    with tempfile.TemporaryDirectory(prefix=f".{name}.", dir=base) as unpacked:
+        unpack(archive, Path(unpacked), source.members, limit=2 * file.size)
+        source.read(Path(unpacked))
+        _set_aside(base / name)
+        os.replace(Path(unpacked) / name, base / name)
+    if not brought:
+        archive.unlink()
+
+
+def _set_aside(folder: Path) -> None:
+    """What is damaged may still be dear to someone."""
+    if os.path.lexists(folder):
+        aside = next(p for i in range(1, 1000) if not os.path.lexists(p := folder.with_name(f"{folder.name}.old{i}")))
+        os.replace(folder, aside)
+        warnings.warn(f"{folder} was not whole; it is now {aside}, and can be deleted", HyperfanWarning, stacklevel=4)
