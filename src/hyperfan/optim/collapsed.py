@@ -53,8 +53,9 @@ class Collapsed:
     def __init__(self, weight: Tensor, bias: Tensor, name: str, codes: Tensor, shape: Sequence[int]) -> None:
         self.weight, self.bias, self.name, self.shape = weight, bias, name, tuple(shape)
         self.codes = codes.to(weight.dtype)
+        self.count = len(codes)
         self.gram = gram(codes)
-        self._weights: list[list[float]] = self.gram.tolist()
+        self._columns: list[list[float]] = self.gram.T.tolist()
         self.made: Tensor | None = None
         self._versions: object = None
         self._fingerprint = torch.empty(0)
@@ -105,13 +106,14 @@ class Collapsed:
         assert self.made is not None
 
         def add(target: Tensor, alpha: float, beta: float) -> None:
-            if len(self.codes) > FEW:
+            if self.count > FEW:
                 target.addmm_(self.gram.to(target), factor.matrix, alpha=alpha * scale, beta=beta)
                 return
             if beta != 1:
                 target.mul_(beta)
-            for row, weights in zip(target.unbind(0), self._weights, strict=True):
-                for g, weight in zip(factor.rows, weights, strict=True):
+            rows = target.unbind(0)
+            for g, column in zip(factor.rows, self._columns, strict=True):  # each g is read from memory once
+                for row, weight in zip(rows, column, strict=True):
                     row.add_(g, alpha=alpha * scale * weight)
 
         self._momentum = update(self.made, self._momentum, add, settings)
@@ -172,9 +174,8 @@ class Rows(torch.autograd.Function):
         """The factors, as gradients of weight and bias."""
         out: list[Tensor | None] = []
         for head in ctx.heads:
-            m = len(head.codes)
-            out += _gradients(head, grads[:m])
-            grads = grads[m:]
+            out += _gradients(head, grads[: head.count])
+            grads = grads[head.count :]
         return None, *out
 
 
@@ -183,8 +184,7 @@ def _gradients(head: Collapsed, grads: Sequence[Tensor | None]) -> list[Tensor |
     seen = [g for g in grads if g is not None]
     if not seen:
         return [None, None]
-    dtype = head.codes.dtype
-    flat = [torch.zeros_like(head.bias) if g is None else g.reshape(-1).to(dtype) for g in grads]
+    flat = [torch.zeros_like(head.bias) if g is None else g.reshape(-1) for g in grads]
     if any(map(is_batched, seen)):
         rows = torch.stack(flat)
         return [head.codes.T @ rows, rows.sum(0)]

@@ -19,7 +19,8 @@ from hyperfan.optim.plan import HOOKED, Kind, Row, choose, saved, why_dependent
 from hyperfan.optim.rule import Settings, update
 
 State = MutableMapping[Tensor, dict[str, Any]]
-Groups = Mapping[Tensor, Mapping[str, Any]]
+Groups = Mapping[int, Settings]
+"""What holds for each parameter, by its id: to hash a tensor itself takes longer."""
 MARK = "collapsed"
 """In the state of a parameter whose momentum is held in another form."""
 
@@ -30,7 +31,7 @@ class Engine:
     Args:
         net: the hypernet. Its heads call :meth:`collapsed` and :meth:`generate`, and :meth:`sync` when someone looks.
         state: returns the optimiser's state.
-        groups: returns the optimiser's group of each parameter.
+        groups: returns the optimiser's settings for each parameter.
     """
 
     def __init__(self, net: HyperNet, state: Callable[[], State], groups: Callable[[], Groups]) -> None:
@@ -60,7 +61,7 @@ class Engine:
         if seen != self._seen:
             chosen, given = {}, self._groups()
             for name in self._parameters:
-                chosen[name] = choose(self.net, name, given.__contains__)
+                chosen[name] = choose(self.net, name, lambda p: id(p) in given)
                 if name in self.asked and chosen[name][0] in ("collapsed", "factored"):
                     chosen[name] = self.asked[name]
             if {n for n, (kind, _) in chosen.items() if kind == "collapsed"} != set(self._collapsed):
@@ -108,7 +109,8 @@ class Engine:
         if self.net.heads.engine is not self:
             chosen = dict.fromkeys(chosen, ("dense", "released, or taken over by another optimiser"))
         for name, (kind, reason) in chosen.items():
-            momentum = groups.get(self._parameters[name][0], {}).get("momentum", 0) != 0
+            settings = groups.get(id(self._parameters[name][0]))
+            momentum = settings is not None and settings.momentum != 0
             tensors = len(self.net.heads.groups[name])
             lines.append(Row(name, tensors, kind, reason, saved(self._heads[name], tensors, kind, momentum)))
         return lines
@@ -178,42 +180,41 @@ class Engine:
 
     # ── applying gradients ─────────────────────────────────────────────────────────────────────────────────────────
 
-    def step(self, groups: Groups, done: set[Tensor]) -> None:
+    def step(self, groups: Groups, done: set[int]) -> None:
         """Apply the gradients that are factored, but of parameters that are done with, and add what is done to them."""
         if self.net.heads.engine is not self:
             self.net.heads.sync()  # another optimiser's engine may be ahead
             return
         for name, pair in self._parameters.items():
-            grads = [None if p in done else p.grad for p in pair]
+            grads = [None if id(p) in done else p.grad for p in pair]
             if not any(isinstance(g, LowRank) for g in grads):
                 if name in self._collapsed and any(g is not None for g in grads):
                     self._recover(name)  # these are for the head itself
                 continue
             if self._step_collapsed(name, grads, groups):
-                done.update(pair)
+                done.update(map(id, pair))
                 continue
             self._recover(name)
             for p, grad in zip(pair, grads, strict=True):
-                group = groups.get(p)
-                if not isinstance(grad, LowRank) or group is None:
+                settings = groups.get(id(p))
+                if not isinstance(grad, LowRank) or settings is None:
                     continue
                 if grad.value.elementwise:
                     self.make_dense(name, "its gradient was changed element by element")
-                buffer = update(p, self._buffer(p), grad.add_to_, Settings.of(group))
-                if group["momentum"] != 0:
+                buffer = update(p, self._buffer(p), grad.add_to_, settings)
+                if settings.momentum != 0:
                     self._state()[p]["momentum_buffer"] = buffer
-                done.add(p)
+                done.add(id(p))
 
     def _step_collapsed(self, name: str, grads: list[Tensor | None], groups: Groups) -> bool:
         head = self._collapsed.get(name)
-        if head is None or head.made is None or not all(p in groups for p in self._parameters[name]):
+        settings, of_bias = (groups.get(id(p)) for p in self._parameters[name])
+        if head is None or head.made is None or settings is None or of_bias is None:
             return False
         parts = [g.parts if isinstance(g, LowRank) else None for g in grads]
         if parts[0] is None or parts[0] != parts[1] or len(parts[0]) != 1 or parts[0][0][0].codes is not head.codes:
             return False
-        weight, bias = (groups[p] for p in self._parameters[name])
-        settings = Settings.of(weight)
-        if bias is not weight and settings != Settings.of(bias):
+        if settings is not of_bias and settings != of_bias:
             self.asked[name] = ("factored", "its weight and bias are in groups with different settings")
             return False
         ((factor, scale),) = parts[0]

@@ -254,7 +254,7 @@ def _norm(a: LowRank, ord: float = 2, dim: Any = None, keepdim: bool = False, *,
 
 
 _EXACT: dict[Any, Callable[..., Any]] = {
-    aten.detach.default: _new(lambda a: a.value),  # an alias: what is done to one is done to the other
+    aten.detach.default: lambda a: LowRank(a, a.value),  # an alias: what is done to one is done to the other
     aten.clone.default: _new(_clone),
     aten.add.Tensor: _new(_sum),
     aten.add_.Tensor: _in_place(_sum),

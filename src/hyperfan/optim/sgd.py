@@ -9,8 +9,9 @@ from torch.optim.sgd import sgd
 
 from hyperfan.errors import HyperfanError, nearest
 from hyperfan.hypernet import HyperNet
-from hyperfan.optim.engine import Engine
+from hyperfan.optim.engine import Engine, Groups
 from hyperfan.optim.plan import Kind, TrainingPlan
+from hyperfan.optim.rule import Settings
 
 
 class SGD(torch.optim.SGD):
@@ -77,12 +78,12 @@ class SGD(torch.optim.SGD):
         if closure is not None:
             with torch.enable_grad():
                 loss = closure()
-        done: set[Tensor] = set()
+        done: set[int] = set()
         groups = self._groups()
         for engine in self._engines:
             engine.step(groups, done)
         for group in self.param_groups:
-            params = [p for p in group["params"] if p.grad is not None and p not in done]
+            params = [p for p in group["params"] if p.grad is not None and id(p) not in done]
             buffers = [self.state[p].get("momentum_buffer") if group["momentum"] else None for p in params]
             sgd(
                 params,
@@ -171,9 +172,10 @@ class SGD(torch.optim.SGD):
         for engine in self._engines:
             engine.share_those_in(owners)
 
-    def _groups(self) -> dict[Tensor, dict[str, Any]]:
-        """The group of each parameter."""
-        return {p: group for group in self.param_groups for p in group["params"]}
+    def _groups(self) -> Groups:
+        """What each parameter's group says now."""
+        read = [(Settings.of(group), group["params"]) for group in self.param_groups]
+        return {id(p): settings for settings, params in read for p in params}
 
     def __getstate__(self) -> dict[str, Any]:
         self.sync()
