@@ -21,12 +21,14 @@ def mirrors(content):
     site = Mirrors(content)
 
     class Handler(http.server.BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+
         def do_GET(self):
             asked = self.headers.get("Range")
             behaviour, _, number = self.path.strip("/").partition("/")
             site.asked.append((behaviour, asked))
             body, start = site.content, 0
-            if behaviour == "missing":
+            if behaviour == "missing" or len(site.asked) > 50:
                 self.send_error(404)
                 return
             if behaviour == "wrong":
@@ -45,10 +47,16 @@ def mirrors(content):
                 self.send_header("Content-Range", f"bytes {said}-{len(body) - 1}/{len(body)}")
             else:
                 self.send_response(200)
-            if behaviour != "no-length":
+            if behaviour == "chunked":
+                self.send_header("Transfer-Encoding", "chunked")
+            elif behaviour != "no-length":
                 self.send_header("Content-Length", str(len(body) - start))
+            self.send_header("Connection", "close")
             self.end_headers()
             rest = body[start:]
+            if behaviour == "chunked":
+                self.wfile.write(f"{len(rest):x}\r\n".encode())
+                self.close_connection = True
             self.wfile.write(rest[: int(number)] if number else rest)
 
         def log_message(self, *args):

@@ -18,12 +18,12 @@ from hyperfan.data.lookup import LAYOUTS, find
 from hyperfan.errors import DataError, HyperfanWarning
 
 
-def archive(*extra):
+def archive(*extra, splits=("train", "val")):
     """Imagenette in small: noise, which does not compress, as real pictures do not."""
     made = io.BytesIO()
     noise = random.Random(0)
     with tarfile.open(fileobj=made, mode="w:gz") as tar:
-        for split in ("train", "val"):
+        for split in splits:
             for name in IMAGENETTE:
                 picture = io.BytesIO()
                 Image.frombytes("RGB", (40, 40), noise.randbytes(4800)).save(picture, "JPEG", quality=95)
@@ -97,6 +97,14 @@ def test_a_hostile_archive_leaves_no_folder(monkeypatch, tmp_path):
     with mirrors(archive(link)) as site:
         offer(monkeypatch, "imagenette", site.content, site=site)
         with pytest.raises(DataError, match="a link or a device"):
+            fetch("imagenette", tmp_path)
+    assert [p.name for p in tmp_path.iterdir()] == ["imagenette2-160.tgz"]
+
+
+def test_an_archive_without_all_of_the_set_leaves_no_folder(monkeypatch, tmp_path):
+    with mirrors(archive(splits=["train"])) as site:
+        offer(monkeypatch, "imagenette", site.content, site=site)
+        with pytest.raises(DataError, match="val is missing"):
             fetch("imagenette", tmp_path)
     assert [p.name for p in tmp_path.iterdir()] == ["imagenette2-160.tgz"]
 

@@ -2,6 +2,7 @@
 
 import pickle
 import re
+import subprocess
 import sys
 
 import pytest
@@ -142,3 +143,10 @@ def test_imagenette_without_a_split_says_how_to_get_it(tmp_path):
     picture(tmp_path / "imagenette2-160/train/n01440764/1.jpg")
     with pytest.raises(DataError, match=r"val is missing\. To get the data: hyperfan data fetch imagenette"):
         imagenette(tmp_path)
+
+
+def test_pillow_is_loaded_only_for_a_picture():
+    code = "import sys, hyperfan.data, hyperfan.data.fetch; print(*sys.modules)"
+    loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
+    assert "hyperfan.data.folder" in loaded
+    assert not {"PIL", "rich", "tyro", "pooch", "requests"} & set(loaded)

@@ -85,7 +85,7 @@ def _append(part: Path, file: File, url: str, start: int, progress: Progress) ->
             if total not in (None, file.size):
                 raise MirrorError(f"it offers {total} bytes, not {file.size}: another file, or a page that explains")
             with open(part, "ab" if done else "wb") as stream:
-                while done < file.size and (chunk := response.read(min(CHUNK, file.size - done))):
+                while chunk := response.read(min(CHUNK, file.size - done)):
                     done += stream.write(chunk)
                     progress(file.name, done, file.size)
     except urllib.error.HTTPError as error:
