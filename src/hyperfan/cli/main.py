@@ -8,7 +8,7 @@ from typing import Any
 import tyro
 
 import hyperfan
-from hyperfan.cli import commands, data, run
+from hyperfan.cli import commands, data, results, run
 from hyperfan.errors import HyperfanError
 
 DESCRIPTION = """\
@@ -19,6 +19,7 @@ Examples:
   hyperfan plan my.module:make_net                what an init would write into a net of yours
   hyperfan methods                                the init methods and their papers
   hyperfan run mnist --init hyperfan-in           an experiment of the paper
+  hyperfan results mnist                          figures and verdicts from its runs
   hyperfan data fetch mnist                       download a data set
 """
 
@@ -26,6 +27,7 @@ Commands = dict[str, Callable[..., Any]]
 COMMANDS: Commands = {"compare": commands.compare, "plan": commands.plan, "methods": commands.methods}
 GROUPS: dict[str, tuple[str, Callable[[Sequence[str]], Commands]]] = {
     "run": ("Run an experiment of the paper.", run.commands),
+    "results": ("Figures, claims and verdicts from finished runs.", results.commands),
     "data": ("Where the data sets are, and how to get them.", data.commands),
 }
 """Commands that have commands: what they are for, and the commands given the arguments that follow."""

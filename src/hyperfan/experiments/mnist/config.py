@@ -1,5 +1,6 @@
 """What a run of the MNIST experiment depends on, and which runs the paper made."""
 
+import math
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
@@ -63,12 +64,14 @@ class Mnist:
         for name in [*counts, *([] if self.batches is None else ["batches"])]:
             if getattr(self, name) < 1:
                 raise RunError(f"--{name.replace('_', '-')} {getattr(self, name)}: at least 1 is needed")
-        if self.images > IMAGES or self.batch > self.images:
-            raise RunError(f"--images {self.images} --batch {self.batch}: MNIST has {IMAGES} training images")
+        if self.images > IMAGES:
+            raise RunError(f"--images {self.images}: MNIST has {IMAGES} training images")
+        if self.batch > self.images:
+            raise RunError(f"--batch {self.batch}: a batch has no more than the {self.images} training images")
         if self.probe_images > 10_000:
             raise RunError(f"--probe-images {self.probe_images}: MNIST has 10000 test images")
-        if self.lr is not None and not self.lr > 0:
-            raise RunError(f"--lr {self.lr:g}: a learning rate is positive")
+        if self.lr is not None and not 0 < self.lr < math.inf:
+            raise RunError(f"--lr {self.lr:g}: a learning rate is positive and finite")
 
     @property
     def rate(self) -> float:
@@ -133,6 +136,11 @@ OTHERS = (
 )
 SEEDS = 3
 SHORT = 5
+"""Epochs of those runs that only compare."""
+FEW = 1000
+"""Batches of the runs that compare SGD with Adam, which has no fast path."""
+SGD_RATES = (5e-3, 5e-4, 5e-5, 5e-6)
+ADAM_RATES = (1e-3, 1e-4, 1e-5)
 
 
 def grid(base: Mnist) -> list[Mnist]:
@@ -149,5 +157,11 @@ def grid(base: Mnist) -> list[Mnist]:
     runs += [replace(base, init=init, seed=seed) for seed in seeds[1:] for init in HEADLINE]
     runs += [replace(short, init=init, seed=seed) for seed in seeds for init in OTHERS]
     runs += [replace(short, init=init, seed=seed, heads="separate") for seed in seeds for init in HEADLINE[2:]]
+    few = replace(base, batches=min(base.total, FEW))
+    runs += [replace(few, seed=seed) for seed in seeds]
+    runs += [replace(few, init="xavier-fan-in", seed=seed, lr=lr) for seed in seeds for lr in SGD_RATES]
+    runs += [
+        replace(few, init="xavier-fan-in", seed=seed, lr=lr, optimiser="adam") for seed in seeds for lr in ADAM_RATES
+    ]
     runs += [replace(base, init=init, seed=s, generate="weights+biases") for s in seeds[1:] for init in HEADLINE[1:]]
     return runs

@@ -1,0 +1,42 @@
+"""The figures of the paper's MNIST section, under its titles: thirteen for what is generated."""
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Literal
+
+from hyperfan.report import Setting, evolution, loss_and_accuracy, ridges
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+SUBJECTS = {
+    "activations": "Mainnet Activations",
+    "gradients": "Mainnet Gradients",
+    "weights": "Hypernet Output Layer Activations",
+    "weight gradients": "Hypernet Output Layer Gradients",
+}
+"""What the paper calls the probe's quantities: a hypernet's output layer makes the mainnet's weights."""
+LAYERS = [str(2 * i) for i in range(6)]
+
+
+def figures(
+    settings: Sequence[Setting], epoch_batches: int, generate: Literal["weights", "weights+biases"]
+) -> "Iterator[tuple[str, Figure]]":
+    """Each figure with a name for its file."""
+    note = "" if generate == "weights" else " (weights and biases generated)"
+    yield "loss", loss_and_accuracy(settings, epoch_batches, f"Loss and Test Accuracy Plots on MNIST{note}")
+    for quantity, subject in SUBJECTS.items():
+        name = subject.lower().replace(" ", "-")
+        panels = _panels(quantity, generate)
+        before = f"{subject} before the Start of Training on MNIST{note}"
+        yield f"{name}-before", ridges(settings, quantity, panels, before, last=False)
+        during = f"Evolution of {subject} during Training on MNIST{note}"
+        yield f"{name}-evolution", evolution(settings, quantity, panels, epoch_batches, during)
+        after = f"{subject} at the End of Training on MNIST{note}"
+        yield f"{name}-end", ridges(settings, quantity, panels, after, last=True)
+
+
+def _panels(quantity: str, generate: str) -> list[list[tuple[str, str]]]:
+    if quantity in ("activations", "gradients"):
+        return [[(path, f"layer {i}") for i, path in enumerate(LAYERS, 1)]]
+    roles = ("weight", "bias") if generate == "weights+biases" else ("weight",)
+    return [[(f"{path}.{role}", f"layer {i}, {role}") for i, path in enumerate(LAYERS, 1)] for role in roles]

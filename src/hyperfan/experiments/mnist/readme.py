@@ -1,0 +1,99 @@
+"""The page of results that people read: verdicts first, then what was measured, then how to repeat it."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from hyperfan.experiments.mnist.claims import Claim
+from hyperfan.experiments.statistics import Estimate
+
+PAGE = """\
+# MNIST, section 4.1 of the paper
+
+Does the paper hold on its first experiment? A feedforward net, 784-500×5-10, is trained plain and with its weights made
+by a linear hypernet. Each claim has its rule, our numbers with 95 % intervals (Student's t over seeds), and a verdict
+by that rule. Written by `hyperfan results mnist` from the runs of `hyperfan run mnist --all` ({epochs} epochs where the
+table does not say otherwise); `summary.json` holds the same as data.
+
+![Loss and test accuracy](figures/weights/loss.png)
+
+| claim | the paper says | verdict |
+|---|---|---|
+{verdicts}
+
+![Mainnet activations before training](figures/weights/mainnet-activations-before.png)
+
+## Accuracy on the test images
+| setting | epochs | seeds | accuracy [95 % interval] | diverged |
+|---|---|---|---|---|
+{accuracies}
+
+{claims}
+## Figures
+The paper's figures under its titles, from the runs with seed 0; loss and accuracy over all seeds.
+
+{figures}
+
+Activations are a layer's outputs before its nonlinearity, for every image and unit; gradients are those of each image's
+own loss. The paper can be read as averaging over the images first; an exploding layer, whose values have both signs,
+would then look small. Values lie on an axis that is logarithmic far from zero.
+
+## Choices that the paper leaves open
+- Inputs are standardised with the mean and deviation of all training pixels.
+- "Xavier init" on a hypernet is read as fan-in, Var(H) = 1/d_k, which is what explodes. torch's `xavier_uniform_` takes
+  both fans and vanishes: `xavier-harmonic` in the table.
+- The classical net has Xavier's harmonic mean for tanh and Kaiming's fan-in for ReLU, biases zero.
+- A run of fewer epochs is the beginning of the longer run with its seed; nothing depends on the length.
+
+## Repeat it
+```sh
+hyperfan data fetch mnist
+hyperfan run mnist --all --resume     # can be stopped and resumed; about 3 hours on 2 cores
+hyperfan results mnist --overwrite
+```
+"""
+CLAIM = """\
+## {name}
+**The paper:** {says}.
+
+**Rule:** {rule}.
+
+| measured | mean [95 % interval], seeds |
+|---|---|
+{measured}
+
+**Verdict: {verdict}.** {remark}
+"""
+
+
+def readme(
+    claims: Sequence[Claim],
+    rows: Sequence[Mapping[str, Any]],
+    missing: Sequence[str],
+    variants: Sequence[str],
+    epochs: int,
+) -> str:
+    """The page, from the claims, a row of numbers for each setting, and the runs that are not there yet."""
+    page = PAGE.format(
+        epochs=epochs,
+        verdicts=_lines(f"| [{c.name}](#{c.name.lower()}) | {c.says} | **{c.verdict}** |" for c in claims),
+        accuracies=_lines(map(_accuracy, rows)),
+        claims=_lines(map(_claim, claims)),
+        figures=_lines(f"- [{v.replace('-', ' ')}](figures/{v})" for v in variants),
+    )
+    return page if not missing else f"{page}\nNot run yet: {', '.join(missing)}.\n"
+
+
+def _claim(c: Claim) -> str:
+    measured = _lines(f"| {label} | {value} |" for label, value in c.measured.items())
+    text = CLAIM.format(name=c.name, says=c.says, rule=c.rule, measured=measured, verdict=c.verdict, remark=c.remark)
+    return "\n".join(line.rstrip() for line in text.splitlines()) + "\n"
+
+
+def _accuracy(row: Mapping[str, Any]) -> str:
+    e = Estimate(**row["accuracy"])
+    interval = "" if e.low is None or e.high is None else f" [{max(e.low, 0):.2%}, {min(e.high, 1):.2%}]"
+    return f"| {row['setting']} | {row['epochs']:.2g} | {e.n} | {e.mean:.2%}{interval} | {row['diverged'] or ''} |"
+
+
+def _lines(lines: Any) -> str:
+    return "\n".join(lines)

@@ -1,0 +1,106 @@
+"""From runs to what is published of them: figures, a summary as JSON, and a README with the claims."""
+
+import functools
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+
+from hyperfan.errors import RunError
+from hyperfan.experiments.files import whole, write_json
+from hyperfan.experiments.folder import environment, finite
+from hyperfan.experiments.mnist.claims import decide
+from hyperfan.experiments.mnist.config import CLASSICAL, HEADLINE, SEEDS, Mnist, grid
+from hyperfan.experiments.mnist.figures import figures
+from hyperfan.experiments.mnist.readme import readme
+from hyperfan.experiments.mnist.runs import Run, Runs
+from hyperfan.experiments.mnist.starts import Images, Start, start
+from hyperfan.experiments.statistics import Estimate
+from hyperfan.report import save, settings
+
+START_SEEDS = 10
+LABELS = {
+    CLASSICAL: "classical net",
+    "xavier-fan-in": "Xavier fan-in",
+    "kaiming-fan-in": "Kaiming fan-in",
+    "hyperfan-in": "hyperfan-in",
+    "hyperfan-out": "hyperfan-out",
+}
+VARIANTS: dict[str, dict[str, Any]] = {
+    "weights": {},
+    "weights-and-biases": {"generate": "weights+biases"},
+    "relu": {"activation": "relu"},
+}
+"""A folder of figures for each, and how its runs differ from the base."""
+
+
+def write_results(
+    runs_dir: Path,
+    out: Path,
+    base: Mnist,
+    data_dir: Path | None,
+    tell: Callable[[str], Any],
+    overwrite: bool = False,
+) -> None:
+    """Write the folder of results. Figures and claims need their runs; other runs that are missing are listed."""
+    if (out / "summary.json").exists() and not overwrite:
+        raise RunError(f"{out} holds results already: --overwrite replaces them")
+    runs, images = Runs(runs_dir), Images(data_dir)
+
+    @functools.cache
+    def starts(config: Mnist) -> Sequence[Start]:
+        tell(f"starting {config.title} with {START_SEEDS} seeds")
+        return [start(replace(config, seed=config.seed + i), images) for i in range(START_SEEDS)]
+
+    claims = decide(runs, starts, base)
+    missing = [c.title for c in grid(base) if c not in runs.all]
+    out.mkdir(parents=True, exist_ok=True)
+    for variant, changes in VARIANTS.items():
+        tell(f"drawing {variant}")
+        _draw(runs, replace(base, **changes), out / "figures" / variant)
+    rows = [_row(mine) for mine in _by_setting(runs, base)]
+    content = {
+        "environment": environment(),
+        "base": asdict(base),
+        "settings": rows,
+        "claims": [asdict(c) for c in claims],
+        "missing": missing,
+    }
+    write_json(out / "summary.json", finite(content))
+    with whole(out / "README.md") as partial:
+        partial.write_text(readme(claims, rows, missing, list(VARIANTS), base.epochs), encoding="utf-8")
+
+
+def _headline(base: Mnist) -> list[Mnist]:
+    """The four settings of the paper's figures. The classical net generates nothing."""
+    names = [i.replace("xavier", "kaiming") if base.activation == "relu" else i for i in HEADLINE]
+    return [replace(base, init=i, generate="weights" if i == CLASSICAL else base.generate) for i in names]
+
+
+def _draw(runs: Runs, base: Mnist, folder: Path) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    found = {LABELS[c.init]: [r.rows for r in runs.need(c, SEEDS)] for c in _headline(base)}
+    for name, figure in figures(settings(found), base.epoch_batches, base.generate):
+        save(figure, folder / name, formats=("png",))
+
+
+def _by_setting(runs: Runs, base: Mnist) -> list[list[Run]]:
+    """The runs of every setting, in the order of the grid."""
+    seen = dict.fromkeys(replace(c, seed=base.seed) for c in grid(base))
+    return [found for c in seen if (found := runs.seeds(c, SEEDS))]
+
+
+def _row(runs: list[Run]) -> dict[str, Any]:
+    config = runs[0].config
+    accuracy = Estimate.of([r.accuracy() for r in runs])
+    return {
+        "setting": config.title.replace(f" seed-{config.seed}", ""),
+        "epochs": config.total / config.epoch_batches,
+        "seeds": [r.config.seed for r in runs],
+        "diverged": sum(r.diverged for r in runs),
+        "accuracy": asdict(accuracy),
+        "accuracy after one epoch": [r.accuracy(1) for r in runs] if config.total >= config.epoch_batches else None,
+        "final training loss": [r.training_loss() for r in runs],
+        "final test loss": [r.test_loss() for r in runs],
+        "batches until settled": None if any(r.diverged for r in runs) else [r.settled() for r in runs],
+    }

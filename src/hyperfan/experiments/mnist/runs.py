@@ -1,0 +1,101 @@
+"""Finished runs, and what is read off their metrics."""
+
+import itertools
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from hyperfan.errors import RunError
+from hyperfan.experiments.folder import read_metrics
+from hyperfan.experiments.mnist.config import Mnist
+from hyperfan.experiments.mnist.figures import LAYERS
+
+SETTLED = 0.01
+"""Weights have settled when their standard deviation stays within so much of its final value."""
+
+
+@dataclass(frozen=True)
+class Run:
+    """One run that is over."""
+
+    config: Mnist
+    rows: Sequence[dict[str, Any]]
+
+    @property
+    def diverged(self) -> bool:
+        """Whether it ended with a loss that was not finite."""
+        return bool(self.rows[-1]["outcome"] == "diverged")
+
+    def accuracy(self, epoch: int | None = None) -> float:
+        """On the test images after an epoch, by default the last; of a run that diverged, that of guessing."""
+        step = self.config.total if epoch is None else epoch * self.config.epoch_batches
+        found = [r["accuracy"] for r in self._of("test") if r["step"] == step]
+        return float(found[0]) if found else 0.1
+
+    def test_loss(self) -> float:
+        """Summed over the test images at the end."""
+        return float([r["loss"] for r in self._of("test")][-1])
+
+    def training_loss(self, epoch: int | None = None) -> float:
+        """Mean over one epoch, by default the last."""
+        last = self.config.total if epoch is None else epoch * self.config.epoch_batches
+        losses = [r["loss"] for r in self._of("train") if last - self.config.epoch_batches < r["step"] <= last]
+        return float(sum(losses) / len(losses)) if losses else float("nan")
+
+    def epochs_to(self, accuracy: float) -> int | None:
+        """The first epoch after which test accuracy is at least this."""
+        steps = [r["step"] for r in self._of("test") if r["accuracy"] >= accuracy]
+        return None if not steps else int(steps[0]) // self.config.epoch_batches
+
+    def settled(self) -> float:
+        """Batches after which the generated weights' deviations stay near their final value, on average over layers."""
+        return sum(self._settled(f"{path}.weight") for path in LAYERS) / len(LAYERS)
+
+    def restless(self, relative: bool) -> float:
+        """How far the weights' deviations move in 1000 batches, after the first third, on average over layers."""
+        moves = []
+        for path in LAYERS:
+            stds = self.deviations(f"{path}.weight")[1]
+            late = stds[len(stds) // 3 :]
+            scale = late[-1] if relative else 1.0
+            moves += [abs(b - a) / scale for a, b in itertools.pairwise(late)]
+        return sum(moves) / len(moves)
+
+    def deviations(self, where: str, quantity: str = "weights") -> tuple[list[int], list[float]]:
+        """Steps, and the standard deviation at each."""
+        rows = [r for r in self._of("moments") if r["of"] == quantity and r["layers"][where][1] is not None]
+        return [r["step"] for r in rows], [r["layers"][where][1] for r in rows]
+
+    def _settled(self, where: str) -> int:
+        steps, stds = self.deviations(where)
+        far = [step for step, std in zip(steps, stds, strict=True) if abs(std - stds[-1]) > SETTLED * stds[-1]]
+        return 0 if not far else next(s for s in steps if s > far[-1])
+
+    def _of(self, kind: str) -> Iterator[dict[str, Any]]:
+        return (r for r in self.rows if r["kind"] == kind)
+
+
+class Runs:
+    """All runs found under a folder that are over."""
+
+    def __init__(self, root: Path) -> None:
+        self.all: dict[Mnist, Run] = {}
+        for file in sorted(root.glob("*/config.json")):
+            config = Mnist(**json.loads(file.read_text(encoding="utf-8")))
+            rows = read_metrics(file.parent)
+            if rows and rows[-1]["kind"] == "end":
+                self.all[config] = Run(config, rows)
+
+    def seeds(self, config: Mnist, n: int) -> list[Run]:
+        """The runs of a setting that are there, for up to n seeds from its own."""
+        wanted = (replace(config, seed=config.seed + i) for i in range(n))
+        return [self.all[c] for c in wanted if c in self.all]
+
+    def need(self, config: Mnist, n: int) -> list[Run]:
+        """The same, at least one."""
+        found = self.seeds(config, n)
+        if not found:
+            raise RunError(f"there is no finished run '{config.title}': run it with hyperfan run mnist --all --resume")
+        return found

@@ -1,0 +1,86 @@
+"""How training went: loss and accuracy, and what the probe saw, against batches."""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from hyperfan.report.canvas import canvas, styled, tick
+from hyperfan.report.setting import Rows, Setting
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+
+@styled
+def loss_and_accuracy(settings: Sequence[Setting], epoch_batches: int, title: str) -> "Figure":
+    """Training loss, test loss and test accuracy by epoch: the mean over a setting's runs, and their range."""
+    figure, [axes] = canvas(1, 3, title, (12.5, 3.6))
+    for s in settings:
+        for ax, (kind, key) in zip(axes, (("train", "loss"), ("test", "loss"), ("test", "accuracy")), strict=True):
+            steps, columns = _columns([_series(r, kind, key, epoch_batches) for r in s.runs])
+            middle = [sum(c) / len(c) for c in columns]
+            ax.plot(steps, middle, color=s.colour, linestyle=s.line, linewidth=1.5, label=s.label)
+            if len(s.runs) > 1:
+                low, high = [min(c) for c in columns], [max(c) for c in columns]
+                ax.fill_between(steps, low, high, color=s.colour, alpha=0.2, linewidth=0)
+    for ax, label in zip(axes, ("training loss, mean", "test loss, summed", "test accuracy"), strict=True):
+        ax.set_title(label)
+        ax.set_xlabel("epoch")
+        ax.grid(color="#e5e5e5", linewidth=0.6)
+    axes[0].set_yscale("log")
+    axes[1].set_yscale("log")
+    axes[2].yaxis.set_major_formatter(lambda value, _: f"{value:.0%}")
+    axes[2].legend(frameon=False, loc="center right")
+    return figure
+
+
+@styled
+def evolution(
+    settings: Sequence[Setting],
+    quantity: str,
+    panels: Sequence[Sequence[tuple[str, str]]],
+    epoch_batches: int,
+    title: str,
+) -> "Figure":
+    """Mean with one standard deviation to each side, by epoch, layer by layer; arguments as for ``ridges``."""
+    size = (12.5, 0.8 + 2.3 * len(panels))
+    figure, axes = canvas(len(panels), len(panels[0]), title, size, sharex=True, sharey="row")
+    for i, row in enumerate(panels):
+        stds = []
+        for j, (where, label) in enumerate(row):
+            ax = axes[i][j]
+            for s in settings:
+                steps, means, deviations = s.history(quantity, where)
+                seen = [
+                    (step / epoch_batches, m, d)
+                    for step, m, d in zip(steps, means, deviations, strict=True)
+                    if m is not None and d is not None
+                ]
+                x = [step for step, _, _ in seen]
+                stds += [d for _, _, d in seen if d > 0]
+                low, high = [m - d for _, m, d in seen], [m + d for _, m, d in seen]
+                ax.plot(x, high, color=s.colour, linestyle=s.line, linewidth=1.1, label=s.label)
+                ax.plot(x, low, color=s.colour, linestyle=s.line, linewidth=1.1)
+                ax.fill_between(x, low, high, color=s.colour, alpha=0.12, linewidth=0)
+            ax.set_title(label)
+            ax.axhline(0, color="#bbbbbb", linewidth=0.6, zorder=0)
+        unit = sorted(stds)[len(stds) // 20] if stds else 1.0
+        axes[i][0].set_yscale("asinh", linear_width=unit)
+        tick(axes[i][0].yaxis, unit, apart=0.2)
+        axes[i][0].tick_params(axis="y", labelsize=7)
+    for ax in axes[-1]:
+        ax.set_xlabel("epoch")
+    axes[0][0].set_ylabel("mean ± std")
+    handles, labels = axes[0][0].get_legend_handles_labels()
+    figure.legend(handles, labels, loc="outside lower center", ncols=len(settings), frameon=False)
+    return figure
+
+
+def _series(rows: Rows, kind: str, key: str, epoch_batches: int) -> list[tuple[float, float]]:
+    return [(r["step"] / epoch_batches, r[key]) for r in rows if r["kind"] == kind and r[key] is not None]
+
+
+def _columns(series: Sequence[list[tuple[float, float]]]) -> tuple[list[float], list[list[float]]]:
+    """Where the runs were measured, and at each such place the values of those that got so far."""
+    steps = sorted({x for one in series for x, _ in one})
+    values = [dict(one) for one in series]
+    return steps, [[v[x] for v in values if x in v] for x in steps]
