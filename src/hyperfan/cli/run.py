@@ -40,7 +40,8 @@ def _mnist(default: Mnist) -> Callable[..., int]:
         Args:
             config: What to run.
             profile: Where the other options start: the paper's full scale, some minutes, or some seconds.
-            all: Run every setting that the results rest on, with the options given as their base.
+            all: Run every setting that the results rest on, with the options given as their base; "hyperfan results"
+                then draws them.
             jobs: How many runs at once with --all; by default as many as there are cores for.
             resume: Go on with the run in its folder, or start it if there is none.
             run_dir: Folder of the run; with --all, of all runs. By default under runs/mnist, named after its options.
@@ -48,6 +49,8 @@ def _mnist(default: Mnist) -> Callable[..., int]:
             tensorboard: Write scalars for TensorBoard to the run folder as well.
         """
         root = Path("runs") / "mnist"
+        if jobs is not None and jobs < 1:
+            raise HyperfanError(f"--jobs {jobs}: at least 1 is needed")
         if all:
             if tensorboard:
                 raise HyperfanError("--tensorboard is for a single run")
@@ -69,8 +72,15 @@ def _one(config: Any, path: Path, data_dir: Path | None, resume: bool, tensorboa
     log = Console(stderr=True)
     sinks = (Board(path / "tensorboard"),) if tensorboard else ()
     outcome = run(config, path, progress_on(log), data_dir=data_dir, resume=resume, sinks=sinks)
-    print(f"{outcome}: {path}")
-    return STOPPED if outcome == "stopped" else 0
+    if outcome == "stopped":
+        return STOPPED
+    try:
+        seen = config.summarise(path)
+    except HyperfanError as error:  # as without matplotlib: the run itself is whole
+        log.print(f"no figures: {error}", markup=False, highlight=False)
+        seen = path
+    print(f"{outcome}: {seen}")
+    return 0
 
 
 def _all(runs: dict[Path, Any], jobs: int | None, data_dir: Path | None, resume: bool) -> int:

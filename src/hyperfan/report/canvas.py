@@ -77,7 +77,9 @@ def tick(axis: "Axis", unit: float, apart: float) -> None:
             place.append(at)
     axis.set_major_locator(FixedLocator(sorted([*(-d for d in kept), 0.0, *kept])))
     axis.set_minor_locator(NullLocator())
-    axis.set_major_formatter(FuncFormatter(lambda x, _: f"{x:g}".replace("e-0", "e-").replace("-", "−")))
+    axis.set_major_formatter(
+        FuncFormatter(lambda x, _: f"{x:g}".replace("e-0", "e-").replace("e+0", "e").replace("-", "−"))
+    )
 
 
 def save(figure: "Figure", path: Path, formats: Sequence[str] = ("png", "svg")) -> None:

@@ -1,7 +1,7 @@
 """How training went: loss and accuracy, and what the probe saw, against batches."""
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from hyperfan.report.canvas import canvas, styled, tick
 from hyperfan.report.setting import Rows, Setting
@@ -58,8 +58,16 @@ def evolution(
                 x = [step for step, _, _ in seen]
                 stds += [d for _, _, d in seen if d > 0]
                 low, high = [m - d for _, m, d in seen], [m + d for _, m, d in seen]
-                ax.plot(x, high, color=s.colour, linestyle=s.line, linewidth=1.1, label=s.label)
-                ax.plot(x, low, color=s.colour, linestyle=s.line, linewidth=1.1)
+                dot = "o" if len(x) == 1 else None  # a run that diverged at once
+                look: dict[str, Any] = {
+                    "color": s.colour,
+                    "linestyle": s.line,
+                    "linewidth": 1.1,
+                    "marker": dot,
+                    "markersize": 3,
+                }
+                ax.plot(x, high, label=s.label, **look)
+                ax.plot(x, low, **look)
                 ax.fill_between(x, low, high, color=s.colour, alpha=0.12, linewidth=0)
             ax.set_title(label)
             ax.axhline(0, color="#bbbbbb", linewidth=0.6, zorder=0)

@@ -1,5 +1,6 @@
 """Histograms of several settings, one above the other, layer by layer."""
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -64,7 +65,7 @@ def _ridge(ax: "Axes", y: float, s: Setting, histogram: Mapping[str, Any] | None
         diverged = end is not None and end["outcome"] == "diverged"
         _say(ax, y, f"diverged at batch {end['step'] + 1}" if diverged and end is not None else "not measured")
         return
-    counts = histogram["counts"]
+    counts = _merged(histogram["counts"])
     if not counts:  # all values are the same
         ax.plot([histogram["low"]] * 2, [y, y + HEIGHT], color=s.colour, linewidth=1.2)
     else:
@@ -74,6 +75,14 @@ def _ridge(ax: "Axes", y: float, s: Setting, histogram: Mapping[str, Any] | None
         ax.stairs(heights, edges, baseline=y, fill=True, color=s.colour, alpha=0.35)
         ax.stairs(heights, edges, baseline=y, color=s.colour, linewidth=0.9)
     _say(ax, y, f"σ {pair[1]:.2g}")
+
+
+def _merged(counts: Sequence[int]) -> list[int]:
+    """Fewer and wider bins where there are few values: about as many as the square root of their number."""
+    wide = 1
+    while len(counts) % (2 * wide) == 0 and len(counts) // wide > max(math.isqrt(sum(counts)), 4):
+        wide *= 2
+    return [sum(counts[i : i + wide]) for i in range(0, len(counts), wide)]
 
 
 def _say(ax: "Axes", y: float, text: str) -> None:
@@ -92,4 +101,4 @@ def _step(s: Setting, last: bool) -> int:
 def _unit(stds: Sequence[float | None]) -> float:
     """Where the axis turns from linear to logarithmic: at the smallest scale, but none that is as good as zero."""
     scales = [s for s in stds if s]
-    return max(min(scales), max(scales) * 1e-4) if scales else 1.0
+    return max(min(scales), max(scales) * 1e-9) if scales else 1.0

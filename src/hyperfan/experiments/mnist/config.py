@@ -113,6 +113,12 @@ class Mnist:
 
         return MnistTraining(self, data_dir)
 
+    def summarise(self, path: Path) -> Path:
+        """Draw the run in this folder; returns the page to look at."""
+        from hyperfan.experiments.mnist.summary import write_summary
+
+        return write_summary(path)
+
 
 QUIET = ("probe_images", "probe_every", "log_every", "checkpoint_every")
 """Settings that say how a run is watched, not what it does."""

@@ -19,10 +19,14 @@ LAYERS = [str(2 * i) for i in range(6)]
 
 
 def figures(
-    settings: Sequence[Setting], epoch_batches: int, generate: Literal["weights", "weights+biases"]
+    settings: Sequence[Setting],
+    epoch_batches: int,
+    generate: Literal["weights", "weights+biases"] = "weights",
+    activation: Literal["tanh", "relu"] = "tanh",
 ) -> "Iterator[tuple[str, Figure]]":
     """Each figure with a name for its file."""
-    note = "" if generate == "weights" else " (weights and biases generated)"
+    note = " (weights and biases generated)" if generate == "weights+biases" else ""
+    note += " (ReLU and Kaiming init)" if activation == "relu" else ""
     yield "loss", loss_and_accuracy(settings, epoch_batches, f"Loss and Test Accuracy Plots on MNIST{note}")
     for quantity, subject in SUBJECTS.items():
         name = subject.lower().replace(" ", "-")

@@ -1,13 +1,13 @@
 """Finished runs, and what is read off their metrics."""
 
 import itertools
-import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from hyperfan.errors import RunError
+from hyperfan.experiments.files import read_json
 from hyperfan.experiments.folder import read_metrics
 from hyperfan.experiments.mnist.config import Mnist
 from hyperfan.experiments.mnist.figures import LAYERS
@@ -77,16 +77,24 @@ class Run:
         return (r for r in self.rows if r["kind"] == kind)
 
 
+def read_run(path: Path) -> Run:
+    """The run in a folder."""
+    try:
+        config = Mnist(**read_json(path / "config.json"))
+    except TypeError as error:
+        raise RunError(f"{path / 'config.json'} is not the configuration of an MNIST run: {error}") from error
+    return Run(config, read_metrics(path))
+
+
 class Runs:
     """All runs found under a folder that are over."""
 
     def __init__(self, root: Path) -> None:
         self.all: dict[Mnist, Run] = {}
         for file in sorted(root.glob("*/config.json")):
-            config = Mnist(**json.loads(file.read_text(encoding="utf-8")))
-            rows = read_metrics(file.parent)
-            if rows and rows[-1]["kind"] == "end":
-                self.all[config] = Run(config, rows)
+            run = read_run(file.parent)
+            if run.rows and run.rows[-1]["kind"] == "end":
+                self.all[run.config] = run
 
     def seeds(self, config: Mnist, n: int) -> list[Run]:
         """The runs of a setting that are there, for up to n seeds from its own."""

@@ -1,0 +1,41 @@
+"""What a single run shows when it is over: its figures, and a page with them."""
+
+from pathlib import Path
+
+from hyperfan.experiments.files import read_json, whole
+from hyperfan.experiments.mnist.config import Mnist
+from hyperfan.experiments.mnist.figures import figures
+from hyperfan.experiments.mnist.runs import Run, read_run
+from hyperfan.report import page, save, settings
+
+
+def write_summary(path: Path) -> Path:
+    """Draw the run in this folder and return the page. Drawing again gives the same files."""
+    run = read_run(path)
+    folder = path / "figures"
+    folder.mkdir(exist_ok=True)
+    shown = []
+    drawn = figures(
+        settings({run.config.init: [run.rows]}), run.config.epoch_batches, run.config.generate, run.config.activation
+    )
+    for name, figure in drawn:
+        save(figure, folder / name)
+        shown.append((name.replace("-", " "), folder / f"{name}.png"))
+    tables = {"Configuration": read_json(path / "config.json"), "Environment": read_json(path / "env.json")}
+    with whole(path / "report.html") as partial:
+        partial.write_text(page(f"MNIST: {run.config.title}", _sentence(run), shown, tables), encoding="utf-8")
+    return path / "report.html"
+
+
+def _sentence(run: Run) -> str:
+    end = run.rows[-1]
+    if run.diverged:
+        where = "the loss itself" if end["layer"] is None else f"layer '{end['layer']}'"
+        return f"Diverged at batch {end['step'] + 1}; the first to overflow was {where}."
+    epochs = run.config.total / run.config.epoch_batches
+    return f"{run.accuracy():.2%} of the test images right after {epochs:.3g} epochs; {_start(run.config)}."
+
+
+def _start(config: Mnist) -> str:
+    made = "a plain net" if config.init == "classical" else f"{config.generate} made by a hypernet"
+    return f"{made}, {config.init}, {config.activation}, {config.optimiser} at {config.rate:g}, seed {config.seed}"
