@@ -44,11 +44,6 @@ class Run:
         losses = [r["loss"] for r in self._of("train") if last - self.config.epoch_batches < r["step"] <= last]
         return float(sum(losses) / len(losses)) if losses else float("nan")
 
-    def epochs_to(self, accuracy: float) -> int | None:
-        """The first epoch after which test accuracy is at least this."""
-        steps = [r["step"] for r in self._of("test") if r["accuracy"] >= accuracy]
-        return None if not steps else int(steps[0]) // self.config.epoch_batches
-
     def settled(self) -> float:
         """Batches after which the generated weights' deviations stay near their final value, on average over layers."""
         return sum(self._settled(f"{path}.weight") for path in LAYERS) / len(LAYERS)

@@ -1,0 +1,48 @@
+"""Metrics of runs that never ran, so that every number in them is known."""
+
+import json
+from pathlib import Path
+
+from hyperfan.experiments.mnist.config import Mnist
+from hyperfan.experiments.mnist.figures import LAYERS
+from hyperfan.probe import QUANTITIES
+
+BATCHES = 6000
+
+
+def rows(
+    accuracy=(0.1, 0.9), losses=(1.0,), deviations=(1.0, 2.0, 2.0, 2.0), outcome="finished", batches=BATCHES, scale=1.0
+):
+    """A run with a test before each epoch and after the last, one training loss for each epoch, and weights' deviations
+    measured at equal distances."""
+    epochs = len(accuracy) - 1
+    total = epochs * batches
+    out = []
+    for i, value in enumerate(accuracy):
+        out.append({"kind": "test", "step": i * batches, "loss": 100.0 * (1 - value), "accuracy": value})
+    out += [{"kind": "train", "step": (i + 1) * batches, "loss": loss} for i, loss in enumerate(losses)]
+    for i, deviation in enumerate(deviations):
+        step = round(total * i / (len(deviations) - 1))
+        for quantity in QUANTITIES:
+            names = LAYERS if quantity in ("activations", "gradients") else [f"{p}.{r}" for p in LAYERS for r in ROLES]
+            layers = {name: [0.0, deviation * scale] for name in names}
+            out.append({"kind": "moments", "step": step, "of": quantity, "layers": layers})
+            if step in (0, total) and not (step and outcome == "diverged"):
+                shape = {"low": -2.0 * scale, "high": 2.0 * scale, "counts": [1, 2, 4, 2, 1, 0, 0, 3], "below": 0}
+                counted = {name: {**shape, "above": 0} for name in names}
+                out.append({"kind": "histograms", "step": step, "of": quantity, "layers": counted})
+    end = {"kind": "end", "step": total if outcome == "finished" else 7, "outcome": outcome}
+    return [*out, end if outcome == "finished" else {**end, "layer": "4"}]
+
+
+ROLES = ("weight", "bias")
+
+
+def write(root: Path, config: Mnist, made: list[dict]) -> Path:
+    """A run folder with these metrics."""
+    folder = root / config.folder
+    folder.mkdir(parents=True)
+    (folder / "config.json").write_text(json.dumps(vars(config)))
+    (folder / "env.json").write_text(json.dumps({"torch": "<script>alert(1)</script>"}))
+    (folder / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in made))
+    return folder

@@ -1,0 +1,87 @@
+"""The folder of results, and a single run's page."""
+
+import json
+
+import pytest
+from made_up import rows, write
+from test_mnist_claims import BASE, World
+
+from hyperfan.errors import RunError
+from hyperfan.experiments.mnist import results
+from hyperfan.experiments.mnist.config import Mnist, grid
+from hyperfan.experiments.mnist.summary import write_summary
+
+PAPER_TITLES = """\
+Loss and Test Accuracy Plots on MNIST
+Mainnet Activations before the Start of Training on MNIST
+Evolution of Mainnet Activations during Training on MNIST
+Mainnet Activations at the End of Training on MNIST
+Mainnet Gradients before the Start of Training on MNIST
+Evolution of Mainnet Gradients during Training on MNIST
+Mainnet Gradients at the End of Training on MNIST
+Hypernet Output Layer Activations before the Start of Training on MNIST
+Evolution of Hypernet Output Layer Activations during Training on MNIST
+Hypernet Output Layer Activations at the End of Training on MNIST
+Hypernet Output Layer Gradients before the Start of Training on MNIST
+Evolution of Hypernet Output Layer Gradients during Training on MNIST
+Hypernet Output Layer Gradients at the End of Training on MNIST
+""".splitlines()
+
+
+def test_thirteen_figures_under_the_papers_titles():
+    from hyperfan.experiments.mnist.figures import figures
+    from hyperfan.report import settings
+
+    made = settings({"hyperfan-in": [rows()], "Xavier fan-in": [rows(scale=100.0)]})
+    drawn = dict(figures(made, 6000))
+    assert [f.get_suptitle() for f in drawn.values()] == PAPER_TITLES
+    both = dict(figures(made, 6000, "weights+biases"))
+    assert list(both) == list(drawn)
+    panels = {name: len([a for a in f.axes if a.get_title()]) for name, f in both.items()}
+    assert panels["hypernet-output-layer-activations-before"] == 12  # weights and biases
+    assert panels["mainnet-activations-before"] == 6
+
+
+@pytest.fixture
+def runs_dir(tmp_path):
+    world = World(True)
+    for c in grid(BASE)[:-1]:  # the last is missing
+        write(tmp_path / "runs", c, world.run(c))
+    return tmp_path / "runs"
+
+
+def test_results_say_what_was_found_and_what_is_missing(runs_dir, tmp_path, monkeypatch):
+    # Starts need real images; their own numbers are tested elsewhere.
+    monkeypatch.setattr(results, "Images", lambda data_dir: None)
+    monkeypatch.setattr(results, "start", lambda config, images: World(True).starts(config)[config.seed])
+    monkeypatch.setattr(results, "_draw", lambda runs, base, folder: folder.mkdir(parents=True))
+    out = tmp_path / "results"
+    results.write_results(runs_dir, out, BASE, None, lambda _: None)
+    summary = json.loads((out / "summary.json").read_text())
+    missing = grid(BASE)[-1]
+    assert summary["missing"] == [missing.title]
+    assert [c["name"] for c in summary["claims"]] == "C1 C2 C3 C4 C5 C6 C12 C13 C14 C15".split()
+    assert sum(len(row["seeds"]) for row in summary["settings"]) == len(grid(BASE)) - 1
+    page = (out / "README.md").read_text()
+    for claim in summary["claims"]:
+        assert f"**Verdict: {claim['verdict']}.**" in page.split(f"## {claim['name']}\n")[1].split("\n## ")[0]
+    assert f"Not run yet: {missing.title}." in page
+    before = page
+    with pytest.raises(RunError, match="holds results already: --overwrite"):
+        results.write_results(runs_dir, out, BASE, None, lambda _: None)
+    assert (out / "README.md").read_text() == before
+
+
+def test_a_runs_page_holds_its_figures_and_no_script(tmp_path):
+    folder = write(tmp_path, Mnist(epochs=1), rows())
+    page = write_summary(folder)
+    text = page.read_text()
+    assert text.count("<img ") == 13 and "http" not in text.replace("https://www.w3.org", "")
+    assert "<script>" not in text and "&lt;script&gt;alert(1)" in text
+    assert "90.00% of the test images right after 1 epochs" in text
+    assert len(list((folder / "figures").glob("*.svg"))) == len(list((folder / "figures").glob("*.png"))) == 13
+
+
+def test_a_run_that_diverged_says_where(tmp_path):
+    folder = write(tmp_path, Mnist(epochs=1), rows(outcome="diverged"))
+    assert "Diverged at batch 8; the first to overflow was layer &#x27;4&#x27;." in write_summary(folder).read_text()

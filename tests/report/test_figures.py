@@ -1,0 +1,80 @@
+"""What is drawn is what was measured, and can be told apart without colour."""
+
+import itertools
+
+import pytest
+from made_up import rows
+from matplotlib.colors import to_rgb
+
+from hyperfan.report import evolution, loss_and_accuracy, page, ridges, save, settings
+from hyperfan.report.ridges import _merged
+
+PANELS = [[("0", "layer 1"), ("2", "layer 2")]]
+
+
+@pytest.fixture
+def made():
+    return settings({"small": [rows((0.1, 0.9), (0.5,)), rows((0.1, 0.7), (0.3,))], "large": [rows(scale=1e4)]})
+
+
+def line(ax, label):
+    return next(drawn for drawn in ax.get_lines() if drawn.get_label() == label)
+
+
+def test_loss_is_the_mean_over_runs_by_epoch(made):
+    train, test, accuracy = loss_and_accuracy(made, 6000, "title").axes
+    assert line(train, "small").get_xydata().tolist() == [[1.0, 0.4]]
+    assert line(accuracy, "small").get_xydata().tolist() == [[0.0, 0.1], [1.0, pytest.approx(0.8)]]
+    assert line(test, "large").get_ydata().tolist() == pytest.approx([90.0, 10.0])
+
+
+def test_evolution_is_mean_plus_deviation(made):
+    first = evolution(made, "activations", PANELS, 6000, "title").axes[0]
+    assert line(first, "small").get_ydata().tolist() == [1.0, 2.0, 2.0, 2.0]
+    assert line(first, "large").get_ydata().tolist() == [1e4, 2e4, 2e4, 2e4]
+    assert line(first, "large").get_xdata().tolist() == pytest.approx([0, 1 / 3, 2 / 3, 1], abs=1e-4)
+
+
+def test_ridges_stand_one_above_the_other_with_their_deviations(made):
+    figure = ridges(made, "activations", PANELS, "title", last=False)
+    first = figure.axes[0]
+    assert [t.get_text() for t in figure.axes[0].get_yticklabels()] == ["large", "small"]
+    assert [t.get_text() for t in first.texts] == ["σ 1", "σ 1e+04"]
+    low, high = first.get_xlim()
+    assert low < -2e4 and high > 2e4
+    assert [t.get_text() for t in ridges(made, "activations", PANELS, "t", last=True).axes[0].texts][0] == "σ 2"
+
+
+def test_a_run_that_diverged_is_said_to(made):
+    gone = settings({"gone": [rows(outcome="diverged")]})
+    end = ridges(gone, "activations", PANELS, "title", last=True)
+    assert [t.get_text() for t in end.axes[0].texts] == ["diverged at batch 8"]
+    evolution(gone, "activations", PANELS, 6000, "title")
+
+
+def test_settings_can_be_told_apart_without_colour():
+    looks = settings({str(i): [rows()] for i in range(4)})
+    for a, b in itertools.combinations(looks, 2):
+        grey = [sum(w * c for w, c in zip((0.299, 0.587, 0.114), to_rgb(s.colour), strict=True)) for s in (a, b)]
+        assert a.line != b.line or abs(grey[0] - grey[1]) > 0.02, (a, b)
+
+
+def test_few_values_get_wide_bins():
+    assert _merged([1] * 80) == [16] * 5  # twice as wide until there are no more than √80
+    assert _merged([1000] * 80) == [1000] * 80
+    assert sum(_merged([0, 5, 0, 5] * 20)) == 200
+
+
+def test_saving_twice_gives_the_same_bytes(made, tmp_path):
+    for name in "ab":
+        save(loss_and_accuracy(made, 6000, "title"), tmp_path / name)
+    for ending in ("png", "svg"):
+        assert (tmp_path / f"a.{ending}").read_bytes() == (tmp_path / f"b.{ending}").read_bytes()
+
+
+def test_a_page_shows_what_it_is_given_as_text(made, tmp_path):
+    save(loss_and_accuracy(made, 6000, "title"), tmp_path / "a", formats=("png",))
+    evil = "<script>alert('x')</script>"
+    text = page(evil, evil, [(f'"{evil}', tmp_path / "a.png")], {evil: {evil: evil}})
+    assert "<script" not in text
+    assert text.count("&lt;script&gt;") == 7
