@@ -117,7 +117,8 @@ def test_seeds_are_paired(tmp_path, init):
     apart, shared = runs.need(replace(BASE, init=init, heads="separate"), 3), runs.need(replace(BASE, init=init), 3)
     gain = _gain(apart, shared, 2)
     assert gain.mean == pytest.approx(0.01)
-    assert gain.low == pytest.approx(0.01) and gain.high == pytest.approx(0.01)
+    assert gain.low == pytest.approx(0.01)
+    assert gain.high == pytest.approx(0.01)
 
 
 # ── what is read off a run ─────────────────────────────────────────────────────────────────────────────────────────
@@ -160,7 +161,8 @@ def test_the_interval_is_students():
     e = Estimate.of(values)
     half = 3.182 * statistics.stdev(values) / 2  # t for 3 degrees of freedom
     assert (e.mean, e.n) == (5.0, 4)
-    assert e.high - e.mean == pytest.approx(half) and e.mean - e.low == pytest.approx(half)
+    assert e.high - e.mean == pytest.approx(half)
+    assert e.mean - e.low == pytest.approx(half)
 
 
 def test_ratios_are_averaged_as_logarithms():

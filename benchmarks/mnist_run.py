@@ -1,0 +1,56 @@
+"""A run of the MNIST experiment with its probes, tests and checkpoints, beside the same run of the plain net."""
+
+import json
+import statistics
+import subprocess
+import sys
+import tempfile
+from dataclasses import replace
+from pathlib import Path
+
+from benchmarks.harness import conclude, summary
+from hyperfan.experiments.loop import run as train
+from hyperfan.experiments.mnist.config import CLASSICAL, PROFILES
+from hyperfan.experiments.progress import Lines
+
+CLAIM = (
+    "a run of the MNIST experiment at full scale with hyperfan-in, probes, tests and checkpoints included, takes at "
+    "most 1.5 times as long as that of the classical net, both running at the same time, one core each"
+)
+PROBE_CLAIM = "looking inside takes at most 5 % of a run's time"
+ONE_EPOCH = replace(PROFILES["paper"], epochs=1)
+INITS = ("hyperfan-in", CLASSICAL)
+
+
+def measure(init: str) -> dict[str, float]:
+    """Seconds of each part of a run. An epoch is a thirtieth of the run and is like every other."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "run"
+        train(replace(ONE_EPOCH, init=init), path, Lines(lambda _: None))
+        times: dict[str, float] = json.loads((path / "time.json").read_text())
+    return {part: seconds for part, seconds in times.items() if part != "batches"}
+
+
+def both() -> dict[str, dict[str, float]]:
+    """The two side by side."""
+    command = [sys.executable, "-m", "benchmarks.mnist_run"]
+    running = {init: subprocess.Popen([*command, init], stdout=subprocess.PIPE) for init in INITS}
+    return {init: json.loads(process.communicate()[0]) for init, process in running.items()}
+
+
+def run(rounds: int = 5) -> bool:
+    found = [both() for _ in range(rounds)]
+    ratios = [sum(f["hyperfan-in"].values()) / sum(f[CLASSICAL].values()) for f in found]
+    probing = [times["probing"] / sum(times.values()) for f in found for times in f.values()]
+    parts = {init: {part: statistics.median(f[init][part] for f in found) for part in found[0][init]} for init in INITS}
+    more = {"median_seconds_of_an_epoch": parts}
+    fast = conclude("mnist_run", CLAIM, "time", summary(ratios), 1.5, more)
+    light = conclude("mnist_run_probe", PROBE_CLAIM, "share", summary(probing), 0.05)
+    return fast and light
+
+
+if __name__ == "__main__":
+    if len(sys.argv) > 1:
+        print(json.dumps(measure(sys.argv[1])))
+        raise SystemExit(0)
+    raise SystemExit(0 if run() else 1)
