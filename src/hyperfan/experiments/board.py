@@ -4,6 +4,7 @@ from pathlib import Path
 from typing import Any
 
 from hyperfan.errors import RunError
+from hyperfan.experiments.files import one_line_if_it_fails
 from hyperfan.experiments.folder import Row
 
 
@@ -19,7 +20,15 @@ class Board:
         self._writer: Any = None
 
     def record(self, row: Row) -> None:
-        """Take a line."""
+        """Take a line. It is on its way to the disk at once: a kill loses nothing that a checkpoint counts on."""
+        with one_line_if_it_fails(str(self._folder), "Go on without --tensorboard"):
+            self._write(row)
+            if row["kind"] == "end":
+                self._writer.close()
+            else:
+                self._writer.flush()
+
+    def _write(self, row: Row) -> None:
         if self._writer is None:
             self._writer = self._make(str(self._folder), purge_step=row["step"])
         step = row["step"]
@@ -32,5 +41,3 @@ class Board:
             for where, (mean, std) in row["layers"].items():
                 self._writer.add_scalar(f"{row['of']} mean/{where}", mean, step)
                 self._writer.add_scalar(f"{row['of']} std/{where}", std, step)
-        elif row["kind"] == "end":
-            self._writer.close()

@@ -5,6 +5,7 @@ leaves the checkpoint before, whole.
 """
 
 import hashlib
+import json
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,8 @@ from hyperfan.errors import RunError
 from hyperfan.experiments.files import read_json, remove_partial, whole, write_json
 
 STATE = "state.json"
+THEIRS = ".tmp"
+"""How safetensors calls a file that it is writing."""
 
 
 @dataclass(frozen=True)
@@ -43,19 +46,21 @@ def save(folder: Path, state: State, tensors: dict[str, Tensor]) -> None:
     file = folder / f"step-{state.step}.safetensors"
     with whole(file) as partial:
         save_file({name: t.detach().contiguous().cpu() for name, t in tensors.items()}, partial)
-    write_json(folder / STATE, {**asdict(state), "tensors": file.name, "sha256": _digest(file)})
-    for old in folder.glob("step-*.safetensors"):
-        if old != file:
-            old.unlink()
+    content = {**asdict(state), "tensors": file.name, "sha256": _digest(file)}
+    write_json(folder / STATE, {**content, "check": _check(content)})
+    _remove_others(folder, file)
 
 
 def load(folder: Path) -> tuple[State, dict[str, Tensor]] | None:
     """The checkpoint in the folder, if there is one."""
     remove_partial(folder)
+    remove_partial(folder, THEIRS)
     if not (folder / STATE).exists():
         return None
     content: dict[str, Any] = read_json(folder / STATE)
     try:
+        if content.pop("check", None) not in (None, _check(content)):  # checkpoints were once without it
+            raise RunError(f"{folder / STATE} is damaged: it does not match its own checksum")
         file, digest = folder / Path(content.pop("tensors")).name, content.pop("sha256")
         state = State(**content)
     except (AttributeError, KeyError, TypeError) as error:
@@ -66,7 +71,19 @@ def load(folder: Path) -> tuple[State, dict[str, Tensor]] | None:
         tensors = {name: t.clone() for name, t in load_file(file).items()}  # into memory of its own
     except (OSError, SafetensorError) as error:
         raise RunError(f"{file} cannot be read: {error}") from error
+    _remove_others(folder, file)
     return state, tensors
+
+
+def _remove_others(folder: Path, file: Path) -> None:
+    """Tensors of other checkpoints, which the process that wrote this one may not have lived to remove."""
+    for other in folder.glob("step-*.safetensors"):
+        if other != file:
+            other.unlink()
+
+
+def _check(content: dict[str, Any]) -> str:
+    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 
 
 def _digest(file: Path) -> str:

@@ -47,11 +47,10 @@ def read_json(path: Path) -> Any:
         raise RunError(f"{path} cannot be read: {error}") from error
 
 
-def remove_partial(folder: Path) -> None:
-    """Remove what a killed writer left behind, ours or that of safetensors."""
-    for pattern in (f"{PARTIAL}*", ".tmp*"):
-        for left in folder.glob(pattern):
-            left.unlink(missing_ok=True)
+def remove_partial(folder: Path, prefix: str = PARTIAL) -> None:
+    """Remove what a killed writer left behind."""
+    for left in folder.glob(f"{prefix}*"):
+        left.unlink(missing_ok=True)
 
 
 @contextlib.contextmanager
@@ -78,9 +77,11 @@ class Lock:
         file = self.path.open("ab")
         try:
             _lock(file)
-        except OSError:
+        except BaseException as error:
             file.close()
-            return False
+            if isinstance(error, (BlockingIOError, PermissionError)):  # how Linux and Windows say that it is taken
+                return False
+            raise
         self._file = file
         return True
 

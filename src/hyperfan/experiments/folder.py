@@ -23,6 +23,8 @@ from hyperfan.experiments import checkpoint
 from hyperfan.experiments.checkpoint import State
 from hyperfan.experiments.files import Lock, one_line_if_it_fails, read_json, remove_partial, write_json
 
+CONFIG, ENV, METRICS, TIMES = "config.json", "env.json", "metrics.jsonl", "time.json"
+
 Row = Mapping[str, Any]
 """A line of metrics: what kind it is, the step it was taken at, and its values."""
 
@@ -42,35 +44,36 @@ class RunFolder:
         with one_line_if_it_fails(str(path), "Choose another place with --run-dir"):
             if path.exists() and not path.is_dir():
                 raise RunError(f"{path} is a file; a run is a folder: choose another with --run-dir")
-            if _holds_something(path) and not resume:
-                raise RunError(
-                    f"{path} exists: --resume goes on with it, --run-dir starts elsewhere; nothing is overwritten"
-                )
+            if _holds_something(path):
+                if not (path / CONFIG).exists():
+                    raise RunError(f"{path} holds files and no {CONFIG}, so it is no run: choose another by --run-dir")
+                if not resume:
+                    raise RunError(
+                        f"{path} exists: --resume goes on with it, --run-dir starts elsewhere; nothing is overwritten"
+                    )
             path.mkdir(parents=True, exist_ok=True)
             if not self._lock.acquire():
                 raise RunError(f"{path} is in use: another process is running it")
             try:
                 self._check(config)
+                self._metrics = (path / METRICS).open("ab")
             except BaseException:
                 self._lock.release()
                 raise
-        self._metrics = (path / "metrics.jsonl").open("ab")
 
     def _check(self, config: Mapping[str, Any]) -> None:
         wanted = json.loads(json.dumps(config))
-        remove_partial(self.path)
-        file = self.path / "config.json"
+        file, env = self.path / CONFIG, self.path / ENV
         if not file.exists():
-            if _holds_something(self.path):
-                raise RunError(f"{self.path} holds files and no config.json, so it is no run: choose another folder")
-            write_json(self.path / "env.json", environment())
             write_json(file, wanted)
-            return
-        found = read_json(file)
+        found = _read_mapping(file)
         if found != wanted:
-            keys = [k for k in {**found, **wanted} if found.get(k) != wanted.get(k)]
-            told = ", ".join(f"{k} was {found.get(k)!r} and is now {wanted.get(k)!r}" for k in keys)
+            keys = [k for k in {**found, **wanted} if _told(found, k) != _told(wanted, k)]
+            told = ", ".join(f"{k} was {_told(found, k)} and is now {_told(wanted, k)}" for k in keys)
             raise RunError(f"{self.path} was started with another configuration: {told}. Use the same, or --run-dir")
+        if not env.exists():
+            write_json(env, environment())
+        remove_partial(self.path)
 
     def __enter__(self) -> Self:
         return self
@@ -84,7 +87,7 @@ class RunFolder:
 
     def other_environment(self) -> str | None:
         """How this environment differs from the one the run was started in, if it does."""
-        then, now = read_json(self.path / "env.json"), environment()
+        then, now = _read_mapping(self.path / ENV), environment()
         return ", ".join(f"{k} was {then.get(k)} and is now {now[k]}" for k in now if then.get(k) != now[k]) or None
 
     def write_plan(self, plan: Any) -> None:
@@ -94,17 +97,17 @@ class RunFolder:
 
     def write_times(self, times: Mapping[str, float]) -> None:
         """How long it took; no result depends on it."""
-        with self._writing("time.json"):
-            write_json(self.path / "time.json", times)
+        with self._writing(TIMES):
+            write_json(self.path / TIMES, times)
 
     def times(self) -> dict[str, float]:
         """What was written before."""
-        file = self.path / "time.json"
-        return dict(read_json(file)) if file.exists() else {}
+        file = self.path / TIMES
+        return _read_mapping(file) if file.exists() else {}
 
     def record(self, row: Row) -> None:
         """Add a line to the metrics."""
-        with self._writing("metrics.jsonl"):
+        with self._writing(METRICS):
             self._metrics.write((json.dumps(finite(row), allow_nan=False) + "\n").encode())
             self._metrics.flush()
 
@@ -117,14 +120,21 @@ class RunFolder:
 
     def restore(self) -> tuple[State, dict[str, Tensor]] | None:
         """The last checkpoint, with the metrics as they were at it."""
-        found = checkpoint.load(self.path / "checkpoint")
-        size = 0 if found is None else found[0].metrics
-        if self._metrics.seek(0, os.SEEK_END) < size:
-            raise RunError(f"{self.path / 'metrics.jsonl'} is shorter than at the last checkpoint: lines were lost")
-        with self._writing("metrics.jsonl"):
+        with self._writing(f"{METRICS} or the checkpoint"):
+            found = checkpoint.load(self.path / "checkpoint")
+            size = 0 if found is None else found[0].metrics
+            if self._metrics.seek(0, os.SEEK_END) < size:
+                raise RunError(f"{self.path / METRICS} is shorter than at the last checkpoint: lines were lost")
             self._metrics.truncate(size)
             self._metrics.seek(size)
         return found
+
+    def ending(self) -> Row:
+        """The last line of metrics, which says how a run that is over ended."""
+        rows = read_metrics(self.path)
+        if not rows or rows[-1].get("kind") != "end":
+            raise RunError(f"{self.path / METRICS} does not say how the run ended, though it is over: lines were lost")
+        return rows[-1]
 
     def _writing(self, name: str) -> Any:
         remedy = "What was saved before is whole: make room and go on with --resume"
@@ -144,8 +154,16 @@ def environment() -> dict[str, Any]:
 
 def read_metrics(path: Path) -> list[dict[str, Any]]:
     """All lines of a run's metrics; a last line that is being written is left out."""
-    lines = (path / "metrics.jsonl").read_bytes().split(b"\n")[:-1]
-    return [json.loads(line) for line in lines]
+    file = path / METRICS
+    rows = []
+    try:
+        for line in file.read_bytes().split(b"\n")[:-1]:
+            rows.append(json.loads(line))
+    except OSError as error:
+        raise RunError(f"{file} cannot be read: {error}") from error
+    except ValueError as error:
+        raise RunError(f"{file} is damaged in line {len(rows) + 1}: {error}") from error
+    return rows
 
 
 def finite(value: Any) -> Any:
@@ -161,7 +179,18 @@ def finite(value: Any) -> Any:
 
 def _holds_something(path: Path) -> bool:
     """Apart from the lock and what a killed writer left."""
-    return path.is_dir() and any(not p.name.startswith(".") and p.name != "env.json" for p in path.iterdir())
+    return path.is_dir() and any(not p.name.startswith(".") for p in path.iterdir())
+
+
+def _read_mapping(file: Path) -> dict[str, Any]:
+    content = read_json(file)
+    if not isinstance(content, dict):
+        raise RunError(f"{file} is damaged: it should hold names and values")
+    return content
+
+
+def _told(config: Mapping[str, Any], key: str) -> str:
+    return repr(config[key]) if key in config else "absent"
 
 
 def _processor() -> str:

@@ -96,19 +96,18 @@ def run(
     sinks: tuple[Sink, ...] = (),
 ) -> Outcome:
     """Train to the end, or until Ctrl-C. Divergence is a result, not an error."""
-    with (
-        RunFolder(path, dataclasses.asdict(experiment), resume) as folder,  # type: ignore[call-overload]  # a dataclass
-        _threads(experiment.threads),
-    ):
-        training = experiment.start(data_dir)
-        runner = _Runner(experiment, training, folder, progress, sinks)
-        try:
-            return runner.go()
-        except KeyboardInterrupt:
-            progress.note(f"stopped after batch {runner.step}; --resume goes on from batch {runner.saved}")
-            return "stopped"
-        finally:
-            progress.close()
+    config = dataclasses.asdict(experiment)  # type: ignore[call-overload]  # a dataclass
+    with _threads(experiment.threads):
+        training = experiment.start(data_dir)  # before the folder, so that what cannot start leaves none behind
+        with RunFolder(path, config, resume) as folder:
+            runner = _Runner(experiment, training, folder, progress, sinks)
+            try:
+                return runner.go()
+            except KeyboardInterrupt:
+                progress.note(f"stopped after batch {runner.step}; --resume goes on from batch {runner.saved}")
+                return "stopped"
+            finally:
+                progress.close()
 
 
 class _Runner:
@@ -136,12 +135,14 @@ class _Runner:
         else:
             state, tensors = found
             if state.done:
-                self.progress.note(f"{self.folder.path} is finished already")
-                return "finished"
+                ending = self.folder.ending()
+                self.progress.note(f"{self.folder.path} is over already: {_told(ending)}")
+                return "diverged" if ending["outcome"] == "diverged" else "finished"
             other = self.folder.other_environment()
             if other is not None:
                 self.progress.note(f"not the environment it was started in, so bits may differ: {other}")
             self.seconds.update(self.folder.times())
+            self.seconds.pop("batches", None)
             self.training.load(tensors)
             self.step = self.saved = state.step
             self.loss_sum, self.loss_count = state.loss_sum, state.loss_count
@@ -172,10 +173,10 @@ class _Runner:
 
     def _end_diverged(self) -> Outcome:
         where = self.training.overflowed(self.step)
-        self._record({"kind": "end", "step": self.step, "outcome": "diverged", "layer": where})
+        ending = {"kind": "end", "step": self.step, "outcome": "diverged", "layer": where}
+        self._record(ending)
         self._save(done=True)
-        layer = "the loss itself" if where is None else f"layer '{where}'"
-        self.progress.note(f"diverged at batch {self.step + 1}: the first to overflow was {layer}")
+        self.progress.note(_told(ending))
         return "diverged"
 
     def _measure(self) -> None:
@@ -201,6 +202,14 @@ class _Runner:
         start = time.perf_counter()
         yield
         self.seconds[what] += time.perf_counter() - start
+
+
+def _told(ending: Row) -> str:
+    """How a run ended, for its owner."""
+    if ending["outcome"] != "diverged":
+        return f"{ending['outcome']} after batch {ending['step']}"
+    layer = "the loss itself" if ending["layer"] is None else f"layer '{ending['layer']}'"
+    return f"diverged at batch {ending['step'] + 1}: the first to overflow was {layer}"
 
 
 @contextmanager

@@ -2,9 +2,12 @@
 
 import multiprocessing
 import os
+from collections import deque
 from collections.abc import Mapping
-from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import dataclass
+from multiprocessing import connection
+from multiprocessing.connection import Connection
+from multiprocessing.context import SpawnProcess
 from pathlib import Path
 
 from rich.console import Console
@@ -34,25 +37,48 @@ def sweep(
     """
     threads = max((e.threads for e in runs.values()), default=1)
     jobs = jobs or max((os.cpu_count() or 1) // threads, 1)
-    ended = []
     # Spawned, because torch's threads do not survive a fork; and one run each, so that none inherits another's memory.
     context = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(jobs, mp_context=context, max_tasks_per_child=1) as pool:
-        waiting = {pool.submit(_one, e, path, data_dir, resume): path for path, e in runs.items()}
-        try:
-            for future in as_completed(waiting):
-                ended.append(Ended(waiting[future], future.result()))
-        except KeyboardInterrupt:
-            pool.shutdown(cancel_futures=True)  # those under way were interrupted too, and stop cleanly
-            raise
+    waiting = deque(runs.items())
+    under_way: dict[Connection, tuple[Path, SpawnProcess]] = {}
+    ended = []
+    try:
+        while waiting or under_way:
+            while waiting and len(under_way) < jobs:
+                path, experiment = waiting.popleft()
+                told, tell = context.Pipe(duplex=False)
+                process = context.Process(target=_one, args=(tell, experiment, path, data_dir, resume))
+                process.start()
+                tell.close()  # the process has its own; when that closes, it is over
+                under_way[told] = path, process
+            ready = connection.wait(list(under_way))
+            for told in [told for told in under_way if told in ready]:
+                path, process = under_way.pop(told)
+                ended.append(Ended(path, _hear(told, process)))
+    except KeyboardInterrupt:
+        for _, process in under_way.values():
+            process.join()  # each was interrupted too, and stops cleanly
+        raise
     return ended
 
 
-def _one(experiment: Experiment, path: Path, data_dir: Path | None, resume: bool) -> str:
+def _hear(told: Connection, process: SpawnProcess) -> str:
+    try:
+        outcome: str = told.recv()
+    except EOFError:
+        process.join()
+        return f"failed: its process died with exit code {process.exitcode}"
+    finally:
+        told.close()
+    process.join()
+    return outcome
+
+
+def _one(tell: Connection, experiment: Experiment, path: Path, data_dir: Path | None, resume: bool) -> None:
     console = Console(stderr=True, soft_wrap=True)
     say = Lines(lambda text: console.print(f"{experiment.title}: {text}", markup=False, highlight=False))
     try:
-        return run(experiment, path, say, data_dir=data_dir, resume=resume)
+        tell.send(run(experiment, path, say, data_dir=data_dir, resume=resume))
     except HyperfanError as error:
         console.print(f"{experiment.title}: {error}", markup=False, highlight=False)
-        return f"failed: {error}"
+        tell.send(f"failed: {error}")

@@ -10,11 +10,13 @@ Four quantities, each by layer:
 Inputs go through in pieces, so memory does not grow with their number.
 """
 
+import math
 from collections.abc import Callable, Iterator
 from typing import Any, Literal, TypeVar, get_args
 
 import torch
 from torch import Tensor, nn
+from torch.func import functional_call
 from torch.nn.functional import cross_entropy
 
 from hyperfan.mainnet.rules import uses
@@ -51,7 +53,9 @@ class Probe:
         def count(quantity: Quantity, where: str, values: Tensor) -> Histogram:
             m = known[quantity][where]
             low, high = max(m.low, m.mean - REACH * m.std), min(m.high, m.mean + REACH * m.std)
-            return Histogram.of(values, low, high, BINS) if low < high else Histogram(low, high, ())
+            if not (low < high and math.isfinite(high - low)):  # all the same, or overflowed: there are no bins
+                return Histogram(low, high, ())
+            return Histogram.of(values, low, high, BINS)
 
         return self._gather(net, count)
 
@@ -90,10 +94,11 @@ def outputs_of_layers(net: nn.Module, x: Tensor, y: Tensor) -> tuple[dict[str, T
 
         return hook
 
+    buffers = {name: buffer.clone() for name, buffer in net.named_buffers()}  # a norm layer may count what it sees
     handles = [module.register_forward_hook(watch(path)) for path, module in layers(net)]
     try:
         with torch.enable_grad():
-            loss = cross_entropy(net(x), y, reduction="sum")
+            loss = cross_entropy(functional_call(net, buffers, (x,)), y, reduction="sum")
     finally:
         for handle in handles:
             handle.remove()

@@ -37,7 +37,7 @@ class Moments:
         count = self.count + other.count
         apart = other.mean - self.mean
         mean = self.mean + apart * other.count / count
-        squares = self.squares + other.squares + apart**2 * self.count * other.count / count
+        squares = self.squares + other.squares + apart * apart * self.count * other.count / count
         return Moments(count, mean, squares, min(self.low, other.low), max(self.high, other.high))
 
     @property
@@ -59,7 +59,7 @@ class Histogram:
     @classmethod
     def of(cls, values: Tensor, low: float, high: float, bins: int) -> "Histogram":
         """Of one piece. What is not a number is counted nowhere."""
-        flat = values.detach().reshape(-1)
+        flat = values.detach().reshape(-1).double()
         inside = flat[(flat >= low) & (flat <= high)]
         counts = torch.histc(inside, bins, low, high).long()
         return cls(low, high, tuple(counts.tolist()), int((flat < low).sum()), int((flat > high).sum()))
