@@ -10,7 +10,7 @@ from hyperfan.experiments.mnist.config import PROFILES, Mnist, grid
 
 
 def test_the_paper_s_run():
-    """Section 4.1: 784-500x5-10, embeddings of 50, batches of 10, 30 epochs, SGD with 0.0005, 300 images for the probe."""
+    """Section 4.1: embeddings of 50, batches of 10, 30 epochs, SGD with 0.0005, 300 images for the probe."""
     run = PROFILES["paper"]
     assert run == Mnist()
     assert (run.epochs, run.batch, run.embedding, run.rate, run.images) == (30, 10, 50, 0.0005, 60_000)
@@ -68,9 +68,7 @@ def test_the_grid_is_what_the_results_rest_on():
         (run.init, run.activation, run.generate, run.heads, run.epochs)
         for run in grid(Mnist())
         if run
-        == Mnist(
-            run.init, run.seed, run.epochs, activation=run.activation, generate=run.generate, heads=run.heads
-        )  # fmt: skip
+        == Mnist(run.init, run.seed, run.epochs, activation=run.activation, generate=run.generate, heads=run.heads)
     )
     hypernets = ("xavier-fan-in", "hyperfan-in", "hyperfan-out")
     usual = ("tanh", "weights", "shared")

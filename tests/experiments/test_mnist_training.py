@@ -154,7 +154,6 @@ def test_a_probe_looks_at_six_layers(init):
     "fields",
     [
         {},
-        {"init": "classical"},
         {"init": "classical", "optimiser": "adam"},
         {"optimiser": "adam"},
         {"heads": "separate", "generate": "weights+biases"},

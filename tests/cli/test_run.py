@@ -1,0 +1,221 @@
+"""``hyperfan run``, called as a user would."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import replace
+
+import pytest
+import torch
+
+from hyperfan.cli import run as run_commands
+from hyperfan.cli.main import main
+from hyperfan.data import Labelled, Splits
+from hyperfan.data.lookup import find
+from hyperfan.errors import DataError, HyperfanError
+from hyperfan.experiments.mnist import training
+from hyperfan.experiments.mnist.config import PROFILES, Mnist, grid
+from hyperfan.experiments.sweep import Ended
+
+SMALL = ["--images", "30", "--epochs", "1", "--embedding", "4", "--probe-images", "5", "--checkpoint-every", "2"]
+FOLDER = "runs/mnist/m2_seed-3_epochs-1_embedding-4_images-30"
+
+
+@pytest.fixture(autouse=True)
+def _elsewhere(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(Mnist, "summarise", lambda _self, path: path / "drawn")  # which takes longer than the runs
+
+
+@pytest.fixture
+def noise(monkeypatch):
+    """Pictures of noise in place of MNIST."""
+
+    def pictures(count):
+        return Labelled(torch.randint(256, (count, 28, 28), dtype=torch.uint8), torch.randint(10, (count,)))
+
+    splits = Splits(pictures(30), pictures(20))
+    monkeypatch.setattr(training, "mnist", lambda _data_dir: splits)
+
+
+def run(capsys, *args):
+    code = main(["run", "mnist", *args])
+    out = capsys.readouterr()
+    return code, out.out, out.err
+
+
+def test_a_run_and_the_same_again(capsys, noise, tmp_path):
+    args = ["--init", "m2", "--seed", "3", *SMALL]
+    code, out, err = run(capsys, *args)
+    assert (code, out) == (0, f"finished: {FOLDER}/drawn\n")
+    assert "epoch 1/1" in err
+    config = json.loads((tmp_path / FOLDER / "config.json").read_text())
+    assert (config["init"], config["seed"], config["images"], config["batch"]) == ("m2", 3, 30, 10)
+    code, out, err = run(capsys, *args)
+    assert (code, out) == (2, "")
+    assert err == f"hyperfan: {FOLDER} exists: --resume goes on with it, --run-dir starts elsewhere; nothing is " \
+                  "overwritten\n"  # fmt: skip
+    code, out, err = run(capsys, *args, "--resume")
+    assert (code, out) == (0, f"finished: {FOLDER}/drawn\n")
+    assert "is over already: finished after batch 3" in err
+    code, _, err = run(capsys, *args, "--resume", "--probe-every", "7")
+    assert code == 2
+    assert "probe_every was 1000 and is now 7" in err
+    assert err.count("\n") == 1
+
+
+def test_ctrl_c_and_resume(capsys, noise, monkeypatch):
+    step = training.MnistTraining.step
+
+    def interrupted(self, at):
+        if at == 2:
+            raise KeyboardInterrupt
+        return step(self, at)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(training.MnistTraining, "step", interrupted)
+        code, out, err = run(capsys, "--run-dir", "here", *SMALL)
+    assert (code, out) == (130, "")
+    assert "stopped after batch 2; --resume goes on from batch 2" in err
+    assert run(capsys, "--run-dir", "here", "--resume", *SMALL)[:2] == (0, "finished: here/drawn\n")
+
+
+def test_a_run_that_diverges_is_no_failure(capsys, noise):
+    code, out, err = run(capsys, "--run-dir", "here", *SMALL, "--activation", "relu", "--init", "kaiming-fan-in")
+    assert (code, out) == (0, "diverged: here/drawn\n")
+    assert "the first to overflow was layer '" in err
+
+
+def test_a_run_that_cannot_be_drawn_is_whole(capsys, noise, monkeypatch):
+    def fails(_self, _path):
+        raise HyperfanError("nothing to draw with")
+
+    monkeypatch.setattr(Mnist, "summarise", fails)
+    code, out, err = run(capsys, "--run-dir", "here", *SMALL)
+    assert (code, out) == (0, "finished: here\n")
+    assert "no figures: nothing to draw with\n" in err
+
+
+def test_a_disk_that_is_full_is_one_line(capsys, noise, monkeypatch):
+    def full(handle):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", full)
+    code, out, err = run(capsys, "--run-dir", "here", *SMALL)
+    assert (code, out) == (2, "")
+    assert err == (
+        "hyperfan: here could not be written: the disk is full, or a limit on file sizes is reached. "
+        "Choose another place with --run-dir\n"
+    )
+
+
+@pytest.mark.parametrize(
+    ("args", "message"),
+    [
+        (["--profile", "smok"], "--profile 'smok' is not known: did you mean 'smoke'?"),
+        (["--profile=x"], "--profile 'x' is not known: known: paper, laptop, smoke"),
+        (["--profile"], "--profile '' is not known"),
+        (["--init", "hyperfan"], "there is no init method 'hyperfan'"),
+        (["--init", "../up"], "there is no init method '../up'"),
+        (["--epochs", "0"], "--epochs 0: at least 1 is needed"),
+        (["--jobs", "2"], "--jobs is for --all"),
+        (["--all", "--jobs", "0"], "--jobs 0: at least 1 is needed"),
+        (["--all", "--tensorboard"], "--tensorboard is for a single run"),
+        (["--lr", "inf"], "--lr inf: a learning rate is positive and finite"),
+    ],
+)
+def test_what_cannot_run_says_so_in_one_line_and_leaves_nothing(capsys, noise, tmp_path, args, message):
+    code, out, err = run(capsys, *args)
+    assert (code, out) == (2, "")
+    assert err.startswith(f"hyperfan: {message}")
+    assert err.count("\n") == 1
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_without_data(capsys, tmp_path):
+    (tmp_path / "empty").mkdir()
+    code, out, err = run(capsys, "--data-dir", "empty")
+    assert (code, out) == (2, "")
+    assert "hyperfan data fetch mnist --data-dir empty" in err
+    assert err.count("\n") == 1
+    assert [p.name for p in tmp_path.iterdir()] == ["empty"]
+
+
+def asked(monkeypatch, *args):
+    """The configurations that would run, and where."""
+    seen = {}
+
+    def one(config, path, data_dir, resume, tensorboard):
+        seen.update({path: config})
+
+    def all_of(runs, jobs, data_dir, resume):
+        seen.update(runs)
+
+    monkeypatch.setattr(run_commands, "_one", one)
+    monkeypatch.setattr(run_commands, "_all", all_of)
+    assert main(["run", "mnist", *args]) == 0
+    return seen
+
+
+@pytest.mark.parametrize("form", [["--profile", "smoke"], ["--profile=smoke"]])
+def test_a_profile_is_where_the_other_options_start(monkeypatch, form):
+    (config,) = asked(monkeypatch, *form).values()
+    assert config == PROFILES["smoke"]
+    (config,) = asked(monkeypatch, "--seed", "4", *form, "--epochs", "9").values()
+    assert (config.seed, config.epochs, config.images) == (4, 9, 1000)
+    (config,) = asked(monkeypatch).values()
+    assert config == PROFILES["paper"]
+
+
+def test_all_is_the_grid_on_the_options_given(monkeypatch):
+    seen = asked(monkeypatch, "--all", "--profile", "smoke", "--seed", "2", "--run-dir", "there")
+    assert list(seen.values()) == grid(replace(PROFILES["smoke"], seed=2))
+    assert {str(path.parent) for path in seen} == {"there"}
+
+
+@pytest.mark.parametrize(("outcome", "code"), [("finished", 0), ("diverged", 0), ("failed: no room", 2)])
+def test_the_exit_code_of_all(capsys, monkeypatch, tmp_path, outcome, code):
+    monkeypatch.setattr("hyperfan.experiments.sweep.sweep", lambda runs, *_, **__: [Ended(p, outcome) for p in runs])
+    found, out, _ = run(capsys, "--all", "--run-dir", "there")
+    assert found == code
+    assert len(out.splitlines()) == len(grid(PROFILES["paper"]))
+    assert out.splitlines()[0] == f"{outcome}: there/classical_seed-0"
+
+
+def test_help_without_torch():
+    """So that it is there at once."""
+    script = (
+        "import sys\nfrom hyperfan.cli.main import main\n"
+        "try:\n    main(['run', 'mnist', '--help'])\nexcept SystemExit as e:\n    assert e.code == 0\n"
+        "assert not {'torch', 'numpy', 'safetensors'} & set(sys.modules)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    for option in ("--init", "--checkpoint-every", "--resume", "--all", "{paper,laptop,smoke}"):
+        assert option in done.stdout
+
+
+@pytest.mark.skipif(os.name == "nt", reason="signals are those of POSIX")
+def test_a_real_run_that_is_interrupted(capsys, tmp_path):
+    """On the official data, with a signal from outside."""
+    try:
+        find("mnist")
+    except DataError as error:
+        pytest.skip(f"{error}. To run this test: hyperfan data fetch mnist")
+    args = ["--profile", "smoke", "--embedding", "4"]
+    command = [sys.executable, "-m", "hyperfan.cli.main", "run", "mnist", *args, "--run-dir", "stopped"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        while process.poll() is None and not list(tmp_path.glob("stopped/checkpoint/step-5*")):
+            time.sleep(0.01)
+        process.send_signal(signal.SIGINT)
+        out, err = process.communicate()
+    assert (process.returncode, out) == (130, ""), err
+    assert "--resume goes on from batch " in err
+    assert run(capsys, *args, "--run-dir", "stopped", "--resume")[0] == 0
+    rows = [json.loads(line) for line in (tmp_path / "stopped" / "metrics.jsonl").read_text().splitlines()]
+    accuracy = {row["step"]: row["accuracy"] for row in rows if row["kind"] == "test"}
+    assert list(accuracy) == [0, 100, 200]
+    assert accuracy[200] > accuracy[0] + 0.2, "it learned nothing"

@@ -1,0 +1,55 @@
+"""Many runs at once. Each is a process, which takes some seconds to start."""
+
+import multiprocessing
+import os
+import signal
+from dataclasses import dataclass
+
+import pytest
+from toy import Toy, contents
+
+from hyperfan.experiments.sweep import _one, sweep
+
+
+@dataclass(frozen=True)
+class Dies(Toy):
+    def start(self, data_dir):
+        os._exit(9)
+
+
+@dataclass(frozen=True)
+class InterruptsAll(Toy):
+    """Ctrl-C in a terminal: all processes of the sweep get the signal."""
+
+    def start(self, data_dir):
+        os.kill(os.getppid(), signal.SIGINT)
+        raise KeyboardInterrupt
+
+
+def test_a_run_that_dies_does_not_keep_others_from_running(tmp_path, undisturbed, capfd):
+    ended = {e.path.name: e.outcome for e in sweep({tmp_path / "dies": Dies(), tmp_path / "good": Toy()}, 2)}
+    assert ended == {"dies": "failed: its process died with exit code 9", "good": "finished"}
+    assert contents(tmp_path / "good") == undisturbed
+    assert [p.name for p in tmp_path.iterdir()] == ["good"]
+    assert "toy: epoch 3/3  loss " in capfd.readouterr().err
+
+
+def test_a_run_that_fails_says_why(tmp_path, capsys):
+    told, tell = multiprocessing.Pipe(duplex=False)
+    _one(tell, Toy(init="nonsense"), tmp_path / "wrong", None, False)
+    assert told.recv().startswith("failed: there is no init method 'nonsense'")
+    assert capsys.readouterr().err.startswith("toy: there is no init method 'nonsense'")
+    told.close()
+    tell.close()
+
+
+@pytest.mark.skipif(os.name == "nt", reason="signals are those of POSIX")
+def test_ctrl_c_starts_no_more_runs(tmp_path):
+    runs = {tmp_path / "0": InterruptsAll(), **{tmp_path / str(i): Toy() for i in range(1, 6)}}
+    with pytest.raises(KeyboardInterrupt):
+        sweep(runs, 1)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_nothing_to_run():
+    assert sweep({}) == []

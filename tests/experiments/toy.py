@@ -1,0 +1,180 @@
+"""An experiment that takes a moment and needs no data: a small net on random numbers, trained as MNIST is.
+
+Other processes import it too, to be killed or to run out of disk.
+"""
+
+import os
+import resource
+import signal
+import sys
+import time
+import traceback
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from torch import nn
+
+import hyperfan as hf
+from hyperfan.errors import HyperfanError
+from hyperfan.experiments.loop import run
+from hyperfan.experiments.mnist.training import MnistTraining
+from hyperfan.experiments.seeds import generator
+from hyperfan.probe import Probe
+
+UNITS, HIDDEN, CLASSES, IMAGES = 6, 20, 3, 20
+
+
+@dataclass(frozen=True)
+class Toy:
+    seed: int = 0
+    init: str = "hyperfan-in"
+    lr: float = 0.05
+    total: int = 5
+    batch: int = 8
+    probe_images: int = 7
+    probe_every: int = 4
+    log_every: int = 2
+    checkpoint_every: int = 3
+    threads: int = 1
+    nothing: None = None
+
+    title = "toy"
+    epoch_batches = IMAGES // 8
+
+    def start(self, data_dir):
+        return ToyTraining(self, data_dir)
+
+
+class ToyTraining(MnistTraining):
+    """Batches, tests, probes and states are those of MNIST."""
+
+    def __init__(self, config, _data_dir):
+        self.config = config
+        data = generator(config.seed, "data")
+        self.x, self.test_x = torch.randn(2, IMAGES, UNITS, generator=data)
+        self.y, self.test_y = torch.randint(CLASSES, (2, IMAGES), generator=data)
+        self.probe = Probe(self.test_x[: config.probe_images], self.test_y[: config.probe_images])
+        mainnet = nn.Sequential(nn.Linear(UNITS, HIDDEN), nn.Tanh(), nn.Linear(HIDDEN, CLASSES))
+        self.net = hf.HyperNet(mainnet, 4, init=config.init)
+        self.net.reset_parameters(generator(config.seed, "init"), embeddings=generator(config.seed, "embeddings"))
+        self.plan = self.net.plan.to_dict()
+        self.optimiser = hf.SGD(self.net, lr=config.lr, momentum=0.9)
+        self._order = (-1, torch.empty(0))
+
+
+class Silent:
+    """Progress that keeps what it is told."""
+
+    def __init__(self):
+        self.notes, self.steps = [], []
+
+    def update(self, standing):
+        self.steps.append(standing.step)
+
+    def note(self, text):
+        self.notes.append(text)
+
+    def close(self):
+        pass
+
+
+class InterruptedAfter(Silent):
+    """Ctrl-C comes after so many batches."""
+
+    def __init__(self, batches):
+        super().__init__()
+        self.batches = batches
+
+    def update(self, standing):
+        super().update(standing)
+        if standing.step == self.batches:
+            raise KeyboardInterrupt
+
+
+def contents(folder):
+    """Every file of a run, but for the lock and the times, which alone may differ."""
+    files = (p for p in Path(folder).rglob("*") if p.is_file() and p.name not in (".lock", "time.json"))
+    return {str(p.relative_to(folder)): p.read_bytes() for p in files}
+
+
+# ── in a process of its own ────────────────────────────────────────────────────────────────────────────────────────
+
+
+def serve(jobs):
+    """Call functions, each in a fork of this process, which has torch loaded and a single thread."""
+    os.fsync = lambda handle: None
+    while True:
+        function, args, kill_after = jobs.recv()
+        child = os.fork()
+        if child == 0:
+            _call(jobs, function, args)
+        if kill_after is not None:
+            time.sleep(kill_after)
+            os.kill(child, signal.SIGKILL)
+        jobs.send(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+
+
+def _call(jobs, function, args):
+    code = 70
+    try:
+        code = function(*args)
+    except HyperfanError as error:
+        jobs.send(f"{type(error).__name__}: {error}")
+        code = 2
+    except BaseException:
+        traceback.print_exc()
+    finally:
+        sys.stderr.flush()
+        os._exit(code)
+
+
+def resume(experiment, path):
+    """Go on with a run."""
+    return {"finished": 0, "diverged": 1, "stopped": 130}[run(experiment, path, Silent(), resume=True)]
+
+
+def killed_before_touching_files(experiment, path, nth):
+    """Killed just before the n-th time that it opens to write, names, makes or removes something in its folder.
+
+    Between two of these only the content of a file changes, and to be killed there is another test.
+    """
+    seen = 0
+
+    def watch(event, args):
+        nonlocal seen
+        writes = event == "open" and args[2] & (os.O_WRONLY | os.O_RDWR)
+        if (writes or event in ("os.rename", "os.remove", "os.mkdir")) and str(path) in str(args[0]):
+            seen += 1
+            if seen == nth:
+                os.kill(os.getpid(), signal.SIGKILL)
+
+    sys.addaudithook(watch)
+    return resume(experiment, path)
+
+
+def with_small_files(experiment, path, size, action):
+    """No file may grow beyond a size. A write beyond it is killed halfway, or fails as on a full disk."""
+    signal.signal(signal.SIGXFSZ, action)
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, resource.RLIM_INFINITY))
+    return resume(experiment, path)
+
+
+def as_nobody(experiment, path):
+    """Without the rights of root, who may write everywhere."""
+    os.umask(0)
+    if os.geteuid() == 0:
+        os.seteuid(65534)
+    return resume(experiment, path)
+
+
+def interrupted(experiment, path, batches):
+    """A real signal, as from Ctrl-C, after so many batches."""
+
+    class Sends(InterruptedAfter):
+        def update(self, standing):
+            if standing.step == self.batches:
+                os.kill(os.getpid(), signal.SIGINT)
+
+    return {"finished": 0, "stopped": 130}[run(experiment, path, Sends(batches))]
