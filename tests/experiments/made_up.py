@@ -11,10 +11,16 @@ BATCHES = 6000
 
 
 def rows(
-    accuracy=(0.1, 0.9), losses=(1.0,), deviations=(1.0, 2.0, 2.0, 2.0), outcome="finished", batches=BATCHES, scale=1.0
+    accuracy=(0.1, 0.9),
+    losses=(1.0,),
+    deviations=(1.0, 2.0, 2.0, 2.0),
+    outcome="finished",
+    batches=BATCHES,
+    scale=1.0,
+    mean=0.0,
 ):
     """A run with a test before each epoch and after the last, one training loss for each epoch, and weights' deviations
-    measured at equal distances."""
+    measured at equal distances; their means are so many deviations."""
     epochs = len(accuracy) - 1
     total = epochs * batches
     out = []
@@ -25,7 +31,7 @@ def rows(
         step = round(total * i / (len(deviations) - 1))
         for quantity in QUANTITIES:
             names = LAYERS if quantity in ("activations", "gradients") else [f"{p}.{r}" for p in LAYERS for r in ROLES]
-            layers = {name: [0.0, deviation * scale] for name in names}
+            layers = {name: [mean * deviation * scale, deviation * scale] for name in names}
             out.append({"kind": "moments", "step": step, "of": quantity, "layers": layers})
             if step in (0, total) and not (step and outcome == "diverged"):
                 shape = {"low": -2.0 * scale, "high": 2.0 * scale, "counts": [1, 2, 4, 2, 1, 0, 0, 3], "below": 0}

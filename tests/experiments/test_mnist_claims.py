@@ -38,7 +38,7 @@ class World:
         deviations = [2.0] * late + [1.0 + steady * (-1) ** i * (i < 29) * 0.1 for i in range(30 - late)]
         batches = c.epoch_batches if c.batches is None else c.batches
         epochs = 1 if c.batches is not None else c.epochs
-        return rows([0.1, *[accuracy + noise] * epochs], [loss + noise] * epochs, deviations, batches=batches)
+        return rows([0.1, *[accuracy + noise] * epochs], [loss + noise] * epochs, deviations, batches=batches, mean=1.0)
 
     def _settles(self, c, hyper):
         """At which of 30 measurements; later with biases, in the paper's world."""
@@ -144,9 +144,10 @@ def test_settled_is_when_it_comes_to_stay():
 
 
 def test_restless_is_relative_to_the_end():
-    run = Run(BASE, rows((0.1, 0.9, 0.9), (1.0, 1.0), (9.0, 9.0, 4.0, 5.0, 4.0, 4.0), scale=2.0))
-    assert run.restless(relative=False) == pytest.approx(2.0 * 2 / 3)
-    assert run.restless(relative=True) == pytest.approx(2 / 3 / 4)
+    run = Run(BASE, rows((0.1, 0.9, 0.9), (1.0, 1.0), (9.0, 9.0, 4.0, 5.0, 4.0, 4.0), scale=2.0, mean=0.5))
+    assert run.restless("deviation", relative=False) == pytest.approx(2.0 * 2 / 3)
+    assert run.restless("deviation", relative=True) == pytest.approx(2 / 3 / 4)
+    assert run.restless("mean", relative=True) == pytest.approx(0.5 * 2 / 3 / 4)
 
 
 def test_growth_is_the_factor_from_layer_to_layer():

@@ -4,7 +4,7 @@ import itertools
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from hyperfan.errors import RunError
 from hyperfan.experiments.files import read_json
@@ -48,23 +48,29 @@ class Run:
         """Batches after which the generated weights' deviations stay near their final value, on average over layers."""
         return sum(self._settled(f"{path}.weight") for path in LAYERS) / len(LAYERS)
 
-    def restless(self, relative: bool) -> float:
-        """How far the weights' deviations move in 1000 batches, after the first third, on average over layers."""
+    def restless(self, of: Literal["mean", "deviation"], relative: bool) -> float:
+        """How far the weights' mean or deviation moves in 1000 batches after the first third, averaged over layers.
+
+        Relative to the deviation at the end, or as it is.
+        """
         moves = []
         for path in LAYERS:
-            stds = self.deviations(f"{path}.weight")[1]
-            late = stds[len(stds) // 3 :]
-            scale = late[-1] if relative else 1.0
+            _, means, deviations = self._moments(f"{path}.weight")
+            values = means if of == "mean" else deviations
+            late = values[len(values) // 3 :]
+            scale = deviations[-1] if relative else 1.0
             moves += [abs(b - a) / scale for a, b in itertools.pairwise(late)]
         return sum(moves) / len(moves)
 
-    def deviations(self, where: str, quantity: str = "weights") -> tuple[list[int], list[float]]:
-        """Steps, and the standard deviation at each."""
-        rows = [r for r in self._of("moments") if r["of"] == quantity and r["layers"][where][1] is not None]
-        return [r["step"] for r in rows], [r["layers"][where][1] for r in rows]
+    def _moments(self, where: str) -> tuple[list[int], list[float], list[float]]:
+        """Steps, and mean and standard deviation of a weight at each."""
+        rows = [r for r in self._of("moments") if r["of"] == "weights"]
+        pairs = [(r["step"], *r["layers"][where]) for r in rows if None not in r["layers"][where]]
+        steps, means, deviations = zip(*pairs, strict=True)
+        return list(steps), list(means), list(deviations)
 
     def _settled(self, where: str) -> int:
-        steps, stds = self.deviations(where)
+        steps, _, stds = self._moments(where)
         far = [step for step, std in zip(steps, stds, strict=True) if abs(std - stds[-1]) > SETTLED * stds[-1]]
         return 0 if not far else next(s for s in steps if s > far[-1])
 
