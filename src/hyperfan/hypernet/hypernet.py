@@ -141,14 +141,15 @@ class HyperNet(nn.Module):
 
     def codes(self, *, task: Task | None = None, embedding: Tensor | None = None, noise: bool | None = None) -> Tensor:
         """What enters the heads, one row for each generated tensor: (n, d_k), or (batch, n, d_k)."""
-        e = self.embeddings(task, embedding, noise)
-        if e.dtype != self.code_scale.dtype and not torch.is_autocast_enabled(e.device.type):
-            raise CallError(f"embedding= is {e.dtype} and the net is {self.code_scale.dtype}: convert one with .to(…)")
-        h = e if self.trunk is None else self.trunk(e.reshape(-1, e.shape[-1])).view(*e.shape[:-1], -1)
-        if self.embeddings.config.normalise:
+        embeddings, trunk, scale = self.embeddings, self.trunk, self.code_scale  # a module looks each up in Python
+        e = embeddings(task, embedding, noise)
+        if e.dtype != scale.dtype and not torch.is_autocast_enabled(e.device.type):
+            raise CallError(f"embedding= is {e.dtype} and the net is {scale.dtype}: convert one with .to(…)")
+        h = e if trunk is None else trunk(e.reshape(-1, e.shape[-1])).view(*e.shape[:-1], -1)
+        if embeddings.config.normalise:
             square = h.square().mean(-1, keepdim=True)
             h = h * torch.rsqrt(square.clamp_min(torch.finfo(h.dtype).tiny))  # a code of zeros stays one
-        codes: Tensor = h * self.code_scale
+        codes: Tensor = h * scale
         return codes
 
     def generate(

@@ -33,6 +33,7 @@ class Skeleton:
                 empty = nn.Parameter(empty, requires_grad=tensor.requires_grad)
             memo[id(tensor)] = self.tensors[name] = empty
         self.module = duplicate(module, memo)
+        self._expected = [(name, empty.shape, empty.dtype) for name, empty in self.tensors.items()]
         self._homes = [(*home(self.module, name), name) for name in self.tensors]
         self._homes += [(*home(self.module, alias), name) for alias, name in self.aliases.items()]
 
@@ -43,15 +44,16 @@ class Skeleton:
             everything = {**tensors, **{alias: tensors[name] for alias, name in self.aliases.items()}}
             return functional_call(self.module, everything, args, kwargs, tie_weights=False)
         # What functional_call does, without looking up every name at every call.
-        homes = [(getattr(owner, store), local, name) for owner, store, local, name in self._homes]
-        before = [home[local] for home, local, _ in homes]
+        before = []
         try:
-            for home, local, name in homes:
-                home[local] = tensors[name]
+            for owner, store, local, name in self._homes:
+                place = getattr(owner, store)
+                before.append((place, local, place[local]))
+                place[local] = tensors[name]
             return self.module(*args, **kwargs)
         finally:
-            for (home, local, _), tensor in zip(homes, before, strict=True):
-                home[local] = tensor
+            for place, local, tensor in before:
+                place[local] = tensor
 
     def check(self, tensors: Mapping[str, Tensor]) -> None:
         """Raise unless every name has a tensor of the right shape and dtype, all on one device."""
@@ -61,21 +63,19 @@ class Skeleton:
                 raise CallError(f"'{name}' was given, but the mainnet has no parameter or buffer of that name: {known}")
         dtypes: dict[torch.dtype, tuple[str, torch.dtype]] = {}
         device: tuple[str, torch.device] | None = None
-        for name, expected in self.tensors.items():
+        for name, shape, kind in self._expected:
             if name not in tensors:
-                raise CallError(
-                    f"'{name}' is missing: the mainnet needs a tensor of shape {tuple(expected.shape)} for it"
-                )
+                raise CallError(f"'{name}' is missing: the mainnet needs a tensor of shape {tuple(shape)} for it")
             given = tensors[name]
-            if given.shape != expected.shape:
+            if given.shape != shape:
                 raise CallError(
-                    f"'{name}' has shape {tuple(given.shape)}, the mainnet needs {tuple(expected.shape)}"
-                    + _hint(tuple(given.shape), tuple(expected.shape))
+                    f"'{name}' has shape {tuple(given.shape)}, the mainnet needs {tuple(shape)}"
+                    + _hint(tuple(given.shape), tuple(shape))
                 )
-            first, dtype = dtypes.setdefault(expected.dtype, (name, given.dtype))
+            first, dtype = dtypes.setdefault(kind, (name, given.dtype))
             if given.dtype != dtype and not torch.is_autocast_enabled(given.device.type):
                 raise CallError(
-                    f"'{name}' is {given.dtype} while '{first}' is {dtype}, and both are {expected.dtype} in the "
+                    f"'{name}' is {given.dtype} while '{first}' is {dtype}, and both are {kind} in the "
                     f"mainnet: convert one with .to(torch.{str(dtype).removeprefix('torch.')})"
                 )
             device = device or (name, given.device)
