@@ -46,10 +46,12 @@ def test_every_number_is_a_scalar(tmp_path):
 def test_a_resumed_run_replaces_what_came_after_its_checkpoint(tmp_path):
     """Nothing is there twice, and nothing is lost of what came before."""
     path, board = tmp_path / "run", tmp_path / "board"
-    assert run(Toy(), path, InterruptedAfter(4), sinks=(Board(board),)) == "stopped"
+    first = Board(board)
+    assert run(Toy(), path, InterruptedAfter(4), sinks=(first,)) == "stopped"
     assert [step for step, _ in scalars(board)["train/loss"]] == [2, 4], "it is not on disk at once"
     run(Toy(), path, Silent(), resume=True, sinks=(Board(board),))
     assert scalars(board) == expected(path)
+    first._writer.close()
 
 
 def test_without_tensorboard(tmp_path, monkeypatch):

@@ -13,6 +13,7 @@ from hyperfan.experiments.folder import read_metrics
 from hyperfan.experiments.loop import run
 from hyperfan.experiments.mnist import training
 from hyperfan.experiments.mnist.config import Mnist
+from hyperfan.experiments.seeds import generator
 from hyperfan.hypernet import HyperNet
 
 SMALL = Mnist(epochs=2, images=30, embedding=4, probe_images=20, probe_every=4, checkpoint_every=2, log_every=3)
@@ -75,6 +76,22 @@ def test_the_init_changes_neither_data_nor_embeddings_nor_probe():
         if init != "classical":
             assert embeddings(a)
             assert same(embeddings(a), embeddings(b))
+
+
+def test_heads_and_embeddings_are_drawn_apart():
+    """Other numbers for the one leave the other as it is."""
+    made = start(init="xavier-fan-in").net
+    before = {name: t.clone() for name, t in made.state_dict().items()}
+    changed = {}
+    for part, init, codes in (
+        ("embeddings", (0, "init"), (1, "embeddings")),
+        ("heads", (1, "init"), (0, "embeddings")),
+    ):
+        made.reset_parameters(generator(*init), embeddings=generator(*codes))
+        changed[part] = {
+            name.split(".")[0] for name, t in made.state_dict().items() if not torch.equal(t, before[name])
+        }
+    assert changed == {"embeddings": {"embeddings"}, "heads": {"heads"}}
 
 
 def test_neither_does_what_is_generated_change_the_order():

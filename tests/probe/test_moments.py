@@ -82,9 +82,10 @@ def test_the_last_bin_has_its_upper_edge_and_nan_is_nowhere():
 
 def test_edges_closer_than_single_precision():
     """Every number is counted once, also where float32 would round the edges."""
-    values = 1 + torch.arange(-4, 5) * 2.0**-23
-    seen = Histogram.of(values, 1 - 2**-26, 1 + 2**-22 + 2**-26, 3)
-    assert (seen.below, seen.counts, seen.above) == (4, (1, 1, 1), 2)
+    ulp = 2**-23
+    values = 1 + torch.arange(-4, 5) * ulp
+    seen = Histogram.of(values, 1 + ulp / 8, 1 + 3.125 * ulp, 3)
+    assert (seen.below, seen.counts, seen.above) == (5, (1, 1, 1), 1)
 
 
 def test_histograms_of_other_bins_do_not_add_up():
