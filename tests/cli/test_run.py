@@ -7,6 +7,7 @@ import subprocess
 import sys
 import time
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 import torch
@@ -21,7 +22,7 @@ from hyperfan.experiments.mnist.config import PROFILES, Mnist, grid
 from hyperfan.experiments.sweep import Ended
 
 SMALL = ["--images", "30", "--epochs", "1", "--embedding", "4", "--probe-images", "5", "--checkpoint-every", "2"]
-FOLDER = "runs/mnist/m2_seed-3_epochs-1_embedding-4_images-30"
+FOLDER = "runs/mnist/m2_seed-3_epochs-1_embedding-4_images-30_checkpoint_every-2"
 
 
 @pytest.fixture(autouse=True)
@@ -181,8 +182,22 @@ def test_the_exit_code_of_all(capsys, monkeypatch, tmp_path, outcome, code):
     monkeypatch.setattr("hyperfan.experiments.sweep.sweep", lambda runs, *_, **__: [Ended(p, outcome) for p in runs])
     found, out, _ = run(capsys, "--all", "--run-dir", "there")
     assert found == code
-    assert len(out.splitlines()) == len(grid(PROFILES["paper"]))
-    assert out.splitlines()[0] == f"{outcome}: there/classical_seed-0"
+    assert out == f"{outcome}: 79 of 79 runs\n"
+
+
+def test_all_that_was_stopped_says_how_to_go_on(capsys, monkeypatch):
+    ended = [Ended(Path("a"), "finished"), Ended(Path("b"), "stopped")]
+    monkeypatch.setattr("hyperfan.experiments.sweep.sweep", lambda runs, *_, **__: ended)
+    assert run(capsys, "--all")[:2] == (
+        130,
+        "finished: 1 of 79 runs\nstopped: 1 of 79 runs\n--resume goes on with the rest\n",
+    )
+
+
+@pytest.mark.parametrize("option", [["--init", "m2"], ["--lr", "0.1"], ["--heads", "separate"]])
+def test_all_chooses_for_itself(capsys, option):
+    code, _, err = run(capsys, "--all", *option)
+    assert (code, err) == (2, f"hyperfan: {option[0]} is for a single run; --all sets it for each of its own\n")
 
 
 def test_help_without_torch():

@@ -3,8 +3,7 @@
 import json
 from pathlib import Path
 
-from hyperfan.experiments.mnist.config import Mnist
-from hyperfan.experiments.mnist.figures import LAYERS
+from hyperfan.experiments.mnist.config import LAYERS, Mnist
 from hyperfan.probe import QUANTITIES
 
 BATCHES = 6000
@@ -18,6 +17,7 @@ def rows(
     batches=BATCHES,
     scale=1.0,
     mean=0.0,
+    quantities=QUANTITIES,
 ):
     """A run with a test before each epoch and after the last, one training loss for each epoch, and weights' deviations
     measured at equal distances; their means are so many deviations."""
@@ -29,13 +29,13 @@ def rows(
     out += [{"kind": "train", "step": (i + 1) * batches, "loss": loss} for i, loss in enumerate(losses)]
     for i, deviation in enumerate(deviations):
         step = round(total * i / (len(deviations) - 1))
-        for quantity in QUANTITIES:
+        for quantity in quantities:
             names = LAYERS if quantity in ("activations", "gradients") else [f"{p}.{r}" for p in LAYERS for r in ROLES]
             layers = {name: [mean * deviation * scale, deviation * scale] for name in names}
             out.append({"kind": "moments", "step": step, "of": quantity, "layers": layers})
             if step in (0, total) and not (step and outcome == "diverged"):
-                shape = {"low": -2.0 * scale, "high": 2.0 * scale, "counts": [1, 2, 4, 2, 1, 0, 0, 3], "below": 0}
-                counted = {name: {**shape, "above": 0} for name in names}
+                shape = {"centre": 0.0, "unit": scale, "reach": 2 * scale, "counts": [1, 2, 4, 2, 1, 0, 0, 3, 0]}
+                counted = dict.fromkeys(names, shape)
                 out.append({"kind": "histograms", "step": step, "of": quantity, "layers": counted})
     end = {"kind": "end", "step": total if outcome == "finished" else 7, "outcome": outcome}
     return [*out, end if outcome == "finished" else {**end, "layer": "4"}]

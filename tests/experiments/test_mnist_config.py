@@ -37,7 +37,7 @@ def test_totals():
 
 def test_titles_say_what_is_unusual():
     assert Mnist().title == "hyperfan-in seed-0"
-    assert PROFILES["smoke"].title == "hyperfan-in seed-0 epochs-2 images-1000"
+    assert PROFILES["smoke"].title == "hyperfan-in seed-0 epochs-2 images-1000 checkpoint_every-50"
     assert str(Mnist(init="classical", activation="relu", lr=0.1, seed=7).folder) == (
         "classical_seed-7_lr-0.1_activation-relu"
     )

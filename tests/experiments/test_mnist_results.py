@@ -44,16 +44,16 @@ def test_thirteen_figures_under_the_papers_titles():
 
 @pytest.fixture
 def runs_dir(tmp_path):
-    world = World(True)
+    world = World()
     for c in grid(BASE)[:-1]:  # the last is missing
         write(tmp_path / "runs", c, world.run(c))
     return tmp_path / "runs"
 
 
 def test_results_say_what_was_found_and_what_is_missing(runs_dir, tmp_path, monkeypatch):
-    # Starts need real images; their own numbers are tested elsewhere.
+    # Starts need real images; test_mnist_starts has their numbers.
     monkeypatch.setattr(results, "Images", lambda data_dir: None)
-    monkeypatch.setattr(results, "start", lambda config, images: World(True).starts(config)[config.seed])
+    monkeypatch.setattr(results, "start", lambda config, images: World().starts(config)[config.seed])
     monkeypatch.setattr(results, "_draw", lambda runs, base, folder: folder.mkdir(parents=True))
     out = tmp_path / "results"
     results.write_results(runs_dir, out, BASE, None, lambda _: None)
@@ -66,6 +66,7 @@ def test_results_say_what_was_found_and_what_is_missing(runs_dir, tmp_path, monk
     for claim in summary["claims"]:
         assert f"**Verdict: {claim['verdict']}.**" in page.split(f"## {claim['name']}\n")[1].split("\n## ")[0]
     assert f"Not run yet: {missing.title}." in page
+    assert {"mean", "n", "low", "high"} <= set(summary["claims"][0]["measured"].popitem()[1][0])  # numbers, not words
     before = page
     with pytest.raises(RunError, match="holds results already: --overwrite"):
         results.write_results(runs_dir, out, BASE, None, lambda _: None)
@@ -87,3 +88,18 @@ def test_a_runs_page_holds_its_figures_and_no_script(tmp_path):
 def test_a_run_that_diverged_says_where(tmp_path):
     folder = write(tmp_path, Mnist(epochs=1), rows(outcome="diverged"))
     assert "Diverged at batch 8; the first to overflow was layer &#x27;4&#x27;." in write_summary(folder).read_text()
+
+
+def test_results_are_not_written_over_other_files(runs_dir, tmp_path):
+    (tmp_path / "README.md").write_text("mine")
+    with pytest.raises(RunError, match=r"holds files and no summary\.json"):
+        results.write_results(runs_dir, tmp_path, BASE, None, lambda _: None, overwrite=True)
+    assert (tmp_path / "README.md").read_text() == "mine"
+
+
+def test_what_is_missing_is_said_before_anything_takes_time(tmp_path):
+    told = []
+    with pytest.raises(RunError, match="there is no finished run 'classical seed-0 epochs-2'"):
+        results.write_results(tmp_path / "nowhere", tmp_path / "out", BASE, None, told.append)
+    assert told == [f"0 of 79 runs are in {tmp_path / 'nowhere'}"]
+    assert not (tmp_path / "out").exists()

@@ -43,9 +43,9 @@ def test_lines_come_every_half_minute_and_at_the_end(clock):
         lines.update(Standing("toy", 100, 50).at(step))
     lines.close()
     assert said == [
-        "epoch 1/2  1 batches/s  1 min left",
-        "epoch 2/2  1 batches/s  1 min left",
-        "epoch 2/2  1 batches/s  0 min left",
+        "epoch 1/2  1 batches/s  70 s left",
+        "epoch 2/2  1 batches/s  40 s left",
+        "epoch 2/2  1 batches/s  10 s left",
         "epoch 2/2",
     ]
 

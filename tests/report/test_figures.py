@@ -1,13 +1,13 @@
 """What is drawn is what was measured, and can be told apart without colour."""
 
 import itertools
+import math
 
 import pytest
 from made_up import rows
-from matplotlib.colors import to_rgb
 
 from hyperfan.report import evolution, loss_and_accuracy, page, ridges, save, settings
-from hyperfan.report.ridges import _merged
+from hyperfan.report.ridges import HEIGHT, _merged
 
 PANELS = [[("0", "layer 1"), ("2", "layer 2")]]
 
@@ -25,6 +25,8 @@ def test_loss_is_the_mean_over_runs_by_epoch(made):
     train, test, accuracy = loss_and_accuracy(made, 6000, "title").axes
     assert line(train, "small").get_xydata().tolist() == [[1.0, 0.4]]
     assert line(accuracy, "small").get_xydata().tolist() == [[0.0, 0.1], [1.0, pytest.approx(0.8)]]
+    band = train.collections[0].get_paths()[0].vertices[:, 1]
+    assert (band.min(), band.max()) == (0.3, 0.5)
     assert line(test, "large").get_ydata().tolist() == pytest.approx([90.0, 10.0])
 
 
@@ -32,6 +34,7 @@ def test_evolution_is_mean_plus_deviation(made):
     first = evolution(made, "activations", PANELS, 6000, "title").axes[0]
     assert line(first, "small").get_ydata().tolist() == [1.0, 2.0, 2.0, 2.0]
     assert line(first, "large").get_ydata().tolist() == [1e4, 2e4, 2e4, 2e4]
+    assert first.get_lines()[1].get_ydata().tolist() == [-1.0, -2.0, -2.0, -2.0]
     assert line(first, "large").get_xdata().tolist() == pytest.approx([0, 1 / 3, 2 / 3, 1], abs=1e-4)
 
 
@@ -39,7 +42,7 @@ def test_ridges_stand_one_above_the_other_with_their_deviations(made):
     figure = ridges(made, "activations", PANELS, "title", last=False)
     first = figure.axes[0]
     assert [t.get_text() for t in figure.axes[0].get_yticklabels()] == ["large", "small"]
-    assert [t.get_text() for t in first.texts] == ["σ 1", "σ 1e+04"]
+    assert [t.get_text() for t in first.texts] == ["σ 1", "σ 1e4"]
     low, high = first.get_xlim()
     assert low < -2e4
     assert high > 2e4
@@ -54,16 +57,34 @@ def test_a_run_that_diverged_is_said_to(made):
 
 
 def test_settings_can_be_told_apart_without_colour():
-    looks = settings({str(i): [rows()] for i in range(4)})
+    looks = settings({str(i): [rows()] for i in range(7)})
     for a, b in itertools.combinations(looks, 2):
-        grey = [sum(w * c for w, c in zip((0.299, 0.587, 0.114), to_rgb(s.colour), strict=True)) for s in (a, b)]
-        assert a.line != b.line or abs(grey[0] - grey[1]) > 0.02, (a, b)
+        assert a.line != b.line
+        assert a.colour != b.colour
 
 
-def test_few_values_get_wide_bins():
-    assert _merged([1] * 80) == [16] * 5  # twice as wide until there are no more than √80
-    assert _merged([1000] * 80) == [1000] * 80
-    assert sum(_merged([0, 5, 0, 5] * 20)) == 200
+def test_few_values_get_wide_bins_and_keep_a_middle_one():
+    assert _merged([1] * 81) == [9] * 9  # three times as wide until there are no more than √81
+    assert _merged([1000] * 81) == [1000] * 81
+    assert sum(_merged([0, 5, 0] * 27)) == 135
+
+
+def test_a_ridge_is_a_density_on_the_axis_it_was_measured_on():
+    first = ridges(settings({"one": [rows()]}), "activations", PANELS, "title", last=False).axes[0]
+    x, y = first.get_lines()[0].get_xydata().T
+    assert (x[0], x[-1]) == (pytest.approx(-2), pytest.approx(2))
+    middle = len(x) // 2
+    assert x[middle] == pytest.approx(0)
+    # Nine bins of counts 1 2 4 2 1 0 0 3 0, equal in asinh(x / 1) up to 2, and the middle one holds 1.
+    edges = [math.sinh(math.asinh(2) * (2 * i / 9 - 1)) for i in range(10)]
+    densities = [c / (b - a) for c, (a, b) in zip([1, 2, 4, 2, 1, 0, 0, 3, 0], itertools.pairwise(edges), strict=True)]
+    assert y[middle] == pytest.approx(HEIGHT * densities[4] / max(densities))
+
+
+def test_the_legend_tells_of_runs_that_diverged():
+    gone = settings({"some": [rows(), rows(outcome="diverged")], "none": [rows()]})
+    for figure in (loss_and_accuracy(gone, 6000, "t"), evolution(gone, "activations", PANELS, 6000, "t")):
+        assert [t.get_text() for t in figure.legends[0].get_texts()] == ["some (1 of 2 diverged)", "none"]
 
 
 def test_saving_twice_gives_the_same_bytes(made, tmp_path):

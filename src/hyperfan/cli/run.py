@@ -1,5 +1,6 @@
 """``hyperfan run``: the experiments of the paper. A configuration's fields are the options."""
 
+from collections import Counter
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -7,7 +8,7 @@ from typing import Annotated, Any, Literal
 import tyro
 
 from hyperfan.errors import HyperfanError, nearest
-from hyperfan.experiments.mnist.config import PROFILES, Mnist, grid
+from hyperfan.experiments.mnist.config import CHOSEN, PROFILES, Mnist, grid
 
 STOPPED = 130
 Profile = Literal["paper", "laptop", "smoke"]
@@ -33,7 +34,7 @@ def _mnist(default: Mnist) -> Callable[..., int]:
     ) -> int:
         """A feedforward net on MNIST (the paper's section 4.1), plain or generated.
 
-        Ctrl-C stops a run and --resume goes on with it, also after a kill, to bit-identical results.
+        Ctrl-C stops a run and --resume goes on from its last checkpoint, also after a kill, to bit-identical results.
 
         Example: hyperfan run mnist --init hyperfan-in --seed 3 --epochs 5
 
@@ -54,6 +55,9 @@ def _mnist(default: Mnist) -> Callable[..., int]:
         if all:
             if tensorboard:
                 raise HyperfanError("--tensorboard is for a single run")
+            for name in CHOSEN:
+                if getattr(config, name) != getattr(default, name):
+                    raise HyperfanError(f"--{name} is for a single run; --all sets it for each of its own")
             return _all({(run_dir or root) / c.folder: c for c in grid(config)}, jobs, data_dir, resume)
         if jobs is not None:
             raise HyperfanError("--jobs is for --all")
@@ -87,8 +91,11 @@ def _all(runs: dict[Path, Any], jobs: int | None, data_dir: Path | None, resume:
     from hyperfan.experiments.sweep import sweep
 
     ended = sweep(runs, jobs, data_dir=data_dir, resume=resume)
-    for run in ended:
-        print(f"{run.outcome}: {run.path}")
+    for outcome, times in Counter(run.outcome for run in ended).items():
+        print(f"{outcome}: {times} of {len(runs)} runs")
+    if len(ended) < len(runs) or any(run.outcome == "stopped" for run in ended):
+        print("--resume goes on with the rest")
+        return STOPPED
     return 2 if any(run.outcome.startswith("failed") for run in ended) else 0
 
 

@@ -1,7 +1,4 @@
-"""Where the data sets are: in the folder given, else in $HYPERFAN_DATA, else in the user's cache.
-
-Just one of them is looked at, so that no data set is silently taken from somewhere else.
-"""
+"""Where the data sets are: in the folder given, and nowhere else; or in $HYPERFAN_DATA, or in the user's cache."""
 
 import os
 import shlex
@@ -42,7 +39,7 @@ def folders(data_dir: str | os.PathLike[str] | None = None) -> dict[str, Path]:
 
 
 def data_folder(data_dir: str | os.PathLike[str] | None = None) -> Path:
-    """The one folder in which data sets are looked for, and into which they are fetched."""
+    """The folder into which data sets are fetched."""
     return next(iter(folders(data_dir).values()))
 
 
@@ -58,13 +55,14 @@ def cache_folder(platform: str, environ: Mapping[str, str]) -> Path:
 
 def find(name: str, data_dir: str | os.PathLike[str] | None = None) -> Path:
     """The folder that directly holds the files of a data set."""
-    layout, base = LAYOUTS[name], data_folder(data_dir)
-    places = (base / layout.folder, base)
-    with readable(base):
-        for place in places:
+    layout = LAYOUTS[name]
+    bases = [data_folder(data_dir)] if data_dir is not None else list(folders().values())
+    places = [place for base in bases for place in (base / layout.folder, base)]
+    for place in places:
+        with readable(place):
             if any((place / entry).exists() for entry in layout.entries):
                 return place
-    raise DataError(f"no {name} in {places[0]} or {places[1]}: there is no {layout.entries[0]}")
+    raise DataError(f"no {name} in {', '.join(map(str, places))}: there is no {layout.entries[0]}")
 
 
 def contents(name: str, place: Path) -> list[Path]:
@@ -82,7 +80,8 @@ def mending(name: str, data_dir: str | os.PathLike[str] | None) -> Iterator[None
         yield
     except DataError as error:
         where = f" --data-dir {shlex.quote(str(data_dir))}" if data_dir is not None else ""
-        raise DataError(f"{error}. To get the data: hyperfan data fetch {name}{where}") from error
+        end = "" if str(error).endswith("?") else "."
+        raise DataError(f"{error}{end} To get the data: hyperfan data fetch {name}{where}") from error
 
 
 @contextmanager

@@ -59,7 +59,7 @@ def load(folder: Path) -> tuple[State, dict[str, Tensor]] | None:
         return None
     content: dict[str, Any] = read_json(folder / STATE)
     try:
-        if content.pop("check", None) not in (None, _check(content)):  # checkpoints were once without it
+        if content.pop("check") != _check(content):
             raise RunError(f"{folder / STATE} is damaged: it does not match its own checksum")
         file, digest = folder / Path(content.pop("tensors")).name, content.pop("sha256")
         state = State(**content)

@@ -5,6 +5,7 @@ silently, and one process at a time may write.
 """
 
 import contextlib
+import hashlib
 import json
 import math
 import os
@@ -122,6 +123,11 @@ class RunFolder:
         """The last checkpoint, with the metrics as they were at it."""
         with self._writing(f"{METRICS} or the checkpoint"):
             found = checkpoint.load(self.path / "checkpoint")
+            if found is None and any(row["step"] > 0 for row in read_metrics(self.path)):
+                raise RunError(
+                    f"{self.path} has metrics and no checkpoint to go on from: move it away, or start elsewhere with "
+                    "--run-dir"
+                )
             size = 0 if found is None else found[0].metrics
             if self._metrics.seek(0, os.SEEK_END) < size:
                 raise RunError(f"{self.path / METRICS} is shorter than at the last checkpoint: lines were lost")
@@ -145,6 +151,7 @@ def environment() -> dict[str, Any]:
     """What the results may depend on beside the configuration."""
     return {
         "hyperfan": hyperfan.__version__,
+        "code": _code(),
         "python": platform.python_version(),
         "torch": torch.__version__,
         "system": platform.system(),
@@ -191,6 +198,17 @@ def _read_mapping(file: Path) -> dict[str, Any]:
 
 def _told(config: Mapping[str, Any], key: str) -> str:
     return repr(config[key]) if key in config else "absent"
+
+
+def _code() -> str:
+    """A checksum of all of the package that a run can depend on, so that runs of different code are told apart."""
+    root = Path(hyperfan.__file__).parent
+    digest = hashlib.sha256()
+    for file in sorted(root.rglob("*.py")):
+        name = file.relative_to(root).as_posix()
+        if not name.startswith(("cli/", "report/")):
+            digest.update(name.encode() + b"\0" + file.read_bytes())
+    return digest.hexdigest()[:12]
 
 
 def _processor() -> str:

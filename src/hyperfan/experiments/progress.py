@@ -64,8 +64,7 @@ class Bars:
 
     def __init__(self, console: Console) -> None:
         self._bar = Bar(
-            TextColumn("{task.description}"),
-            BarColumn(bar_width=24),
+            BarColumn(bar_width=16),
             TextColumn("{task.percentage:>3.0f}%  {task.fields[says]}  {task.fields[rate]}"),
             TimeRemainingColumn(),
             console=console,
@@ -79,6 +78,7 @@ class Bars:
         now = time.monotonic()
         if self._first is None:
             self._first = standing.step, now
+            self.note(standing.title)
             self._bar.start()
             self._task = self._bar.add_task(
                 standing.title, total=standing.total, completed=standing.step, says="", rate=""
@@ -122,7 +122,7 @@ class Lines:
         self._shown = now
         rate = _rate(self._first, standing.step, now)
         left = (standing.total - standing.step) / rate if rate else 0.0
-        speed = f"  {rate:.0f} batches/s  {left / 60:.0f} min left" if rate and left else ""
+        speed = f"  {rate:.3g} batches/s  {_duration(left)} left" if rate and left else ""
         self.note(f"{standing}{speed}")
 
     def note(self, text: str) -> None:
@@ -131,6 +131,17 @@ class Lines:
 
     def close(self) -> None:
         """The run is over."""
+
+
+def _duration(seconds: float) -> str:
+    """In the unit that suits it.
+
+    >>> _duration(40), _duration(400), _duration(40000)
+    ('40 s', '7 min', '11 h')
+    """
+    if seconds < 100:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 6000 else f"{seconds / 3600:.0f} h"
 
 
 def _rate(first: tuple[int, float], step: int, now: float) -> float:

@@ -5,6 +5,8 @@ import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from hyperfan.errors import RunError
+
 # Quantile 0.975 of Student's t, for 1 to 30 degrees of freedom.
 _T = (
     *(12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228),
@@ -29,6 +31,8 @@ class Estimate:
         >>> Estimate.of([1.0, 2.0, 3.0])
         Estimate(mean=2.0, n=3, low=-0.484..., high=4.484...)
         """
+        if not values or not all(map(math.isfinite, values)):
+            raise RunError(f"no mean can be taken of {list(values)}: a run is missing, or diverged")
         mean, n = statistics.fmean(values), len(values)
         if n == 1:
             return cls(mean, n, None, None)
@@ -38,7 +42,7 @@ class Estimate:
     @classmethod
     def ratio(cls, values: Sequence[float]) -> "Estimate":
         """The geometric mean of ratios, with the interval of their logarithms."""
-        logs = cls.of([math.log(v) for v in values])
+        logs = cls.of([math.log(v) if v > 0 else math.nan for v in values])
         ends = [None if e is None else math.exp(e) for e in (logs.low, logs.high)]
         return cls(math.exp(logs.mean), logs.n, ends[0], ends[1])
 

@@ -3,7 +3,7 @@
 import multiprocessing
 import os
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from multiprocessing import connection
 from multiprocessing.connection import Connection
@@ -28,7 +28,7 @@ class Ended:
 def sweep(
     runs: Mapping[Path, Experiment], jobs: int | None = None, *, data_dir: Path | None = None, resume: bool = False
 ) -> list[Ended]:
-    """Run all of them. One that fails is reported and does not keep the others from running.
+    """Run all of them, until Ctrl-C. One that fails is reported and does not keep the others from running.
 
     Args:
         runs: which experiment goes to which folder, in the order they are started.
@@ -40,6 +40,7 @@ def sweep(
     # Spawned, because torch's threads do not survive a fork; and one run each, so that none inherits another's memory.
     context = multiprocessing.get_context("spawn")
     waiting = deque(runs.items())
+    say = _sayer("")
     under_way: dict[Connection, tuple[Path, SpawnProcess]] = {}
     ended = []
     try:
@@ -49,6 +50,7 @@ def sweep(
                 told, tell = context.Pipe(duplex=False)
                 process = context.Process(target=_one, args=(tell, experiment, path, data_dir, resume))
                 process.start()
+                say(f"started {len(runs) - len(waiting)} of {len(runs)}: {experiment.title}")
                 tell.close()  # the process has its own; when that closes, it is over
                 under_way[told] = path, process
             ready = connection.wait(list(under_way))
@@ -56,9 +58,8 @@ def sweep(
                 path, process = under_way.pop(told)
                 ended.append(Ended(path, _hear(told, process)))
     except KeyboardInterrupt:
-        for _, process in under_way.values():
-            process.join()  # each was interrupted too, and stops cleanly
-        raise
+        for told, (path, process) in under_way.items():  # each was interrupted too, and stops cleanly
+            ended.append(Ended(path, _hear(told, process)))
     return ended
 
 
@@ -75,10 +76,16 @@ def _hear(told: Connection, process: SpawnProcess) -> str:
 
 
 def _one(tell: Connection, experiment: Experiment, path: Path, data_dir: Path | None, resume: bool) -> None:
-    console = Console(stderr=True, soft_wrap=True)
-    say = Lines(lambda text: console.print(f"{experiment.title}: {text}", markup=False, highlight=False))
+    say = _sayer(f"{experiment.title}: ")
     try:
-        tell.send(run(experiment, path, say, data_dir=data_dir, resume=resume))
+        tell.send(run(experiment, path, Lines(say), data_dir=data_dir, resume=resume))
     except HyperfanError as error:
-        console.print(f"{experiment.title}: {error}", markup=False, highlight=False)
+        say(str(error))
         tell.send(f"failed: {error}")
+    except KeyboardInterrupt:  # before training began
+        tell.send("stopped")
+
+
+def _sayer(prefix: str) -> Callable[[str], None]:
+    console = Console(stderr=True, soft_wrap=True)
+    return lambda text: console.print(f"{prefix}{text}", markup=False, highlight=False)

@@ -25,9 +25,9 @@ from hyperfan.probe.moments import Histogram, Moments
 Quantity = Literal["activations", "gradients", "weights", "weight gradients"]
 QUANTITIES: tuple[Quantity, ...] = get_args(Quantity)
 PIECE = 100
-BINS = 80
-REACH = 5.0
-"""A histogram reaches so many standard deviations from the mean, if there are numbers there."""
+BINS = 81
+FINE = 20
+"""The bins of a histogram turn from equal width to equal ratio at this fraction of a standard deviation."""
 
 _Sum = TypeVar("_Sum", Moments, Histogram)
 Inside = dict[Quantity, dict[str, _Sum]]
@@ -52,10 +52,11 @@ class Probe:
 
         def count(quantity: Quantity, where: str, values: Tensor) -> Histogram:
             m = known[quantity][where]
-            low, high = max(m.low, m.mean - REACH * m.std), min(m.high, m.mean + REACH * m.std)
-            if not (low < high and math.isfinite(high - low)):  # all the same, or overflowed: there are no bins
-                return Histogram(low, high, ())
-            return Histogram.of(values, low, high, BINS)
+            reach = max(m.high - m.mean, m.mean - m.low)
+            unit = m.std / FINE
+            if not (0 < unit < math.inf and 0 < reach < math.inf):  # all the same, or overflowed
+                return Histogram(m.mean, 0.0, 0.0, ())
+            return Histogram.of(values, m.mean, unit, reach, BINS)
 
         return self._gather(net, count)
 

@@ -48,23 +48,33 @@ class Moments:
 
 @dataclass(frozen=True)
 class Histogram:
-    """How many numbers fall into each of some bins of equal width between two edges, and how many outside them."""
+    """How many numbers fall into each of some bins.
 
-    low: float
-    high: float
+    The bins are of equal width in asinh((x − centre) / unit): fine around the centre, wide far from it, and symmetric.
+    So a scale is seen whatever the largest value is.
+
+    Args:
+        centre: the middle of the bins.
+        unit: the distance at which bins turn from equal width to equal ratio.
+        reach: the distance of the outer edges.
+        counts: from the lowest bin to the highest; none if there was nothing to count.
+    """
+
+    centre: float
+    unit: float
+    reach: float
     counts: tuple[int, ...]
-    below: int = 0
-    above: int = 0
 
     @classmethod
-    def of(cls, values: Tensor, low: float, high: float, bins: int) -> "Histogram":
-        """Of one piece. What is not a number is counted nowhere."""
-        flat = values.detach().reshape(-1).double()
-        inside = flat[(flat >= low) & (flat <= high)]
-        counts = torch.histc(inside, bins, low, high).long()
-        return cls(low, high, tuple(counts.tolist()), int((flat < low).sum()), int((flat > high).sum()))
+    def of(cls, values: Tensor, centre: float, unit: float, reach: float, bins: int) -> "Histogram":
+        """Of one piece. What is not a number, or beyond the reach, is counted nowhere."""
+        end = math.asinh(reach / unit)
+        away = values.detach().reshape(-1).double() - centre
+        places = torch.asinh(away[away.abs() <= reach] / unit).clamp(-end, end)
+        counts = torch.histc(places, bins, -end, end).long()
+        return cls(centre, unit, reach, tuple(counts.tolist()))
 
     def __add__(self, other: "Histogram") -> "Histogram":
-        assert (self.low, self.high, len(self.counts)) == (other.low, other.high, len(other.counts))
-        counts = tuple(a + b for a, b in zip(self.counts, other.counts, strict=True))
-        return Histogram(self.low, self.high, counts, self.below + other.below, self.above + other.above)
+        mine, theirs = (self.centre, self.unit, self.reach), (other.centre, other.unit, other.reach)
+        assert mine == theirs
+        return Histogram(*mine, tuple(a + b for a, b in zip(self.counts, other.counts, strict=True)))

@@ -64,7 +64,7 @@ def tick(axis: "Axis", unit: float, apart: float) -> None:
         unit: where it turns.
         apart: how far two marks must be from each other, as a part of half an axis, not to run into each other.
     """
-    from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
+    from matplotlib.ticker import FixedLocator, FuncFormatter, NullFormatter
 
     low, high = axis.get_view_interval()
     reach = max(abs(low), abs(high))
@@ -76,10 +76,20 @@ def tick(axis: "Axis", unit: float, apart: float) -> None:
             kept.append(10.0**decade)
             place.append(at)
     axis.set_major_locator(FixedLocator(sorted([*(-d for d in kept), 0.0, *kept])))
-    axis.set_minor_locator(NullLocator())
-    axis.set_major_formatter(
-        FuncFormatter(lambda x, _: f"{x:g}".replace("e-0", "e-").replace("e+0", "e").replace("-", "−"))
-    )
+    decades = [10.0**d for d in range(math.ceil(math.log10(unit)), math.floor(math.log10(reach)) + 1)]
+    axis.set_minor_locator(FixedLocator([*(-d for d in decades), *decades]))
+    axis.set_minor_formatter(NullFormatter())
+    axis.set_major_formatter(FuncFormatter(lambda x, _: short(x)))
+
+
+def short(x: float) -> str:
+    """Two digits, or all of those before the point.
+
+    >>> short(0.0123), short(123.4), short(12345.6), short(-1e-5)
+    ('0.012', '123', '1.2e4', '−1e−5')
+    """
+    text = f"{x:.0f}" if 100 <= abs(x) < 1e4 else f"{x:.2g}"
+    return text.replace("e-0", "e-").replace("e+0", "e").replace("-", "−")
 
 
 def save(figure: "Figure", path: Path, formats: Sequence[str] = ("png", "svg")) -> None:

@@ -9,16 +9,25 @@ from hyperfan.report.setting import Rows, Setting
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
+POINTS = 180
+"""At most so many in a line of losses."""
+
 
 @styled
 def loss_and_accuracy(settings: Sequence[Setting], epoch_batches: int, title: str) -> "Figure":
-    """Training loss, test loss and test accuracy by epoch: the mean over a setting's runs, and their range."""
-    figure, [axes] = canvas(1, 3, title, (12.5, 3.6))
+    """Training loss, test loss and test accuracy by epoch: the mean over a setting's runs, and their range.
+
+    The axis of accuracy has as much room between 90 and 99 % as between 50 and 90.
+    """
+    from matplotlib.ticker import NullLocator
+
+    figure, [axes] = canvas(1, 3, title, (12.5, 3.8))
     for s in settings:
         for ax, (kind, key) in zip(axes, (("train", "loss"), ("test", "loss"), ("test", "accuracy")), strict=True):
-            steps, columns = _columns([_series(r, kind, key, epoch_batches) for r in s.runs])
+            steps, columns = _columns([_thinned(_series(r, kind, key, epoch_batches)) for r in s.runs])
             middle = [sum(c) / len(c) for c in columns]
-            ax.plot(steps, middle, color=s.colour, linestyle=s.line, linewidth=1.5, label=s.label)
+            dot = "o" if len(steps) == 1 else None  # a run that diverged at once
+            ax.plot(steps, middle, color=s.colour, linestyle=s.line, linewidth=1.5, marker=dot, label=s.label)
             if len(s.runs) > 1:
                 low, high = [min(c) for c in columns], [max(c) for c in columns]
                 ax.fill_between(steps, low, high, color=s.colour, alpha=0.2, linewidth=0)
@@ -28,8 +37,10 @@ def loss_and_accuracy(settings: Sequence[Setting], epoch_batches: int, title: st
         ax.grid(color="#e5e5e5", linewidth=0.6)
     axes[0].set_yscale("log")
     axes[1].set_yscale("log")
-    axes[2].yaxis.set_major_formatter(lambda value, _: f"{value:.0%}")
-    axes[2].legend(frameon=False, loc="center right")
+    axes[2].set_yscale("logit")
+    axes[2].set_yticks([0.1, 0.5, 0.9, 0.95, 0.98, 0.99], ["10 %", "50 %", "90 %", "95 %", "98 %", "99 %"])
+    axes[2].yaxis.set_minor_locator(NullLocator())
+    _legend(figure, settings)
     return figure
 
 
@@ -78,13 +89,32 @@ def evolution(
     for ax in axes[-1]:
         ax.set_xlabel("epoch")
     axes[0][0].set_ylabel("mean ± std")
-    handles, labels = axes[0][0].get_legend_handles_labels()
-    figure.legend(handles, labels, loc="outside lower center", ncols=len(settings), frameon=False)
+    _legend(figure, settings)
     return figure
+
+
+def _legend(figure: "Figure", settings: Sequence[Setting]) -> None:
+    """Below the panels: each setting, and how many of its runs diverged."""
+    from matplotlib.lines import Line2D
+
+    looks: list[dict[str, Any]] = [{"color": s.colour, "linestyle": s.line, "linewidth": 1.5} for s in settings]
+    handles = [Line2D([], [], **look) for look in looks]
+    gone = [sum(r[-1].get("outcome") == "diverged" for r in s.runs) for s in settings]
+    labels = [
+        f"{s.label} ({n} of {len(s.runs)} diverged)" if n else s.label for s, n in zip(settings, gone, strict=True)
+    ]
+    figure.legend(handles, labels, loc="outside lower center", ncols=len(settings), frameon=False)
 
 
 def _series(rows: Rows, kind: str, key: str, epoch_batches: int) -> list[tuple[float, float]]:
     return [(r["step"] / epoch_batches, r[key]) for r in rows if r["kind"] == kind and r[key] is not None]
+
+
+def _thinned(series: list[tuple[float, float]]) -> list[tuple[float, float]]:
+    """Means of neighbours, so that a long noisy line can be followed."""
+    many = max(-(-len(series) // POINTS), 1)
+    pieces = [series[i : i + many] for i in range(0, len(series), many)]
+    return [(piece[-1][0], sum(y for _, y in piece) / len(piece)) for piece in pieces]
 
 
 def _columns(series: Sequence[list[tuple[float, float]]]) -> tuple[list[float], list[list[float]]]:

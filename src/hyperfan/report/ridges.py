@@ -1,10 +1,11 @@
 """Histograms of several settings, one above the other, layer by layer."""
 
+import itertools
 import math
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from hyperfan.report.canvas import canvas, styled, tick
+from hyperfan.report.canvas import canvas, short, styled, tick
 from hyperfan.report.setting import Setting
 
 if TYPE_CHECKING:
@@ -22,7 +23,7 @@ def ridges(
     """How often each value occurs in each layer: a ridge for each setting, its standard deviation beside it.
 
     Values lie on an axis that is linear around zero and logarithmic far from it, so that scales that differ by orders
-    of magnitude fit in one panel. Each ridge is scaled to the same height.
+    of magnitude fit in one panel. A ridge's height is how densely values lie, each scaled to the same height.
 
     Args:
         settings: what is compared.
@@ -55,7 +56,8 @@ def ridges(
         for ax in row_axes:
             ax.tick_params(axis="y", length=0)
             ax.spines["left"].set_visible(False)
-    tick(bottom.xaxis, unit, apart=0.35)
+    tick(bottom.xaxis, unit, apart=0.28)
+    figure.supxlabel("value: linear around 0, logarithmic beyond, with a mark at each power of ten", fontsize=7.5)
     return figure
 
 
@@ -67,22 +69,31 @@ def _ridge(ax: "Axes", y: float, s: Setting, histogram: Mapping[str, Any] | None
         return
     counts = _merged(histogram["counts"])
     if not counts:  # all values are the same
-        ax.plot([histogram["low"]] * 2, [y, y + HEIGHT], color=s.colour, linewidth=1.2)
+        ax.plot([pair[0]] * 2, [y, y + HEIGHT], color=s.colour, linewidth=1.2)
     else:
-        low, high, bins = histogram["low"], histogram["high"], len(counts)
-        edges = [low + (high - low) * b / bins for b in range(bins + 1)]
-        heights = [y + HEIGHT * c / max(counts) for c in counts]
-        ax.stairs(heights, edges, baseline=y, fill=True, color=s.colour, alpha=0.35)
-        ax.stairs(heights, edges, baseline=y, color=s.colour, linewidth=0.9)
-    _say(ax, y, f"σ {pair[1]:.2g}")
+        edges = _edges(histogram, len(counts))
+        middles = [(a + b) / 2 for a, b in itertools.pairwise(edges)]
+        density = [c / (b - a) for c, (a, b) in zip(counts, itertools.pairwise(edges), strict=True)]
+        x = [edges[0], *middles, edges[-1]]
+        heights = [y, *(y + HEIGHT * d / max(density) for d in density), y]
+        ax.fill_between(x, [y] * len(x), heights, color=s.colour, alpha=0.35, linewidth=0)
+        ax.plot(x, heights, color=s.colour, linewidth=0.9)
+    _say(ax, y, f"σ {short(pair[1])}")
+
+
+def _edges(histogram: Mapping[str, Any], bins: int) -> list[float]:
+    """Of so many bins, as the probe chose them."""
+    centre, unit = histogram["centre"], histogram["unit"]
+    end = math.asinh(histogram["reach"] / unit)
+    return [centre + unit * math.sinh(end * (2 * i / bins - 1)) for i in range(bins + 1)]
 
 
 def _merged(counts: Sequence[int]) -> list[int]:
     """Fewer and wider bins where there are few values: about as many as the square root of their number."""
-    wide = 1
-    while len(counts) % (2 * wide) == 0 and len(counts) // wide > max(math.isqrt(sum(counts)), 4):
-        wide *= 2
-    return [sum(counts[i : i + wide]) for i in range(0, len(counts), wide)]
+    merged = list(counts)
+    while len(merged) % 3 == 0 and len(merged) > max(math.isqrt(sum(counts)), 9):  # by three, to keep a middle one
+        merged = [sum(merged[i : i + 3]) for i in range(0, len(merged), 3)]
+    return merged
 
 
 def _say(ax: "Axes", y: float, text: str) -> None:

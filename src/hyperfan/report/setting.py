@@ -7,15 +7,17 @@ from typing import Any
 Rows = Sequence[Mapping[str, Any]]
 """The metrics of a run, line by line."""
 
+Line = str | tuple[int, tuple[int, ...]]
+"""As matplotlib understands it."""
 # Okabe and Ito's colours, told apart by colour-blind people. Lines differ too, for print in black and white.
-_LOOKS = (
+_LOOKS: tuple[tuple[str, Line], ...] = (
     ("#000000", "--"),
     ("#D55E00", "-"),
-    ("#009E73", "-"),
+    ("#009E73", ":"),
     ("#0072B2", "-."),
-    ("#CC79A7", ":"),
-    ("#56B4E9", "-"),
-    ("#E69F00", "--"),
+    ("#CC79A7", (0, (5, 1, 1, 1, 1, 1))),
+    ("#56B4E9", (0, (1, 3))),
+    ("#E69F00", (0, (8, 3))),
 )
 
 
@@ -32,7 +34,7 @@ class Setting:
     label: str
     runs: tuple[Rows, ...]
     colour: str
-    line: str
+    line: Line
 
     def layers(self, kind: str, quantity: str, step: int) -> Mapping[str, Any] | None:
         """What the first run measured of a quantity at a step, by layer."""

@@ -1,7 +1,8 @@
-"""The paper's claims about MNIST, each decided by a rule that is written down before its number."""
+"""The paper's claims about MNIST, each taken apart into facts that an interval can decide."""
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+import math
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from hyperfan.experiments.mnist.config import (
@@ -18,30 +19,51 @@ from hyperfan.experiments.mnist.starts import Start, growth
 from hyperfan.experiments.statistics import Estimate
 
 Verdict = Literal["holds", "holds in part", "does not hold", "not decided"]
-HYPERFANS = ("hyperfan-in", "hyperfan-out")
-MEANS = ("hyperfan-harmonic", "hyperfan-geometric", "hyperfan-arithmetic")
+Fact = bool | None
+"""Whether something is so; ``None`` where the interval does not tell."""
 Starts = Callable[[Mnist], Sequence[Start]]
 
+HYPERFANS = ("hyperfan-in", "hyperfan-out")
+MEANS = ("hyperfan-harmonic", "hyperfan-geometric", "hyperfan-arithmetic")
+BAD = "xavier-fan-in"
+MARGIN = 0.005
+"""A difference in accuracy that nobody would mind."""
+NEAR = 1.5
+"""A factor within which a measured variance counts as what a formula says."""
 
-@dataclass(frozen=True)
+
+@dataclass
 class Claim:
-    """A claim of the paper, how it was decided, what was measured, and what follows.
+    """A claim of the paper, what was measured, and the facts it comes down to.
 
     Args:
         name: as in the list of claims.
         says: the claim.
-        rule: when it counts as holding.
-        measured: label → mean with interval and n.
-        verdict: by the rule.
-        remark: what a reader should know beside it.
+        measured: label → estimate, and how many digits it is shown with.
+        facts: what must be so for it to hold → whether it is.
+        remark: what a reader should know beside it, if the numbers bear it out.
     """
 
     name: str
     says: str
-    rule: str
-    measured: dict[str, str]
-    verdict: Verdict
+    measured: dict[str, tuple[Estimate, str]] = field(default_factory=dict)
+    facts: dict[str, Fact] = field(default_factory=dict)
     remark: str = ""
+
+    @property
+    def verdict(self) -> Verdict:
+        """Whole if every fact is so; in part if some are; undecided if none is decided either way."""
+        found = set(self.facts.values())
+        if found == {True}:
+            return "holds"
+        if True in found:
+            return "holds in part"
+        return "does not hold" if False in found else "not decided"
+
+    def measure(self, label: str, estimate: Estimate, form: str = ".3g") -> Estimate:
+        """Put a number on the list."""
+        self.measured[label] = estimate, form
+        return estimate
 
 
 def decide(runs: Runs, starts: Starts, base: Mnist) -> list[Claim]:
@@ -64,286 +86,244 @@ def decide(runs: Runs, starts: Starts, base: Mnist) -> list[Claim]:
 
 
 def _explodes(starts: Starts, base: Mnist) -> Claim:
-    def grows(init: str, activation: Literal["tanh", "relu"]) -> Estimate:
-        found = starts(replace(base, init=init, activation=activation))
-        return Estimate.ratio([growth(s.activations[:5]) for s in found])
-
-    relu, tanh = grows("kaiming-fan-in", "relu"), grows("xavier-fan-in", "tanh")
-    out, both = grows("xavier-fan-out", "tanh"), grows("xavier-harmonic", "tanh")
-    plain = grows(CLASSICAL, "tanh")
-    ratio = _beside(starts, base, "xavier-fan-in", CLASSICAL, slice(0, 1))
-    explodes, vanishes = _above(relu, 2), _below(out, 0.5)
-    return Claim(
-        "C1",
-        "classical init on a hypernet explodes (fan-in) or vanishes (fan-out) activations exponentially in depth",
-        "the factor from one hidden layer to the next is above 2 (fan-in) and below ½ (fan-out), with its interval",
-        {
-            "fan-in, ReLU: factor per layer": relu.say(),
-            "fan-in, tanh: factor per layer": tanh.say(),
-            "fan-in, tanh: first layer over the classical net's": ratio.say(),
-            "fan-out, tanh: factor per layer": out.say(),
-            "torch's xavier (both fans), tanh: factor per layer": both.say(),
-            "classical net, tanh: factor per layer": plain.say(),
-        },
-        _part(explodes and _above(tanh, 2), vanishes, explodes),
-        "Under tanh, fan-in cannot grow with depth: every layer reads saturated values of ±1, so all layers explode "
-        "alike. With ReLU it is exponential.",
+    c = Claim(
+        "C1", "classical init on a hypernet explodes (fan-in) or vanishes (fan-out) activations exponentially in depth"
     )
+
+    def grows(label: str, init: str, activation: Literal["tanh", "relu"]) -> Estimate:
+        found = starts(replace(base, init=init, activation=activation))
+        factors = [growth(s.activations[:5]) for s in found]
+        return c.measure(f"{label}: factor from a hidden layer to the next", Estimate.ratio(factors))
+
+    relu, tanh = grows("fan-in, ReLU", "kaiming-fan-in", "relu"), grows("fan-in, tanh", BAD, "tanh")
+    out = grows("fan-out, tanh", "xavier-fan-out", "tanh")
+    grows("torch's xavier (both fans), tanh", "xavier-harmonic", "tanh")
+    grows("classical net, tanh", CLASSICAL, "tanh")
+    first = c.measure("fan-in, tanh: first layer over the classical net's", _beside(starts, base, BAD, CLASSICAL, 0))
+    c.facts = {
+        "fan-in, ReLU: each hidden layer is more than twice the one before": _within(relu, 2, math.inf),
+        "fan-in, tanh: each hidden layer is more than twice the one before": _within(tanh, 2, math.inf),
+        "fan-out: each hidden layer is less than half the one before": _within(out, 0, 0.5),
+    }
+    if _within(tanh, 0, 2) and _within(first, 2, math.inf):
+        c.remark = (
+            "Under tanh, fan-in explodes at once and no further: every layer reads saturated values of ±1, so all "
+            "are too large by about the same factor."
+        )
+    return c
 
 
 def _keeps_scale(starts: Starts, base: Mnist) -> Claim:
-    hidden = {init: _beside(starts, base, init, CLASSICAL, slice(0, 5)) for init in HYPERFANS}
-    last = {init: _beside(starts, base, init, CLASSICAL, slice(5, 6)) for init in HYPERFANS}
-    inside = all(_above(e, 0.5) and _below(e, 2) for e in hidden.values())
-    all_inside = inside and all(_above(e, 0.5) and _below(e, 2) for e in last.values())
-    return Claim(
-        "C2",
-        "hyperfan keeps activations at the scale of a classical net",
-        "activations over the classical net's are between ½ and 2, with their interval",
-        {
-            **{f"{init}: hidden layers, geometric mean": e.say() for init, e in hidden.items()},
-            **{f"{init}: output layer": e.say() for init, e in last.items()},
-        },
-        _part(all_inside, inside),
-        "Hyperfan-out keeps gradients, and the output layer narrows from 500 to 10, so its logits are larger.",
-    )
+    c = Claim("C2", "hyperfan keeps activations at the scale of a classical net")
+    for init in HYPERFANS:
+        inside = []
+        for layer in range(6):
+            ratio = _beside(starts, base, init, CLASSICAL, layer)
+            c.measure(f"{init}: layer {layer + 1} over the classical net's", ratio)
+            inside.append(_within(ratio, 0.5, 2))
+        c.facts[f"{init}: hidden layers are between half and twice the classical net's"] = _all(inside[:5])
+        c.facts[f"{init}: so is the output layer"] = inside[5]
+    if c.facts["hyperfan-out: so is the output layer"] is False:
+        c.remark = "Hyperfan-out keeps gradients; where a layer narrows, from 500 to 10, activations grow for it."
+    return c
 
 
 def _relu(starts: Starts, base: Mnist) -> Claim:
-    tanh = starts(replace(base, init="xavier-fan-in"))
-    relu = starts(replace(base, init="kaiming-fan-in", activation="relu"))
-    by_layer = [
-        Estimate.ratio([b.activations[i] / a.activations[i] for a, b in zip(tanh, relu, strict=True)])
-        for i in range(len(tanh[0].activations))
-    ]
-    return Claim(
-        "C5",
-        "with ReLU and Kaiming init the explosion is bigger",
-        "activations over those of tanh and Xavier are above 1 in every layer, with their interval",
-        {f"layer {i}: ReLU over tanh": e.say() for i, e in enumerate(by_layer, 1)},
-        "holds" if all(_above(e, 1) for e in by_layer) else "does not hold",
-    )
+    c = Claim("C5", "with ReLU and Kaiming init the explosion is bigger")
+    tanh, relu = starts(replace(base, init=BAD)), starts(replace(base, init="kaiming-fan-in", activation="relu"))
+    bigger = []
+    for i in range(6):
+        ratio = Estimate.ratio([b.activations[i] / a.activations[i] for a, b in zip(tanh, relu, strict=True)])
+        bigger.append(_within(c.measure(f"layer {i + 1}: ReLU over tanh", ratio), 1, math.inf))
+    c.facts["activations are larger in every layer"] = _all(bigger)
+    return c
 
 
 def _flow(starts: Starts, base: Mnist) -> Claim:
-    measured, near, shrinks = {}, True, True
-    fans = [(784, 500), *[(500, 500)] * 4, (500, 10)]
-    for init in HYPERFANS:
-        found = starts(replace(base, init=init))
-        for label, layers in (("hidden layers 2 to 5", range(1, 5)), ("output layer", range(5, 6))):
-            says = fans[layers[0]][0 if init == "hyperfan-out" else 1] / base.embedding
-            got = Estimate.ratio([_geometric([s.flow[i] for i in layers]) for s in found])
-            measured[f"{init}: {label}, formula {says:g}"] = got.say()
-            near = near and _above(got, says / 1.5) and _below(got, says * 1.5)
-            shrinks = shrinks and _below(got, 1)
-    return Claim(
+    c = Claim(
         "C14",
         "gradients shrink from mainnet to hypernet, by the factor d_j/(d_k·Var(e)) under hyperfan-out "
         "(and d_i in place of d_j under hyperfan-in)",
-        "Var(∂L/∂h)/Var(∂L/∂W) is within 1.5 of the formula, and below 1",
-        measured,
-        _part(near and shrinks, near),
-        "The formula is right. It is a shrinking only where the embedding is wider than the layer; at the paper's own "
-        "sizes, 500 and 50, the variance grows tenfold.",
     )
+    right, shrink = [], []
+    for init in HYPERFANS:
+        found = starts(replace(base, init=init))
+        for label, layers, d_j, d_i in (
+            ("first layer", [0], 784, 500),
+            ("layers 2 to 5", [1, 2, 3, 4], 500, 500),
+            ("output layer", [5], 500, 10),
+        ):
+            says = (d_j if init == "hyperfan-out" else d_i) / base.embedding
+            got = Estimate.ratio([_geometric([s.flow[i] for i in layers]) for s in found])
+            c.measure(f"{init}, {label}: Var(∂L/∂h)/Var(∂L/∂W), formula {says:g}", got)
+            right.append(_within(got, says / NEAR, says * NEAR))
+            shrink.append(_within(got, 0, 1))
+    c.facts = {f"the formula is right within a factor of {NEAR:g}": _all(right), "gradients shrink": _all(shrink)}
+    if c.facts["gradients shrink"] is False:
+        c.remark = (
+            "Gradients shrink only where the embedding is wider than the layer. At the paper's own sizes, 500 and 50, "
+            "its formula says that the variance grows tenfold."
+        )
+    return c
 
 
 # ── training ───────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def _settles(runs: Runs, base: Mnist) -> Claim:
-    found = {init: runs.need(replace(base, init=init), SEEDS) for init in (CLASSICAL, "xavier-fan-in", *HYPERFANS)}
-    settled = {init: Estimate.of([r.settled() for r in mine]) for init, mine in found.items()}
-    moves = {
-        (of, relative): {i: Estimate.of([r.restless(of, relative) for r in mine]) for i, mine in found.items()}
-        for of in ("mean", "deviation")
-        for relative in (True, False)
-    }
-    bad = "xavier-fan-in"
-    sooner = [_apart(settled[init], settled[bad]) for init in HYPERFANS]
-    steadier = [_apart(e[init], e[bad]) for (_, relative), e in moves.items() if relative for init in HYPERFANS]
-    smaller = all(_apart(e[init], e[bad]) for (_, relative), e in moves.items() if not relative for init in HYPERFANS)
-    return Claim(
-        "C3",
-        "hyperfan's generated weights settle quickly, Xavier's stay unstable",
-        f"their deviation comes to stay within {SETTLED:.0%} of its final value sooner than Xavier's, and after the "
-        "first third of training their mean and deviation move less, relative to their size; intervals apart",
-        {
-            **{f"{init}: batches until settled": e.say(".0f") for init, e in settled.items()},
-            **{
-                f"{init}: movement of the {of} in 1000 batches, {'relative' if relative else 'as it is'}": e.say()
-                for (of, relative), by_init in moves.items()
-                for init, e in by_init.items()
-            },
-        },
-        _part(all(sooner) and all(steadier), *sooner, *steadier),
-        "As they are, Xavier's weights move more, since they are larger; the paper's figure shows that."
-        if smaller and not all(steadier)
-        else "",
-    )
+    c = Claim("C3", "hyperfan's generated weights settle quickly, Xavier's stay unstable")
+    found = {init: runs.need(replace(base, init=init), SEEDS) for init in (CLASSICAL, BAD, *HYPERFANS)}
+    _measure_settled(c, found)
+    moves: tuple[Literal["mean", "deviation"], ...] = ("mean", "deviation")
+    for init, mine in found.items():
+        for of in moves:
+            for relative in (True, False):
+                label = f"{init}: movement of the {of} in 1000 batches, {'relative' if relative else 'as it is'}"
+                c.measure(label, Estimate.of([r.restless(of, relative) for r in mine]))
+    larger = []
+    for init in HYPERFANS:
+        pairs = _pairs(found[init], found[BAD])
+        c.facts[f"{init}: settles sooner"] = _within(Estimate.of([a.settled() - b.settled() for a, b in pairs]), high=0)
+        for of in moves:
+            ratio = Estimate.ratio([a.restless(of, True) / b.restless(of, True) for a, b in pairs])
+            c.facts[f"{init}: the {of} moves less after the first third, relative to its size"] = _within(ratio, 0, 1)
+            plain = Estimate.ratio([b.restless(of, False) / a.restless(of, False) for a, b in pairs])
+            larger.append(_within(plain, 1, math.inf))
+    if _all(larger) and c.verdict != "holds":
+        c.remark = "As they are, Xavier's weights do move more, since they are larger; the paper's figure shows that."
+    return c
 
 
 def _learns(runs: Runs, base: Mnist) -> Claim:
-    bad = runs.need(replace(base, init="xavier-fan-in"), SEEDS)
-    plain = runs.need(replace(base, init=CLASSICAL), SEEDS)
-    measured: dict[str, str] = {}
-    better = []
-    for init, mine in ((CLASSICAL, plain), ("xavier-fan-in", bad)):
-        measured |= _training(init, mine)
+    c = Claim("C4", "lower training loss and faster convergence")
+    found = {init: runs.need(replace(base, init=init), SEEDS) for init in (CLASSICAL, BAD, *HYPERFANS)}
+    for init, mine in found.items():
+        c.measure(f"{init}: accuracy after one epoch", _accuracy(mine, 1), ".4f")
+        c.measure(f"{init}: accuracy at the end", _accuracy(mine), ".4f")
+        c.measure(f"{init}: training loss in the last epoch", Estimate.ratio([r.training_loss() for r in mine]))
     for init in HYPERFANS:
-        mine = runs.need(replace(base, init=init), SEEDS)
-        measured |= _training(init, mine)
-        loss = Estimate.ratio([b.training_loss() / max(a.training_loss(), 1e-12) for a, b in _pairs(mine, bad)])
-        gain = _gain(mine, bad, 1)
-        measured[f"{init}: Xavier's training loss in the last epoch over its own"] = loss.say()
-        measured[f"{init}: accuracy after one epoch above Xavier's"] = gain.say(".3f")
-        better += [_above(loss, 1), _above(gain, 0)]
-    return Claim(
-        "C4",
-        "lower training loss and faster convergence",
-        "training loss of the last epoch below Xavier fan-in's, and accuracy after one epoch above it, paired by seed, "
-        "with intervals",
-        measured,
-        _part(all(better), *better),
-    )
+        pairs = _pairs(found[init], found[BAD])
+        loss = Estimate.ratio([a.training_loss() / b.training_loss() for a, b in pairs])
+        c.facts[f"{init}: lower training loss in the last epoch than {BAD}"] = _within(loss, 0, 1)
+        c.facts[f"{init}: higher accuracy after one epoch"] = _within(_gain(found[init], found[BAD], 1), 0)
+    return c
 
 
 def _biases(runs: Runs, base: Mnist) -> Claim:
-    inits = (*HYPERFANS, "xavier-fan-in")
-    one = {i: Estimate.of([r.settled() for r in runs.need(replace(base, init=i), SEEDS)]) for i in inits}
-    two_runs = {i: runs.need(replace(base, init=i, generate="weights+biases"), SEEDS) for i in inits}
-    two = {i: Estimate.of([r.settled() for r in mine]) for i, mine in two_runs.items()}
-    longer = [_apart(one[i], two[i]) for i in HYPERFANS]
-    sooner = [_apart(two[i], two["xavier-fan-in"]) for i in HYPERFANS]
-    few = min(e.n for e in two.values()) < 2
-    return Claim(
-        "C6",
-        "with generated biases hyperfan takes longer to settle, still less than Xavier",
-        "batches until settled (as in C3): more than with weights alone, fewer than Xavier's; intervals apart",
-        {
-            **{f"{i}, weights: batches until settled": e.say(".0f") for i, e in one.items()},
-            **{f"{i}, weights and biases": e.say(".0f") for i, e in two.items()},
-            **{f"{i}, weights and biases: accuracy": _accuracy(mine).say(".4f") for i, mine in two_runs.items()},
-        },
-        "not decided" if few else _part(all(longer) and all(sooner), *longer, *sooner),
-        "One seed has no interval, so nothing is decided." if few else "",
-    )
+    c = Claim("C6", "with generated biases hyperfan takes longer to settle, still less than Xavier")
+    inits = (*HYPERFANS, BAD)
+    one = {i: runs.need(replace(base, init=i), SEEDS) for i in inits}
+    two = {i: runs.need(replace(base, init=i, generate="weights+biases"), SEEDS) for i in inits}
+    _measure_settled(c, one)
+    _measure_settled(c, two, ", weights and biases")
+    for i, mine in two.items():
+        c.measure(f"{i}, weights and biases: accuracy at the end", _accuracy(mine), ".4f")
+    for i in HYPERFANS:
+        longer = Estimate.of([a.settled() - b.settled() for a, b in _pairs(two[i], one[i])])
+        sooner = Estimate.of([a.settled() - b.settled() for a, b in _pairs(two[i], two[BAD])])
+        c.facts[f"{i}: settles later than with weights alone"] = _within(longer, 0)
+        c.facts[f"{i}: settles sooner than {BAD}"] = _within(sooner, high=0)
+    return c
 
 
 def _means(runs: Runs, base: Mnist) -> Claim:
-    short = replace(base, epochs=min(base.epochs, SHORT))
+    c = Claim("C12", "no mean of hyperfan-in and hyperfan-out is better than both")
+    epochs = min(base.epochs, SHORT)
     full = {init: runs.need(replace(base, init=init), SEEDS) for init in HYPERFANS}
-    measured, better = {}, []
-    for init in HYPERFANS:
-        measured[f"{init}: accuracy after {short.epochs} epochs"] = _accuracy(full[init], short.epochs).say(".4f")
+    for init, mine in full.items():
+        c.measure(f"{init}: accuracy after {epochs} epochs", _accuracy(mine, epochs), ".4f")
     for mean in MEANS:
-        mine = runs.need(replace(short, init=mean), SEEDS)
-        measured[f"{mean}: accuracy"] = _accuracy(mine, short.epochs).say(".4f")
-        for init in HYPERFANS:
-            gain = _gain(mine, full[init], short.epochs)
-            measured[f"{mean} above {init}"] = gain.say(".4f")
-            better.append((mean, init, gain))
-    beats = {mean for mean in MEANS if all(_above(g, 0) for m, _, g in better if m == mean)}
-    return Claim(
-        "C12",
-        "no mean of hyperfan-in and hyperfan-out is better than both",
-        "no mean has a higher accuracy than both, paired by seed, with intervals above 0",
-        measured,
-        "does not hold" if beats else "holds",
-        "" if not beats else f"Better than both: {', '.join(sorted(beats))}.",
-    )
+        mine = runs.need(replace(base, init=mean, epochs=epochs), SEEDS)
+        c.measure(f"{mean}: accuracy", _accuracy(mine, epochs), ".4f")
+        both = zip(_pairs(mine, full["hyperfan-in"]), _pairs(mine, full["hyperfan-out"]), strict=True)
+        gains = [a.accuracy(epochs) - max(i.accuracy(epochs), o.accuracy(epochs)) for (a, i), (_, o) in both]
+        gain = c.measure(f"{mean} above the better of both", Estimate.of(gains), ".4f")
+        c.facts[f"{mean}: less than {MARGIN:.1%} better"] = _no_better(gain)
+    return c
 
 
 def _sharing(runs: Runs, base: Mnist) -> Claim:
+    c = Claim("C13", "sharing a head does no harm")
     epochs = min(base.epochs, SHORT)
-    measured, harm = {}, []
     for init in HYPERFANS:
         shared = runs.need(replace(base, init=init), SEEDS)
         apart = runs.need(replace(base, init=init, heads="separate", epochs=epochs), SEEDS)
         gain = _gain(apart, shared, epochs)
-        measured[f"{init}: accuracy after {epochs} epochs, separate above shared"] = gain.say(".4f")
-        harm.append(_above(gain, 0))
-    return Claim(
-        "C13",
-        "sharing a head does no harm",
-        "separate heads are not better: their gain in accuracy, paired by seed, has an interval that reaches 0",
-        measured,
-        _part(not any(harm), not all(harm)),
-        "The seeds are few, so a small harm could hide in the interval.",
-    )
+        c.measure(f"{init}: accuracy after {epochs} epochs, separate above shared", gain, ".4f")
+        c.facts[f"{init}: separate heads are less than {MARGIN:.1%} better"] = _no_better(gain)
+    return c
 
 
 def _adam(runs: Runs, base: Mnist) -> Claim:
-    few = replace(base, batches=min(base.total, FEW))
-    good = _accuracy(runs.need(few, SEEDS))
-    sgd = {lr: _accuracy(runs.need(replace(few, init="xavier-fan-in", lr=lr), SEEDS)) for lr in SGD_RATES}
-    adam_runs = {lr: runs.need(replace(few, init="xavier-fan-in", lr=lr, optimiser="adam"), SEEDS) for lr in ADAM_RATES}
-    adam = {lr: _accuracy(found) for lr, found in adam_runs.items()}
-    best_sgd, best_adam = max(sgd.values(), key=lambda e: e.mean), max(adam.values(), key=lambda e: e.mean)
-    fails, helps = _apart(best_sgd, good), _apart(best_sgd, best_adam)
-    return Claim(
-        "C15",
-        "plain SGD suffices with hyperfan where bad inits need Adam",
-        f"after {few.total} batches: Xavier fan-in at its best SGD rate is worse than hyperfan-in with SGD, and better "
-        "with Adam; intervals apart",
-        {
-            f"hyperfan-in, SGD {few.rate:g}": good.say(".3f"),
-            **{f"xavier-fan-in, SGD {lr:g}": e.say(".3f") for lr, e in sgd.items()},
-            **{f"xavier-fan-in, Adam {lr:g}": e.say(".3f") for lr, e in adam.items()},
-        },
-        _part(fails and helps, fails, helps),
-        "" if not _apart(best_adam, good) else "Adam mends it only in part: it stays below hyperfan-in with SGD.",
-    )
+    c = Claim("C15", "plain SGD suffices with hyperfan where bad inits need Adam")
+    few = replace(base, init="hyperfan-in", batches=min(base.total, FEW))
+    good = runs.need(few, SEEDS)
+    c.measure(f"hyperfan-in, SGD {few.rate:g}: accuracy after {few.total} batches", _accuracy(good), ".4f")
+    best = {}
+    rates: tuple[tuple[Literal["sgd", "adam"], tuple[float, ...]], ...] = (("sgd", SGD_RATES), ("adam", ADAM_RATES))
+    for optimiser, tried in rates:
+        found = {lr: runs.need(replace(few, init=BAD, lr=lr, optimiser=optimiser), SEEDS) for lr in tried}
+        for lr, mine in found.items():
+            c.measure(f"{BAD}, {optimiser.upper()} {lr:g}: accuracy", _accuracy(mine), ".4f")
+        best[optimiser] = max(found.values(), key=lambda mine: _accuracy(mine).mean)
+    c.facts = {
+        f"{BAD} with SGD, at its best rate, is worse than hyperfan-in with SGD": _within(_gain(good, best["sgd"]), 0),
+        "Adam at its best rate makes it better": _within(_gain(best["adam"], best["sgd"]), 0),
+        "hyperfan-in with SGD is no worse than that": _no_better(_gain(best["adam"], good)),
+    }
+    return c
 
 
-# ── comparing ──────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── measuring and deciding ─────────────────────────────────────────────────────────────────────────────────────────
 
 
-def _beside(starts: Starts, base: Mnist, init: str, other: str, layers: slice) -> Estimate:
-    """The geometric mean over layers of one setting's activations over another's, seed by seed."""
+def _within(e: Estimate, low: float = -math.inf, high: float = math.inf) -> Fact:
+    """Whether a value lies between two bounds, as far as its interval tells."""
+    if e.low is None or e.high is None:
+        return None
+    if low < e.low and e.high < high:
+        return True
+    return False if e.high < low or high < e.low else None
+
+
+def _no_better(gain: Estimate) -> Fact:
+    """Whether a gain in accuracy is too small to mind; it is not if it is certainly there."""
+    if gain.low is None or gain.high is None:
+        return None
+    return True if gain.high < MARGIN else False if gain.low > 0 else None
+
+
+def _all(facts: Iterable[Fact]) -> Fact:
+    found = set(facts)
+    return False if False in found else None if None in found else True
+
+
+def _beside(starts: Starts, base: Mnist, init: str, other: str, layer: int) -> Estimate:
+    """One setting's activations over another's in a layer, seed by seed."""
     pairs = zip(starts(replace(base, init=init)), starts(replace(base, init=other)), strict=True)
-    mine = [_geometric(a.activations[layers]) / _geometric(b.activations[layers]) for a, b in pairs]
-    return Estimate.ratio(mine)
+    return Estimate.ratio([a.activations[layer] / b.activations[layer] for a, b in pairs])
 
 
 def _geometric(values: Sequence[float]) -> float:
     return Estimate.ratio(values).mean
 
 
-def _training(init: str, runs: list[Run]) -> dict[str, str]:
-    return {
-        f"{init}: accuracy after one epoch": _accuracy(runs, 1).say(".4f"),
-        f"{init}: accuracy at the end": _accuracy(runs).say(".4f"),
-    }
+def _measure_settled(c: Claim, found: dict[str, list[Run]], what: str = "") -> None:
+    for init, mine in found.items():
+        label = f"{init}{what}: batches until the deviation stays within {SETTLED:.0%} of its final value"
+        c.measure(label, Estimate.of([r.settled() for r in mine]), ".0f")
 
 
 def _accuracy(runs: list[Run], epoch: int | None = None) -> Estimate:
     return Estimate.of([r.accuracy(epoch) for r in runs])
 
 
-def _gain(mine: list[Run], theirs: list[Run], epoch: int) -> Estimate:
-    """Accuracy after an epoch above that of others, paired by seed."""
+def _gain(mine: list[Run], theirs: list[Run], epoch: int | None = None) -> Estimate:
+    """Accuracy above that of others, paired by seed."""
     return Estimate.of([a.accuracy(epoch) - b.accuracy(epoch) for a, b in _pairs(mine, theirs)])
 
 
 def _pairs(a: list[Run], b: list[Run]) -> list[tuple[Run, Run]]:
-    """By seed: the runs of one seed have the same data order and probe."""
+    """By seed: the runs of one seed have the same embeddings, data order and probe."""
     theirs = {r.config.seed: r for r in b}
     return [(r, theirs[r.config.seed]) for r in a if r.config.seed in theirs]
-
-
-def _above(e: Estimate, bound: float) -> bool:
-    return e.low is not None and e.low > bound
-
-
-def _below(e: Estimate, bound: float) -> bool:
-    return e.high is not None and e.high < bound
-
-
-def _apart(low: Estimate, high: Estimate) -> bool:
-    """Whether one is below the other, intervals and all."""
-    return low.high is not None and high.low is not None and low.high < high.low
-
-
-def _part(whole: bool, *parts: bool) -> Verdict:
-    return "holds" if whole else "holds in part" if any(parts) else "does not hold"

@@ -70,6 +70,12 @@ class Mnist:
             raise RunError(f"--batch {self.batch}: a batch has no more than the {self.images} training images")
         if self.probe_images > 10_000:
             raise RunError(f"--probe-images {self.probe_images}: MNIST has 10000 test images")
+        if self.seed < 0:
+            raise RunError(f"--seed {self.seed}: seeds start at 0")
+        if self.init == CLASSICAL:
+            for name, usual in (("generate", "weights"), ("heads", "shared")):
+                if getattr(self, name) != usual:
+                    raise RunError(f"--init {CLASSICAL} --{name} {getattr(self, name)}: that net has no hypernet")
         if self.lr is not None and not 0 < self.lr < math.inf:
             raise RunError(f"--lr {self.lr:g}: a learning rate is positive and finite")
 
@@ -120,8 +126,12 @@ class Mnist:
         return write_summary(path)
 
 
-QUIET = ("probe_images", "probe_every", "log_every", "checkpoint_every")
+QUIET = ("probe_images", "probe_every", "log_every")
 """Settings that say how a run is watched, not what it does."""
+CHOSEN = ("init", "lr", "activation", "generate", "heads", "optimiser", "batches")
+"""Settings in which the runs of the grid differ."""
+LAYERS = tuple(str(2 * i) for i in range(6))
+"""Paths of the layers in the mainnet."""
 
 PROFILES = {
     "paper": Mnist(),
@@ -163,7 +173,7 @@ def grid(base: Mnist) -> list[Mnist]:
     runs += [replace(base, init=init, seed=seed) for seed in seeds[1:] for init in HEADLINE]
     runs += [replace(short, init=init, seed=seed) for seed in seeds for init in OTHERS]
     runs += [replace(short, init=init, seed=seed, heads="separate") for seed in seeds for init in HEADLINE[2:]]
-    few = replace(base, batches=min(base.total, FEW))
+    few = replace(base, init="hyperfan-in", batches=min(base.total, FEW))
     runs += [replace(few, seed=seed) for seed in seeds]
     runs += [replace(few, init="xavier-fan-in", seed=seed, lr=lr) for seed in seeds for lr in SGD_RATES]
     runs += [

@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Literal
 
+from hyperfan.experiments.mnist.config import LAYERS
 from hyperfan.report import Setting, evolution, loss_and_accuracy, ridges
 
 if TYPE_CHECKING:
@@ -15,7 +16,6 @@ SUBJECTS = {
     "weight gradients": "Hypernet Output Layer Gradients",
 }
 """What the paper calls the probe's quantities: a hypernet's output layer makes the mainnet's weights."""
-LAYERS = [str(2 * i) for i in range(6)]
 
 
 def figures(
@@ -41,6 +41,6 @@ def figures(
 
 def _panels(quantity: str, generate: str) -> list[list[tuple[str, str]]]:
     if quantity in ("activations", "gradients"):
-        return [[(path, f"layer {i}") for i, path in enumerate(LAYERS, 1)]]
+        return [[(path, f"layer {i} ('{path}')") for i, path in enumerate(LAYERS, 1)]]
     roles = ("weight", "bias") if generate == "weights+biases" else ("weight",)
     return [[(f"{path}.{role}", f"layer {i}, {role}") for i, path in enumerate(LAYERS, 1)] for role in roles]

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from hyperfan.errors import RunError
-from hyperfan.experiments.files import whole, write_json
+from hyperfan.experiments.files import one_line_if_it_fails, whole, write_json
 from hyperfan.experiments.folder import environment, finite
 from hyperfan.experiments.mnist.claims import decide
 from hyperfan.experiments.mnist.config import CLASSICAL, HEADLINE, SEEDS, Mnist, grid
@@ -18,6 +18,7 @@ from hyperfan.experiments.mnist.starts import Images, Start, start
 from hyperfan.experiments.statistics import Estimate
 from hyperfan.report import save, settings
 
+SUMMARY = "summary.json"
 START_SEEDS = 10
 LABELS = {
     CLASSICAL: "classical net",
@@ -43,32 +44,40 @@ def write_results(
     overwrite: bool = False,
 ) -> None:
     """Write the folder of results. Figures and claims need their runs; other runs that are missing are listed."""
-    if (out / "summary.json").exists() and not overwrite:
-        raise RunError(f"{out} holds results already: --overwrite replaces them")
-    runs, images = Runs(runs_dir), Images(data_dir)
+    if out.exists() and any(out.iterdir()):
+        if not (out / SUMMARY).exists():
+            raise RunError(f"{out} holds files and no {SUMMARY}, so they are no results: choose another with --out")
+        if not overwrite:
+            raise RunError(f"{out} holds results already: --overwrite replaces them")
+    runs = Runs(runs_dir)
+    missing = [c for c in grid(base) if c not in runs.all]
+    tell(f"{len(grid(base)) - len(missing)} of {len(grid(base))} runs are in {runs_dir}")
+    for c in grid(base):
+        runs.need(replace(c, seed=base.seed), SEEDS)  # before anything takes time
+    images = Images(data_dir)
 
     @functools.cache
     def starts(config: Mnist) -> Sequence[Start]:
-        tell(f"starting {config.title} with {START_SEEDS} seeds")
+        tell(f"looking at {START_SEEDS} untrained nets: {config.title.replace(f'seed-{config.seed} ', '')}")
         return [start(replace(config, seed=config.seed + i), images) for i in range(START_SEEDS)]
 
     claims = decide(runs, starts, base)
-    missing = [c.title for c in grid(base) if c not in runs.all]
-    out.mkdir(parents=True, exist_ok=True)
-    for variant, changes in VARIANTS.items():
-        tell(f"drawing {variant}")
-        _draw(runs, replace(base, **changes), out / "figures" / variant)
-    rows = [_row(mine) for mine in _by_setting(runs, base)]
-    content = {
-        "environment": environment(),
-        "base": asdict(base),
-        "settings": rows,
-        "claims": [asdict(c) for c in claims],
-        "missing": missing,
-    }
-    write_json(out / "summary.json", finite(content))
-    with whole(out / "README.md") as partial:
-        partial.write_text(readme(claims, rows, missing, list(VARIANTS), base.epochs), encoding="utf-8")
+    with one_line_if_it_fails(str(out), "Make room, and write the results again with --overwrite"):
+        for variant, changes in VARIANTS.items():
+            tell(f"drawing {variant}")
+            _draw(runs, replace(base, **changes), out / "figures" / variant)
+        rows = [_row(mine) for mine in _by_setting(runs, base)]
+        with whole(out / "README.md") as partial:
+            partial.write_text(readme(claims, rows, [c.title for c in missing], list(VARIANTS), base), encoding="utf-8")
+        content = {
+            "environment": environment(),
+            "code of the runs": sorted({str(r.environment.get("code")) for r in runs.all.values()}),
+            "base": asdict(base),
+            "settings": rows,
+            "claims": [{**asdict(c), "verdict": c.verdict} for c in claims],
+            "missing": [c.title for c in missing],
+        }
+        write_json(out / SUMMARY, finite(content))
 
 
 def _headline(base: Mnist) -> list[Mnist]:

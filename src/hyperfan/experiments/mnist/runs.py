@@ -1,17 +1,18 @@
 """Finished runs, and what is read off their metrics."""
 
 import itertools
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
 from hyperfan.errors import RunError
 from hyperfan.experiments.files import read_json
 from hyperfan.experiments.folder import read_metrics
-from hyperfan.experiments.mnist.config import Mnist
-from hyperfan.experiments.mnist.figures import LAYERS
+from hyperfan.experiments.mnist.config import LAYERS, Mnist
 
+CLASSES, TEST_IMAGES = 10, 10_000
 SETTLED = 0.01
 """Weights have settled when their standard deviation stays within so much of its final value."""
 
@@ -22,6 +23,7 @@ class Run:
 
     config: Mnist
     rows: Sequence[dict[str, Any]]
+    environment: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def diverged(self) -> bool:
@@ -31,28 +33,42 @@ class Run:
     def accuracy(self, epoch: int | None = None) -> float:
         """On the test images after an epoch, by default the last; of a run that diverged, that of guessing."""
         step = self.config.total if epoch is None else epoch * self.config.epoch_batches
-        found = [r["accuracy"] for r in self._of("test") if r["step"] == step]
-        return float(found[0]) if found else 0.1
+        for r in self._of("test"):
+            if r["step"] == step:
+                return float(r["accuracy"])
+        if self.diverged:
+            return 1 / CLASSES
+        raise RunError(f"'{self.config.title}' was not tested after batch {step}")
 
     def test_loss(self) -> float:
-        """Summed over the test images at the end."""
-        return float([r["loss"] for r in self._of("test")][-1])
+        """Summed over the test images at the end; of a run that diverged, that of guessing."""
+        last = list(self._of("test"))[-1]
+        return math.log(CLASSES) * TEST_IMAGES if self.diverged else float(last["loss"])
 
-    def training_loss(self, epoch: int | None = None) -> float:
-        """Mean over one epoch, by default the last."""
-        last = self.config.total if epoch is None else epoch * self.config.epoch_batches
-        losses = [r["loss"] for r in self._of("train") if last - self.config.epoch_batches < r["step"] <= last]
-        return float(sum(losses) / len(losses)) if losses else float("nan")
+    def training_loss(self) -> float:
+        """Mean over the last epoch; of a run that diverged, that of guessing."""
+        if self.diverged:
+            return math.log(CLASSES)
+        first = self.config.total - self.config.epoch_batches
+        losses = [r["loss"] for r in self._of("train") if r["step"] > first]
+        return float(sum(losses) / len(losses))
 
     def settled(self) -> float:
-        """Batches after which the generated weights' deviations stay near their final value, on average over layers."""
+        """Batches after which the weights' deviations stay near their final value, averaged over layers.
+
+        A run that diverged never settles.
+        """
+        if self.diverged:
+            return float(self.config.total)
         return sum(self._settled(f"{path}.weight") for path in LAYERS) / len(LAYERS)
 
     def restless(self, of: Literal["mean", "deviation"], relative: bool) -> float:
         """How far the weights' mean or deviation moves in 1000 batches after the first third, averaged over layers.
 
-        Relative to the deviation at the end, or as it is.
+        Relative to the deviation at the end, or as it is. A run that diverged has no such number.
         """
+        if self.diverged:
+            return math.nan
         moves = []
         for path in LAYERS:
             _, means, deviations = self._moments(f"{path}.weight")
@@ -84,7 +100,7 @@ def read_run(path: Path) -> Run:
         config = Mnist(**read_json(path / "config.json"))
     except TypeError as error:
         raise RunError(f"{path / 'config.json'} is not the configuration of an MNIST run: {error}") from error
-    return Run(config, read_metrics(path))
+    return Run(config, read_metrics(path), read_json(path / "env.json"))
 
 
 class Runs:
@@ -93,6 +109,8 @@ class Runs:
     def __init__(self, root: Path) -> None:
         self.all: dict[Mnist, Run] = {}
         for file in sorted(root.glob("*/config.json")):
+            if not (file.parent / "metrics.jsonl").exists():
+                continue  # it has only just begun
             run = read_run(file.parent)
             if run.rows and run.rows[-1]["kind"] == "end":
                 self.all[run.config] = run
@@ -106,5 +124,8 @@ class Runs:
         """The same, at least one."""
         found = self.seeds(config, n)
         if not found:
-            raise RunError(f"there is no finished run '{config.title}': run it with hyperfan run mnist --all --resume")
+            raise RunError(
+                f"there is no finished run '{config.title}': hyperfan run mnist --all --resume makes it, with the "
+                "--profile and --run-dir of the other runs"
+            )
         return found

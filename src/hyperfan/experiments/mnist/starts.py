@@ -10,8 +10,7 @@ from torch import Tensor
 
 from hyperfan.data import MNIST, mnist, standardise
 from hyperfan.experiments.mnist.config import Mnist
-from hyperfan.experiments.mnist.training import build
-from hyperfan.experiments.seeds import generator
+from hyperfan.experiments.mnist.training import build, probed
 from hyperfan.hypernet import HyperNet
 from hyperfan.probe.inside import outputs_of_layers
 
@@ -38,7 +37,7 @@ class Images:
 
     def seen_by(self, config: Mnist) -> tuple[Tensor, Tensor]:
         """Those that the probe of a run looks at."""
-        chosen = torch.randperm(len(self.x), generator=generator(config.seed, "probe"))[: config.probe_images]
+        chosen = probed(config, len(self.x))
         return self.x[chosen], self.y[chosen]
 
 

@@ -36,7 +36,7 @@ class MnistTraining:
         self.y = splits.train.labels[: config.images]
         self.test_x = standardise(splits.test.images, MNIST.mean, MNIST.std).flatten(1)
         self.test_y = splits.test.labels
-        seen = torch.randperm(len(self.test_x), generator=generator(config.seed, "probe"))[: config.probe_images]
+        seen = probed(config, len(self.test_x))
         self.probe = Probe(self.test_x[seen], self.test_y[seen])
         self.net, self.plan = build(config)
         self.optimiser = _optimiser(self.net, config)
@@ -118,6 +118,11 @@ class MnistTraining:
             return self.net
         with torch.no_grad():
             return self.net.freeze()
+
+
+def probed(config: Mnist, images: int) -> Tensor:
+    """Which of so many test images the probe of a run looks at."""
+    return torch.randperm(images, generator=generator(config.seed, "probe"))[: config.probe_images]
 
 
 def build(config: Mnist) -> tuple[nn.Module, Any]:

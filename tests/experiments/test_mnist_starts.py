@@ -1,0 +1,51 @@
+"""How a setting starts, against autograd through the hypernet itself."""
+
+from dataclasses import replace
+
+import pytest
+import torch
+from torch.nn.functional import cross_entropy
+
+from hyperfan.experiments.mnist.config import CLASSICAL, Mnist
+from hyperfan.experiments.mnist.starts import Images, start
+from hyperfan.experiments.mnist.training import build
+
+CONFIG = Mnist(embedding=4, probe_images=20)
+
+
+@pytest.fixture
+def images():
+    made = Images.__new__(Images)
+    torch.manual_seed(0)
+    made.x, made.y = torch.randn(50, 784), torch.randint(10, (50,))
+    return made
+
+
+@pytest.mark.parametrize("init", ["hyperfan-in", "xavier-fan-in"])
+def test_flow_is_that_of_autograd(images, init):
+    """∂L/∂h for each code, by backward through the heads."""
+    config = replace(CONFIG, init=init)
+    net, _ = build(config)
+    x, y = images.seen_by(config)
+    codes = net.codes().detach().requires_grad_()
+    made = net.heads(codes)
+    loss = cross_entropy(net.skeleton({**made, **net._kept()}, x), y)
+    into = torch.autograd.grad(loss, [codes, *made.values()])
+    expected = [(into[0][i].square().mean() / g.square().mean()).item() for i, g in enumerate(into[1:])]
+    # Sums of up to 392000 products in single precision, in another order.
+    assert start(config, images).flow == pytest.approx(expected, rel=1e-4)
+
+
+def test_activations_are_the_layers_outputs(images):
+    config = replace(CONFIG, init=CLASSICAL)
+    net, _ = build(config)
+    x, _ = images.seen_by(config)
+    expected = [net[: 2 * i + 1](x).std().item() for i in range(6)]
+    assert start(config, images).activations == pytest.approx(expected, rel=1e-5)
+    assert start(config, images).flow == ()
+
+
+def test_images_are_those_of_the_run(images):
+    x, y = images.seen_by(CONFIG)
+    assert len(x) == len(y) == 20
+    assert not torch.equal(x, images.seen_by(replace(CONFIG, seed=1))[0])
