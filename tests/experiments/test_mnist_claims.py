@@ -153,13 +153,26 @@ def test_a_run_that_diverged_is_worse_and_no_error(tmp_path):
         made = world.run(c)
         write(tmp_path, c, [r for r in made if r["step"] == 0] + rows(outcome="diverged")[-1:] if gone else made)
     runs = Runs(tmp_path)
-    with pytest.raises(RunError, match="a run is missing, or diverged"):  # it never moved, so it cannot be compared
-        decide(runs, world.starts, WIDE)
+    found = {c.name: c for c in decide(runs, world.starts, WIDE)}
+    assert found["C3"].verdict == "not decided"  # it never moved, so it cannot be compared
+    assert "a run is missing, or diverged." in found["C3"].remark
+    assert found["C4"].verdict == "holds"
     bad = runs.need(replace(WIDE, init="xavier-fan-in"), 3)
     good = runs.need(replace(WIDE, init="hyperfan-in"), 3)
     assert all(a.training_loss() < b.training_loss() for a, b in zip(good, bad, strict=True))
     assert all(a.settled() < b.settled() == WIDE.total for a, b in zip(good, bad, strict=True))
     assert _gain(good, bad, 1).low > 0.5
+
+
+def test_a_claim_whose_runs_are_missing_is_not_decided(tmp_path):
+    world = World()
+    for c in grid(WIDE):
+        if c.init != "hyperfan-geometric":
+            write(tmp_path, c, world.run(c))
+    found = {c.name: c for c in decide(Runs(tmp_path), world.starts, WIDE)}
+    assert {name for name, c in found.items() if c.verdict != "holds"} == {"C12"}
+    assert found["C12"].verdict == "not decided"
+    assert "'hyperfan-geometric seed-0" in found["C12"].remark
 
 
 def test_a_missing_run_is_named(tmp_path):

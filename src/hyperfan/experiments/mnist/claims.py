@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
+from hyperfan.errors import RunError
 from hyperfan.experiments.mnist.config import (
     ADAM_RATES,
     CLASSICAL,
@@ -67,28 +68,22 @@ class Claim:
 
 
 def decide(runs: Runs, starts: Starts, base: Mnist) -> list[Claim]:
-    """All claims, from finished runs and from starts."""
-    return [
-        _explodes(starts, base),
-        _keeps_scale(starts, base),
-        _settles(runs, base),
-        _learns(runs, base),
-        _relu(starts, base),
-        _biases(runs, base),
-        _means(runs, base),
-        _sharing(runs, base),
-        _flow(starts, base),
-        _adam(runs, base),
-    ]
+    """All claims, from finished runs and from starts. One whose runs are missing is not decided, and says so."""
+    found = []
+    for name, (says, work) in CLAIMS.items():
+        claim = Claim(name, says)
+        try:
+            work(claim, runs, starts, base)
+        except RunError as error:
+            claim = Claim(name, says, remark=f"{str(error)[0].upper()}{str(error)[1:]}.")
+        found.append(claim)
+    return found
 
 
 # ── before training ────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def _explodes(starts: Starts, base: Mnist) -> Claim:
-    c = Claim(
-        "C1", "classical init on a hypernet explodes (fan-in) or vanishes (fan-out) activations exponentially in depth"
-    )
+def _explodes(c: Claim, runs: Runs, starts: Starts, base: Mnist) -> None:
 
     def grows(label: str, init: str, activation: Literal["tanh", "relu"]) -> Estimate:
         found = starts(replace(base, init=init, activation=activation))
@@ -110,11 +105,9 @@ def _explodes(starts: Starts, base: Mnist) -> Claim:
             "Under tanh, fan-in explodes at once and no further: every layer reads saturated values of ±1, so all "
             "are too large by about the same factor."
         )
-    return c
 
 
-def _keeps_scale(starts: Starts, base: Mnist) -> Claim:
-    c = Claim("C2", "hyperfan keeps activations at the scale of a classical net")
+def _keeps_scale(c: Claim, runs: Runs, starts: Starts, base: Mnist) -> None:
     for init in HYPERFANS:
         inside = []
         for layer in range(6):
@@ -125,26 +118,18 @@ def _keeps_scale(starts: Starts, base: Mnist) -> Claim:
         c.facts[f"{init}: so is the output layer"] = inside[5]
     if c.facts["hyperfan-out: so is the output layer"] is False:
         c.remark = "Hyperfan-out keeps gradients; where a layer narrows, from 500 to 10, activations grow for it."
-    return c
 
 
-def _relu(starts: Starts, base: Mnist) -> Claim:
-    c = Claim("C5", "with ReLU and Kaiming init the explosion is bigger")
+def _relu(c: Claim, runs: Runs, starts: Starts, base: Mnist) -> None:
     tanh, relu = starts(replace(base, init=BAD)), starts(replace(base, init="kaiming-fan-in", activation="relu"))
     bigger = []
     for i in range(6):
         ratio = Estimate.ratio([b.activations[i] / a.activations[i] for a, b in zip(tanh, relu, strict=True)])
         bigger.append(_within(c.measure(f"layer {i + 1}: ReLU over tanh", ratio), 1, math.inf))
     c.facts["activations are larger in every layer"] = _all(bigger)
-    return c
 
 
-def _flow(starts: Starts, base: Mnist) -> Claim:
-    c = Claim(
-        "C14",
-        "gradients shrink from mainnet to hypernet, by the factor d_j/(d_k·Var(e)) under hyperfan-out "
-        "(and d_i in place of d_j under hyperfan-in)",
-    )
+def _flow(c: Claim, runs: Runs, starts: Starts, base: Mnist) -> None:
     right, shrink = [], []
     for init in HYPERFANS:
         found = starts(replace(base, init=init))
@@ -164,14 +149,12 @@ def _flow(starts: Starts, base: Mnist) -> Claim:
             "Gradients shrink only where the embedding is wider than the layer. At the paper's own sizes, 500 and 50, "
             "its formula says that the variance grows tenfold."
         )
-    return c
 
 
 # ── training ───────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def _settles(runs: Runs, base: Mnist) -> Claim:
-    c = Claim("C3", "hyperfan's generated weights settle quickly, Xavier's stay unstable")
+def _settles(c: Claim, runs: Runs, starts: Starts, base: Mnist) -> None:
     found = {init: runs.need(replace(base, init=init), SEEDS) for init in (CLASSICAL, BAD, *HYPERFANS)}
     _measure_settled(c, found)
     moves: tuple[Literal["mean", "deviation"], ...] = ("mean", "deviation")
@@ -191,11 +174,9 @@ def _settles(runs: Runs, base: Mnist) -> Claim:
             larger.append(_within(plain, 1, math.inf))
     if _all(larger) and c.verdict != "holds":
         c.remark = "As they are, Xavier's weights do move more, since they are larger; the paper's figure shows that."
-    return c
 
 
-def _learns(runs: Runs, base: Mnist) -> Claim:
-    c = Claim("C4", "lower training loss and faster convergence")
+def _learns(c: Claim, runs: Runs, starts: Starts, base: Mnist) -> None:
     found = {init: runs.need(replace(base, init=init), SEEDS) for init in (CLASSICAL, BAD, *HYPERFANS)}
     for init, mine in found.items():
         c.measure(f"{init}: accuracy after one epoch", _accuracy(mine, 1), ".4f")
@@ -206,11 +187,9 @@ def _learns(runs: Runs, base: Mnist) -> Claim:
         loss = Estimate.ratio([a.training_loss() / b.training_loss() for a, b in pairs])
         c.facts[f"{init}: lower training loss in the last epoch than {BAD}"] = _within(loss, 0, 1)
         c.facts[f"{init}: higher accuracy after one epoch"] = _within(_gain(found[init], found[BAD], 1), 0)
-    return c
 
 
-def _biases(runs: Runs, base: Mnist) -> Claim:
-    c = Claim("C6", "with generated biases hyperfan takes longer to settle, still less than Xavier")
+def _biases(c: Claim, runs: Runs, starts: Starts, base: Mnist) -> None:
     inits = (*HYPERFANS, BAD)
     one = {i: runs.need(replace(base, init=i), SEEDS) for i in inits}
     two = {i: runs.need(replace(base, init=i, generate="weights+biases"), SEEDS) for i in inits}
@@ -223,11 +202,9 @@ def _biases(runs: Runs, base: Mnist) -> Claim:
         sooner = Estimate.of([a.settled() - b.settled() for a, b in _pairs(two[i], two[BAD])])
         c.facts[f"{i}: settles later than with weights alone"] = _within(longer, 0)
         c.facts[f"{i}: settles sooner than {BAD}"] = _within(sooner, high=0)
-    return c
 
 
-def _means(runs: Runs, base: Mnist) -> Claim:
-    c = Claim("C12", "no mean of hyperfan-in and hyperfan-out is better than both")
+def _means(c: Claim, runs: Runs, starts: Starts, base: Mnist) -> None:
     epochs = min(base.epochs, SHORT)
     full = {init: runs.need(replace(base, init=init), SEEDS) for init in HYPERFANS}
     for init, mine in full.items():
@@ -239,11 +216,9 @@ def _means(runs: Runs, base: Mnist) -> Claim:
         gains = [a.accuracy(epochs) - max(i.accuracy(epochs), o.accuracy(epochs)) for (a, i), (_, o) in both]
         gain = c.measure(f"{mean} above the better of both", Estimate.of(gains), ".4f")
         c.facts[f"{mean}: less than {MARGIN:.1%} better"] = _no_better(gain)
-    return c
 
 
-def _sharing(runs: Runs, base: Mnist) -> Claim:
-    c = Claim("C13", "sharing a head does no harm")
+def _sharing(c: Claim, runs: Runs, starts: Starts, base: Mnist) -> None:
     epochs = min(base.epochs, SHORT)
     for init in HYPERFANS:
         shared = runs.need(replace(base, init=init), SEEDS)
@@ -251,11 +226,9 @@ def _sharing(runs: Runs, base: Mnist) -> Claim:
         gain = _gain(apart, shared, epochs)
         c.measure(f"{init}: accuracy after {epochs} epochs, separate above shared", gain, ".4f")
         c.facts[f"{init}: separate heads are less than {MARGIN:.1%} better"] = _no_better(gain)
-    return c
 
 
-def _adam(runs: Runs, base: Mnist) -> Claim:
-    c = Claim("C15", "plain SGD suffices with hyperfan where bad inits need Adam")
+def _adam(c: Claim, runs: Runs, starts: Starts, base: Mnist) -> None:
     few = replace(base, init="hyperfan-in", batches=min(base.total, FEW))
     good = runs.need(few, SEEDS)
     c.measure(f"hyperfan-in, SGD {few.rate:g}: accuracy after {few.total} batches", _accuracy(good), ".4f")
@@ -271,7 +244,6 @@ def _adam(runs: Runs, base: Mnist) -> Claim:
         "Adam at its best rate makes it better": _within(_gain(best["adam"], best["sgd"]), 0),
         "hyperfan-in with SGD is no worse than that": _no_better(_gain(best["adam"], good)),
     }
-    return c
 
 
 # ── measuring and deciding ─────────────────────────────────────────────────────────────────────────────────────────
@@ -327,3 +299,27 @@ def _pairs(a: list[Run], b: list[Run]) -> list[tuple[Run, Run]]:
     """By seed: the runs of one seed have the same embeddings, data order and probe."""
     theirs = {r.config.seed: r for r in b}
     return [(r, theirs[r.config.seed]) for r in a if r.config.seed in theirs]
+
+
+CLAIMS: dict[str, tuple[str, Callable[[Claim, Runs, Starts, Mnist], None]]] = {
+    "C1": (
+        "classical init on a hypernet explodes (fan-in) or vanishes (fan-out) activations exponentially in depth",
+        _explodes,
+    ),
+    "C2": ("hyperfan keeps activations at the scale of a classical net", _keeps_scale),
+    "C3": ("hyperfan's generated weights settle quickly, Xavier's stay unstable", _settles),
+    "C4": ("lower training loss and faster convergence", _learns),
+    "C5": ("with ReLU and Kaiming init the explosion is bigger", _relu),
+    "C6": ("with generated biases hyperfan takes longer to settle, still less than Xavier", _biases),
+    "C12": ("no mean of hyperfan-in and hyperfan-out is better than both", _means),
+    "C13": ("sharing a head does no harm", _sharing),
+    "C14": (
+        (
+            "gradients shrink from mainnet to hypernet, by the factor d_j/(d_k·Var(e)) under hyperfan-out "
+            "(and d_i in place of d_j under hyperfan-in)"
+        ),
+        _flow,
+    ),
+    "C15": ("plain SGD suffices with hyperfan where bad inits need Adam", _adam),
+}
+"""Each with what it says, and what decides it."""

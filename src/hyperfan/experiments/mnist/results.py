@@ -43,7 +43,10 @@ def write_results(
     tell: Callable[[str], Any],
     overwrite: bool = False,
 ) -> None:
-    """Write the folder of results. Figures and claims need their runs; other runs that are missing are listed."""
+    """Write the folder of results. Of the runs, the four headline settings must be there; what else is missing is told.
+
+    A claim without its runs is not decided, and a variant without them is not drawn.
+    """
     if out.exists() and any(out.iterdir()):
         if not (out / SUMMARY).exists():
             raise RunError(f"{out} holds files and no {SUMMARY}, so they are no results: choose another with --out")
@@ -52,8 +55,10 @@ def write_results(
     runs = Runs(runs_dir)
     missing = [c for c in grid(base) if c not in runs.all]
     tell(f"{len(grid(base)) - len(missing)} of {len(grid(base))} runs are in {runs_dir}")
-    for c in grid(base):
-        runs.need(replace(c, seed=base.seed), SEEDS)  # before anything takes time
+    for c in _headline(base):
+        runs.need(c, SEEDS)  # before anything takes time
+    variants = {v: replace(base, **changes) for v, changes in VARIANTS.items()}
+    variants = {v: c for v, c in variants.items() if all(runs.seeds(h, SEEDS) for h in _headline(c))}
     images = Images(data_dir)
 
     @functools.cache
@@ -63,12 +68,12 @@ def write_results(
 
     claims = decide(runs, starts, base)
     with one_line_if_it_fails(str(out), "Make room, and write the results again with --overwrite"):
-        for variant, changes in VARIANTS.items():
+        for variant, its_base in variants.items():
             tell(f"drawing {variant}")
-            _draw(runs, replace(base, **changes), out / "figures" / variant)
+            _draw(runs, its_base, out / "figures" / variant)
         rows = [_row(mine) for mine in _by_setting(runs, base)]
         with whole(out / "README.md") as partial:
-            partial.write_text(readme(claims, rows, [c.title for c in missing], list(VARIANTS), base), encoding="utf-8")
+            partial.write_text(readme(claims, rows, [c.title for c in missing], list(variants), base), encoding="utf-8")
         content = {
             "environment": environment(),
             "code of the runs": sorted({str(r.environment.get("code")) for r in runs.all.values()}),
