@@ -72,6 +72,16 @@ def table() -> str:
             "forward and backward of the MNIST hypernet, dense",
             f"{ratio('forward_overhead'):.2f} {spread('forward_overhead')} times hand-written torch",
         ),
+        (
+            "mnist_run",
+            "a run of the MNIST experiment with its probes, tests and checkpoints",
+            f"{ratio('mnist_run'):.2f} {spread('mnist_run')} times the plain net's",
+        ),
+        (
+            "mnist_run_probe",
+            "… share of it spent looking inside",
+            f"{ratio('mnist_run_probe'):.1%}",
+        ),
     ]
     head = ["| 2 CPU cores; median [quartiles] of interleaved rounds | measured | |", "|---|---|---|"]
     return "\n".join([*head, *(f"| {what} | {measured} | {link(name)} |" for name, what, measured in lines), ""])
