@@ -42,7 +42,7 @@ def _mnist(default: Mnist) -> Callable[..., int]:
             config: What to run.
             profile: Where the other options start: the paper's full scale, some minutes, or some seconds.
             all: Run every setting that the results rest on, with the options given as their base; "hyperfan results"
-                then draws them.
+                then compares them.
             jobs: How many runs at once with --all; by default as many as there are cores for.
             resume: Go on with the run in its folder, or start it if there is none.
             run_dir: Folder of the run; with --all, of all runs. By default under runs/mnist, named after its options.

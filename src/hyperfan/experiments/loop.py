@@ -17,7 +17,8 @@ import torch
 from torch import Tensor
 
 from hyperfan.errors import RunError
-from hyperfan.experiments.folder import Row, RunFolder
+from hyperfan.experiments.checkpoint import State
+from hyperfan.experiments.folder import CONFIG, Row, RunFolder
 from hyperfan.experiments.progress import Progress, Standing
 
 Outcome = Literal["finished", "diverged", "stopped"]
@@ -78,6 +79,9 @@ class Experiment(Protocol):
     def start(self, data_dir: Path | None) -> Training:
         """Build everything from the seed."""
 
+    def summarise(self, path: Path) -> Path:
+        """Draw the run in this folder; returns the page to look at."""
+
 
 class Sink(Protocol):
     """Someone who wants every line of metrics as well."""
@@ -98,11 +102,17 @@ def run(
     """Train to the end, or until Ctrl-C. Divergence is a result, not an error."""
     config = dataclasses.asdict(experiment)  # type: ignore[call-overload]  # a dataclass
     with _threads(experiment.threads):
-        training = experiment.start(data_dir)  # before the folder, so that what cannot start leaves none behind
+        # Before a new folder is made, so that what cannot start leaves none behind.
+        training = None if resume and (path / CONFIG).exists() else experiment.start(data_dir)
         with RunFolder(path, config, resume) as folder:
-            runner = _Runner(experiment, training, folder, progress, sinks)
+            found = folder.restore()
+            if found is not None and found[0].done:
+                ending = folder.ending()
+                progress.note(f"{path} is over already: {_told(ending)}")
+                return "diverged" if ending["outcome"] == "diverged" else "finished"
+            runner = _Runner(experiment, training or experiment.start(data_dir), folder, progress, sinks)
             try:
-                return runner.go()
+                return runner.go(found)
             except KeyboardInterrupt:
                 progress.note(f"stopped after batch {runner.step}; --resume goes on from batch {runner.saved}")
                 return "stopped"
@@ -126,18 +136,13 @@ class _Runner:
         self.seconds: defaultdict[str, float] = defaultdict(float)
         self._standing = Standing(experiment.title, experiment.total, experiment.epoch_batches)
 
-    def go(self) -> Outcome:
-        found = self.folder.restore()
+    def go(self, found: tuple[State, dict[str, Tensor]] | None) -> Outcome:
         if found is None:
             self.folder.write_plan(self.training.plan)
             self._measure()
             self._save(done=False)
         else:
             state, tensors = found
-            if state.done:
-                ending = self.folder.ending()
-                self.progress.note(f"{self.folder.path} is over already: {_told(ending)}")
-                return "diverged" if ending["outcome"] == "diverged" else "finished"
             other = self.folder.other_environment()
             if other is not None:
                 self.progress.note(f"not the environment it was started in, so bits may differ: {other}")
@@ -147,9 +152,7 @@ class _Runner:
             self.step = self.saved = state.step
             self.loss_sum, self.loss_count = state.loss_sum, state.loss_count
             self.progress.note(f"resumed {self.folder.path} at batch {self.step}")
-        outcome = self._train()
-        self.folder.write_times({"batches": self.step, **self.seconds})
-        return outcome
+        return self._train()
 
     def _train(self) -> Outcome:
         e = self.experiment

@@ -78,7 +78,13 @@ def _hear(told: Connection, process: SpawnProcess) -> str:
 def _one(tell: Connection, experiment: Experiment, path: Path, data_dir: Path | None, resume: bool) -> None:
     say = _sayer(f"{experiment.title}: ")
     try:
-        tell.send(run(experiment, path, Lines(say), data_dir=data_dir, resume=resume))
+        outcome = run(experiment, path, Lines(say), data_dir=data_dir, resume=resume)
+        if outcome != "stopped" and not (path / "report.html").exists():
+            try:
+                experiment.summarise(path)
+            except HyperfanError as error:  # as without matplotlib: the run itself is whole
+                say(f"no figures: {error}")
+        tell.send(outcome)
     except HyperfanError as error:
         say(str(error))
         tell.send(f"failed: {error}")
