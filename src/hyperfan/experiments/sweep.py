@@ -2,6 +2,7 @@
 
 import multiprocessing
 import os
+import sys
 from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -36,7 +37,7 @@ def sweep(
         data_dir, resume: as for one run.
     """
     threads = max((e.threads for e in runs.values()), default=1)
-    jobs = jobs or max((os.cpu_count() or 1) // threads, 1)
+    jobs = jobs or max(_cores() // threads, 1)
     # Spawned, because torch's threads do not survive a fork; and one run each, so that none inherits another's memory.
     context = multiprocessing.get_context("spawn")
     waiting = deque(runs.items())
@@ -90,6 +91,11 @@ def _one(tell: Connection, experiment: Experiment, path: Path, data_dir: Path | 
         tell.send(f"failed: {error}")
     except KeyboardInterrupt:  # before training began
         tell.send("stopped")
+
+
+def _cores() -> int:
+    """Those that this process may use, where the system tells."""
+    return len(os.sched_getaffinity(0)) if sys.platform == "linux" else os.cpu_count() or 1
 
 
 def _sayer(prefix: str) -> Callable[[str], None]:
