@@ -28,7 +28,9 @@ FOLDER = "runs/mnist/m2_seed-3_epochs-1_embedding-4_images-30_checkpoint_every-2
 @pytest.fixture(autouse=True)
 def _elsewhere(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(Mnist, "summarise", lambda _self, path: path / "drawn")  # which takes longer than the runs
+    monkeypatch.setattr(
+        Mnist, "summarise", lambda _self, path: (path / "drawn", "done")
+    )  # which takes longer than the runs
 
 
 @pytest.fixture
@@ -51,7 +53,7 @@ def run(capsys, *args):
 def test_a_run_and_the_same_again(capsys, noise, tmp_path):
     args = ["--init", "m2", "--seed", "3", *SMALL]
     code, out, err = run(capsys, *args)
-    assert (code, out) == (0, f"finished: {FOLDER}/drawn\n")
+    assert (code, out) == (0, f"done\nfinished: {FOLDER}/drawn\n")
     assert "epoch 1/1" in err
     config = json.loads((tmp_path / FOLDER / "config.json").read_text())
     assert (config["init"], config["seed"], config["images"], config["batch"]) == ("m2", 3, 30, 10)
@@ -60,7 +62,7 @@ def test_a_run_and_the_same_again(capsys, noise, tmp_path):
     assert err == f"hyperfan: {FOLDER} exists: --resume goes on with it, --run-dir starts elsewhere; nothing is " \
                   "overwritten\n"  # fmt: skip
     code, out, err = run(capsys, *args, "--resume")
-    assert (code, out) == (0, f"finished: {FOLDER}/drawn\n")
+    assert (code, out) == (0, f"done\nfinished: {FOLDER}/drawn\n")
     assert "is over already: finished after batch 3" in err
     code, _, err = run(capsys, *args, "--resume", "--probe-every", "7")
     assert code == 2
@@ -81,12 +83,12 @@ def test_ctrl_c_and_resume(capsys, noise, monkeypatch):
         code, out, err = run(capsys, "--run-dir", "here", *SMALL)
     assert (code, out) == (130, "")
     assert "stopped after batch 2; --resume goes on from batch 2" in err
-    assert run(capsys, "--run-dir", "here", "--resume", *SMALL)[:2] == (0, "finished: here/drawn\n")
+    assert run(capsys, "--run-dir", "here", "--resume", *SMALL)[:2] == (0, "done\nfinished: here/drawn\n")
 
 
 def test_a_run_that_diverges_is_no_failure(capsys, noise):
     code, out, err = run(capsys, "--run-dir", "here", *SMALL, "--activation", "relu", "--init", "kaiming-fan-in")
-    assert (code, out) == (0, "diverged: here/drawn\n")
+    assert (code, out) == (0, "done\ndiverged: here/drawn\n")
     assert "the first to overflow was layer '" in err
 
 

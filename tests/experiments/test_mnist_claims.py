@@ -197,7 +197,7 @@ def test_seeds_are_paired(tmp_path, init):
     runs = Runs(tmp_path)
     apart, shared = runs.need(replace(BASE, init=init, heads="separate"), 3), runs.need(replace(BASE, init=init), 3)
     gain = _gain(apart, shared, 2)
-    assert (gain.mean, gain.low, gain.high) == (pytest.approx(0.01),) * 3
+    assert (gain.value, gain.low, gain.high) == (pytest.approx(0.01),) * 3
 
 
 # ── what is read off a run ─────────────────────────────────────────────────────────────────────────────────────────
@@ -246,16 +246,16 @@ def test_the_interval_is_students():
     values = [3.0, 5.0, 10.0, 2.0]
     e = Estimate.of(values)
     half = 3.182 * statistics.stdev(values) / 2  # t for 3 degrees of freedom
-    assert (e.mean, e.n) == (5.0, 4)
-    assert e.high - e.mean == pytest.approx(half)
-    assert e.mean - e.low == pytest.approx(half)
+    assert (e.value, e.n) == (5.0, 4)
+    assert e.high - e.value == pytest.approx(half)
+    assert e.value - e.low == pytest.approx(half)
 
 
 def test_ratios_are_averaged_as_logarithms():
     e = Estimate.ratio([1.0, 4.0])
-    assert e.mean == pytest.approx(2)
+    assert e.value == pytest.approx(2)
     assert e.low * e.high == pytest.approx(4)
-    assert math.log(e.high / e.mean) == pytest.approx(12.706 * statistics.stdev([0, math.log(4)]) / math.sqrt(2))
+    assert math.log(e.high / e.value) == pytest.approx(12.706 * statistics.stdev([0, math.log(4)]) / math.sqrt(2))
 
 
 def test_one_value_has_no_interval():

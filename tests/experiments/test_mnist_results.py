@@ -66,7 +66,7 @@ def test_results_say_what_was_found_and_what_is_missing(runs_dir, tmp_path, monk
     for claim in summary["claims"]:
         assert f"**Verdict: {claim['verdict']}.**" in page.split(f"## {claim['name']}\n")[1].split("\n## ")[0]
     assert f"Not run yet: {missing.title}." in page
-    assert {"mean", "n", "low", "high"} <= set(summary["claims"][0]["measured"].popitem()[1][0])  # numbers, not words
+    assert {"value", "n", "low", "high"} <= set(summary["claims"][0]["measured"].popitem()[1][0])  # numbers, not words
     before = page
     with pytest.raises(RunError, match="holds results already: --overwrite"):
         results.write_results(runs_dir, out, BASE, None, lambda _: None)
@@ -75,8 +75,9 @@ def test_results_say_what_was_found_and_what_is_missing(runs_dir, tmp_path, monk
 
 def test_a_runs_page_holds_its_figures_and_no_script(tmp_path):
     folder = write(tmp_path, Mnist(epochs=1), rows())
-    page = write_summary(folder)
+    page, says = write_summary(folder)
     text = page.read_text()
+    assert says.startswith("90.00% of the test images right")
     assert text.count("<img ") == 13
     assert "http" not in text.replace("https://www.w3.org", "")
     assert "<script>" not in text
@@ -87,7 +88,9 @@ def test_a_runs_page_holds_its_figures_and_no_script(tmp_path):
 
 def test_a_run_that_diverged_says_where(tmp_path):
     folder = write(tmp_path, Mnist(epochs=1), rows(outcome="diverged"))
-    assert "Diverged at batch 8; the first to overflow was layer &#x27;4&#x27;." in write_summary(folder).read_text()
+    assert (
+        "Diverged at batch 8; the first to overflow was layer &#x27;4&#x27;." in write_summary(folder).page.read_text()
+    )
 
 
 def test_results_are_not_written_over_other_files(runs_dir, tmp_path):

@@ -12,7 +12,7 @@ from hyperfan.experiments.progress import Bars, Lines, Standing, progress_on
 
 
 def test_a_standing_says_epoch_loss_and_accuracy():
-    standing = Standing("toy", total=25, epoch_batches=10)
+    standing = Standing("toy", total=25, stage=("epoch", 10))
     assert str(standing) == "epoch 1/3"
     standing.see({"kind": "train", "loss": 1.23456})
     standing.see({"kind": "moments", "of": "weights", "layers": {}})
@@ -20,7 +20,7 @@ def test_a_standing_says_epoch_loss_and_accuracy():
     standing.see({"kind": "test", "accuracy": 0.98765, "loss": 7.0})
     assert str(standing.at(19)) == "epoch 2/3  loss 1.235  test 98.77%"
     assert str(standing.at(25)) == "epoch 3/3  loss 1.235  test 98.77%"
-    assert str(Standing("toy", 20, 10).at(20)) == "epoch 2/2"
+    assert str(Standing("toy", 20, ("epoch", 10)).at(20)) == "epoch 2/2"
 
 
 @pytest.fixture
@@ -40,7 +40,7 @@ def test_lines_come_every_half_minute_and_at_the_end(clock):
     lines = Lines(said.append)
     for step in range(1, 101):
         clock(1.0)
-        lines.update(Standing("toy", 100, 50).at(step))
+        lines.update(Standing("toy", 100, ("epoch", 50)).at(step))
     lines.close()
     assert said == [
         "epoch 1/2  1 batches/s  70 s left",
@@ -53,9 +53,9 @@ def test_lines_come_every_half_minute_and_at_the_end(clock):
 def test_a_resumed_run_is_timed_from_where_it_went_on(clock):
     said = []
     lines = Lines(said.append)
-    lines.update(Standing("toy", 1000, 100).at(501))
+    lines.update(Standing("toy", 1000, ("epoch", 100)).at(501))
     clock(30.0)
-    lines.update(Standing("toy", 1000, 100).at(531))
+    lines.update(Standing("toy", 1000, ("epoch", 100)).at(531))
     assert said == ["epoch 6/10  1 batches/s  8 min left"]
 
 

@@ -17,7 +17,7 @@ from torch import nn
 
 import hyperfan as hf
 from hyperfan.errors import HyperfanError
-from hyperfan.experiments.loop import run
+from hyperfan.experiments.loop import Summary, run
 from hyperfan.experiments.mnist.training import MnistTraining
 from hyperfan.experiments.seeds import generator
 from hyperfan.probe import Probe
@@ -41,13 +41,14 @@ class Toy:
 
     title = "toy"
     epoch_batches = IMAGES // 8
+    stage = ("epoch", epoch_batches)
 
     def start(self, data_dir):
         return ToyTraining(self, data_dir)
 
     def summarise(self, path):
         (path / "report.html").write_text("drawn")
-        return path / "report.html"
+        return Summary(path / "report.html", "drawn")
 
 
 class ToyTraining(MnistTraining):

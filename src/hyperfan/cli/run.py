@@ -3,12 +3,13 @@
 from collections import Counter
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, get_args
 
 import tyro
 
 from hyperfan.errors import HyperfanError, nearest
-from hyperfan.experiments.mnist.config import CHOSEN, PROFILES, Mnist, grid
+from hyperfan.experiments.continual import config as continual
+from hyperfan.experiments.mnist import config as mnist
 
 STOPPED = 130
 Profile = Literal["paper", "laptop", "smoke"]
@@ -18,12 +19,13 @@ Bare = tyro.conf.arg(name="")
 
 def commands(args: Sequence[str]) -> dict[str, Callable[..., Any]]:
     """A command for each experiment, its defaults those of the profile asked for."""
-    return {"mnist": _mnist(PROFILES[_profile(args)])}
+    profile = _profile(args)
+    return {"mnist": _mnist(mnist.PROFILES[profile]), "continual": _continual(continual.PROFILES[profile])}
 
 
-def _mnist(default: Mnist) -> Callable[..., int]:
-    def mnist(
-        config: Annotated[Mnist, Bare] = default,
+def _mnist(default: mnist.Mnist) -> Callable[..., int]:
+    def run_mnist(
+        config: Annotated[mnist.Mnist, Bare] = default,
         profile: Profile = "paper",
         all: bool = False,
         jobs: int | None = None,
@@ -55,15 +57,49 @@ def _mnist(default: Mnist) -> Callable[..., int]:
         if all:
             if tensorboard:
                 raise HyperfanError("--tensorboard is for a single run")
-            for name in CHOSEN:
-                if getattr(config, name) != getattr(default, name):
-                    raise HyperfanError(f"--{name} is for a single run; --all sets it for each of its own")
-            return _all({(run_dir or root) / c.folder: c for c in grid(config)}, jobs, data_dir, resume)
+            _leave_to_all(config, default, mnist.CHOSEN)
+            return _all({(run_dir or root) / c.folder: c for c in mnist.grid(config)}, jobs, data_dir, resume)
         if jobs is not None:
             raise HyperfanError("--jobs is for --all")
         return _one(config, run_dir or root / config.folder, data_dir, resume, tensorboard)
 
-    return mnist
+    return run_mnist
+
+
+def _continual(default: continual.Continual) -> Callable[..., int]:
+    def run_continual(
+        config: Annotated[continual.Continual, Bare] = default,
+        profile: Profile = "paper",
+        all: bool = False,
+        resume: bool = False,
+        run_dir: Path | None = None,
+    ) -> int:
+        """Three regression tasks, one after another (the paper's section 4.2): many runs at once. Needs no data.
+
+        Ctrl-C stops and --resume goes on from the last checkpoint, also after a kill, to bit-identical results.
+
+        Example: hyperfan run continual --inits hyperfan-in m3 --seeds 5
+
+        Args:
+            config: What to run.
+            profile: Where the other options start: the paper's full scale, under a minute, or some seconds.
+            all: Run every init that the results rest on, with SGD and with Adam; "hyperfan results" then compares them.
+            resume: Go on with the runs in their folder, or start them if there is none.
+            run_dir: Folder of the runs; with --all, of both optimisers' folders. By default under runs/continual.
+        """
+        root = Path("runs") / "continual"
+        if all:
+            _leave_to_all(config, default, continual.CHOSEN)
+            return _all({(run_dir or root) / c.folder: c for c in continual.grid(config)}, None, None, resume)
+        return _one(config, run_dir or root / config.folder, None, resume, tensorboard=False)
+
+    return run_continual
+
+
+def _leave_to_all(config: Any, default: Any, chosen: Sequence[str]) -> None:
+    for name in chosen:
+        if getattr(config, name) != getattr(default, name):
+            raise HyperfanError(f"--{name} is for a single run; --all sets it for each of its own")
 
 
 def _one(config: Any, path: Path, data_dir: Path | None, resume: bool, tensorboard: bool) -> int:
@@ -78,11 +114,12 @@ def _one(config: Any, path: Path, data_dir: Path | None, resume: bool, tensorboa
     outcome = run(config, path, progress_on(log), data_dir=data_dir, resume=resume, sinks=sinks)
     if outcome == "stopped":
         return STOPPED
+    seen = path
     try:
-        seen = config.summarise(path)
+        seen, says = config.summarise(path)
+        print(says)
     except HyperfanError as error:  # as without matplotlib: the run itself is whole
         log.print(f"no figures: {error}", markup=False, highlight=False)
-        seen = path
     print(f"{outcome}: {seen}")
     return 0
 
@@ -105,7 +142,7 @@ def _profile(args: Sequence[str]) -> str:
         name, equals, value = arg.partition("=")
         if name == "--profile":
             chosen = value if equals else next(iter(args[i + 1 : i + 2]), "")
-            if chosen not in PROFILES:
-                raise HyperfanError(f"--profile '{chosen}' is not known: {nearest(chosen, PROFILES)}")
+            if chosen not in get_args(Profile):
+                raise HyperfanError(f"--profile '{chosen}' is not known: {nearest(chosen, get_args(Profile))}")
             return chosen
     return "paper"

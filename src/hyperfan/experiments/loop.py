@@ -11,7 +11,7 @@ from collections import defaultdict
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Literal, Protocol
+from typing import Any, Literal, NamedTuple, Protocol
 
 import torch
 from torch import Tensor
@@ -22,6 +22,13 @@ from hyperfan.experiments.folder import CONFIG, Row, RunFolder
 from hyperfan.experiments.progress import Progress, Standing
 
 Outcome = Literal["finished", "diverged", "stopped"]
+
+
+class Summary(NamedTuple):
+    """What is shown of a run that is over: a page, and some words for a terminal."""
+
+    page: Path
+    says: str
 
 
 class Training(Protocol):
@@ -61,8 +68,8 @@ class Experiment(Protocol):
         """How many batches a run has."""
 
     @property
-    def epoch_batches(self) -> int:
-        """How many of them make an epoch."""
+    def stage(self) -> tuple[str, int]:
+        """What a run goes through several of, as epochs, and how many batches each has."""
 
     @property
     def log_every(self) -> int:
@@ -79,8 +86,8 @@ class Experiment(Protocol):
     def start(self, data_dir: Path | None) -> Training:
         """Build everything from the seed."""
 
-    def summarise(self, path: Path) -> Path:
-        """Draw the run in this folder; returns the page to look at."""
+    def summarise(self, path: Path) -> Summary:
+        """Draw the run in this folder."""
 
 
 class Sink(Protocol):
@@ -134,7 +141,7 @@ class _Runner:
         self.step = self.saved = 0
         self.loss_sum, self.loss_count = 0.0, 0
         self.seconds: defaultdict[str, float] = defaultdict(float)
-        self._standing = Standing(experiment.title, experiment.total, experiment.epoch_batches)
+        self._standing = Standing(experiment.title, experiment.total, experiment.stage)
 
     def go(self, found: tuple[State, dict[str, Tensor]] | None) -> Outcome:
         if found is None:

@@ -19,7 +19,7 @@ class Standing:
 
     title: str
     total: int
-    epoch_batches: int
+    stage: tuple[str, int]
     step: int = 0
     loss: float | None = None
     accuracy: float | None = None
@@ -37,8 +37,9 @@ class Standing:
         return self
 
     def __str__(self) -> str:
-        epochs = -(-self.total // self.epoch_batches)
-        parts = [f"epoch {min(self.step // self.epoch_batches + 1, epochs)}/{epochs}"]
+        name, batches = self.stage
+        stages = -(-self.total // batches)
+        parts = [f"{name} {min(self.step // batches + 1, stages)}/{stages}"]
         if self.loss is not None:
             parts.append(f"loss {self.loss:.4g}")
         if self.accuracy is not None:

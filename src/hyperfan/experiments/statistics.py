@@ -1,6 +1,8 @@
-"""Means with intervals."""
+"""Numbers with intervals, and whether two things differ."""
 
+import itertools
 import math
+import random
 import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -13,23 +15,24 @@ _T = (
     *(2.201, 2.179, 2.160, 2.145, 2.131, 2.120, 2.110, 2.101, 2.093, 2.086),
     *(2.080, 2.074, 2.069, 2.064, 2.060, 2.056, 2.052, 2.048, 2.045, 2.042),
 )
+RESAMPLES = 10_000
 
 
 @dataclass(frozen=True)
 class Estimate:
-    """A mean of n values with its 95 % interval by Student's t; one value has none."""
+    """What n values say about one, with a 95 % interval; one value has none."""
 
-    mean: float
+    value: float
     n: int
     low: float | None
     high: float | None
 
     @classmethod
     def of(cls, values: Sequence[float]) -> "Estimate":
-        """Of independent values.
+        """The mean of independent values, by Student's t.
 
         >>> Estimate.of([1.0, 2.0, 3.0])
-        Estimate(mean=2.0, n=3, low=-0.484..., high=4.484...)
+        Estimate(value=2.0, n=3, low=-0.484..., high=4.484...)
         """
         if not values or not all(map(math.isfinite, values)):
             raise RunError(f"no mean can be taken of {list(values)}: a run is missing, or diverged")
@@ -44,13 +47,72 @@ class Estimate:
         """The geometric mean of ratios, with the interval of their logarithms."""
         logs = cls.of([math.log(v) if v > 0 else math.nan for v in values])
         ends = [None if e is None else math.exp(e) for e in (logs.low, logs.high)]
-        return cls(math.exp(logs.mean), logs.n, ends[0], ends[1])
+        return cls(math.exp(logs.value), logs.n, ends[0], ends[1])
+
+    @classmethod
+    def median(cls, values: Sequence[float]) -> "Estimate":
+        """The median, by the bootstrap's percentiles. Values may be infinite, as the loss of a run that diverged.
+
+        >>> Estimate.median([1.0, 2.0, 3.0, 4.0, math.inf])
+        Estimate(value=3.0, n=5, low=1.0, high=inf)
+        """
+        if not values or any(map(math.isnan, values)):
+            raise RunError(f"no median can be taken of {list(values)}: a run is missing")
+        middle, n = statistics.median(values), len(values)
+        if n == 1:
+            return cls(middle, n, None, None)
+        draws = random.Random(0)
+        found = sorted(statistics.median(draws.choices(values, k=n)) for _ in range(RESAMPLES))
+        return cls(middle, n, found[RESAMPLES // 40], found[-1 - RESAMPLES // 40])
+
+    @classmethod
+    def share(cls, count: int, n: int) -> "Estimate":
+        """A share of n, by Wilson's interval.
+
+        >>> Estimate.share(15, 15)
+        Estimate(value=1.0, n=15, low=0.796..., high=1.0)
+        """
+        z, p = 1.959964, count / n
+        middle, half = p + z**2 / (2 * n), z * math.sqrt(p * (1 - p) / n + z**2 / (4 * n**2))
+        low, high = ((middle - half) / (1 + z**2 / n), (middle + half) / (1 + z**2 / n))
+        return cls(p, n, max(low, 0.0), min(high, 1.0))
 
     def say(self, form: str = ".3g") -> str:
-        """Mean, interval and n.
+        """Value, interval and n.
 
         >>> Estimate.of([1.0, 2.0, 3.0]).say()
         '2 [−0.484, 4.48], n = 3'
         """
         interval = "" if self.low is None or self.high is None else f" [{self.low:{form}}, {self.high:{form}}]"
-        return f"{self.mean:{form}}{interval}, n = {self.n}".replace("-", "−")
+        return f"{self.value:{form}}{interval}, n = {self.n}".replace("-", "−")
+
+
+def ratios(a: Sequence[float], b: Sequence[float]) -> list[float]:
+    """One list over the other, pair by pair; two infinite values are equal.
+
+    >>> ratios([1.0, 2.0, math.inf, math.inf], [4.0, math.inf, 2.0, math.inf])
+    [0.25, 0.0, inf, 1.0]
+    """
+    return [1.0 if math.isinf(x) and math.isinf(y) else x / y for x, y in zip(a, b, strict=True)]
+
+
+def signed_rank(a: Sequence[float], b: Sequence[float]) -> float:
+    """The exact two-sided p of Wilcoxon's signed-rank test on the logarithms of a pair's ratios; ties are left out.
+
+    >>> signed_rank([1, 2, 3, 4, 5], [2, 3, 4, 5, 6])
+    0.0625
+    """
+    logs = [math.log(r) if r > 0 else -math.inf for r in ratios(a, b)]
+    logs = [x for x in logs if x != 0]
+    if not logs:
+        return 1.0
+    sizes = sorted(map(abs, logs))
+    # Doubled, so that the mean rank of equal sizes is whole.
+    rank = {size: 2 * sizes.index(size) + 1 + sizes.count(size) for size in sizes}
+    ranks = [rank[abs(x)] for x in logs]
+    seen = sum(r for r, x in zip(ranks, logs, strict=True) if x > 0)
+    ways = [1] + [0] * sum(ranks)  # of choosing signs, by the sum of the positive ranks
+    for r in ranks:
+        ways = [n + (ways[i - r] if i >= r else 0) for i, n in enumerate(ways)]
+    tail = min(seen, sum(ranks) - seen)
+    return float(min(1.0, 2 * sum(itertools.islice(ways, tail + 1)) / 2 ** len(ranks)))

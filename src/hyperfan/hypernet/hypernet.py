@@ -145,7 +145,7 @@ class HyperNet(nn.Module):
         e = embeddings(task, embedding, noise)
         if e.dtype != scale.dtype and not torch.is_autocast_enabled(e.device.type):
             raise CallError(f"embedding= is {e.dtype} and the net is {scale.dtype}: convert one with .to(…)")
-        h = e if trunk is None else trunk(e.reshape(-1, e.shape[-1])).view(*e.shape[:-1], -1)
+        h = e if trunk is None else trunk(e.reshape(-1, e.shape[-1])).view(*e.shape[:-1], self.width)
         if embeddings.config.normalise:
             square = h.square().mean(-1, keepdim=True)
             h = h * torch.rsqrt(square.clamp_min(torch.finfo(h.dtype).tiny))  # a code of zeros stays one

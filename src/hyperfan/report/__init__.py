@@ -5,5 +5,18 @@ from hyperfan.report.curves import evolution, loss_and_accuracy
 from hyperfan.report.page import page
 from hyperfan.report.ridges import ridges
 from hyperfan.report.setting import Rows, Setting, settings
+from hyperfan.report.tasks import Fit, fits, losses_by_task
 
-__all__ = ["Rows", "Setting", "evolution", "loss_and_accuracy", "page", "ridges", "save", "settings"]
+__all__ = [
+    "Fit",
+    "Rows",
+    "Setting",
+    "evolution",
+    "fits",
+    "loss_and_accuracy",
+    "losses_by_task",
+    "page",
+    "ridges",
+    "save",
+    "settings",
+]

@@ -57,5 +57,9 @@ class Setting:
 
 def settings(runs: Mapping[str, Sequence[Rows]]) -> list[Setting]:
     """Settings by their labels, each with a look of its own."""
-    looks = [_LOOKS[i % len(_LOOKS)] for i in range(len(runs))]
-    return [Setting(label, tuple(r), *look) for (label, r), look in zip(runs.items(), looks, strict=True)]
+    return [Setting(label, tuple(r), *look) for (label, r), look in zip(runs.items(), looks(len(runs)), strict=True)]
+
+
+def looks(n: int) -> list[tuple[str, Line]]:
+    """A colour and a line for each of n things."""
+    return [_LOOKS[i % len(_LOOKS)] for i in range(n)]

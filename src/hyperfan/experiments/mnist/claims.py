@@ -1,11 +1,11 @@
 """The paper's claims about MNIST, each taken apart into facts that an interval can decide."""
 
 import math
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Literal
 
-from hyperfan.errors import RunError
+from hyperfan.experiments.claims import Claim, Fact, all_of, decide_all, within
 from hyperfan.experiments.mnist.config import (
     ADAM_RATES,
     CLASSICAL,
@@ -19,9 +19,6 @@ from hyperfan.experiments.mnist.runs import SETTLED, Run, Runs
 from hyperfan.experiments.mnist.starts import Start, growth
 from hyperfan.experiments.statistics import Estimate
 
-Verdict = Literal["holds", "holds in part", "does not hold", "not decided"]
-Fact = bool | None
-"""Whether something is so; ``None`` where the interval does not tell."""
 Starts = Callable[[Mnist], Sequence[Start]]
 
 HYPERFANS = ("hyperfan-in", "hyperfan-out")
@@ -33,51 +30,9 @@ NEAR = 1.5
 """A factor within which a measured variance counts as what a formula says."""
 
 
-@dataclass
-class Claim:
-    """A claim of the paper, what was measured, and the facts it comes down to.
-
-    Args:
-        name: as in the list of claims.
-        says: the claim.
-        measured: label → estimate, and how many digits it is shown with.
-        facts: what must be so for it to hold → whether it is.
-        remark: what a reader should know beside it, if the numbers bear it out.
-    """
-
-    name: str
-    says: str
-    measured: dict[str, tuple[Estimate, str]] = field(default_factory=dict)
-    facts: dict[str, Fact] = field(default_factory=dict)
-    remark: str = ""
-
-    @property
-    def verdict(self) -> Verdict:
-        """Whole if every fact is so; in part if some are; undecided if none is decided either way."""
-        found = set(self.facts.values())
-        if found == {True}:
-            return "holds"
-        if True in found:
-            return "holds in part"
-        return "does not hold" if False in found else "not decided"
-
-    def measure(self, label: str, estimate: Estimate, form: str = ".3g") -> Estimate:
-        """Put a number on the list."""
-        self.measured[label] = estimate, form
-        return estimate
-
-
 def decide(runs: Runs, starts: Starts, base: Mnist) -> list[Claim]:
-    """All claims, from finished runs and from starts. One whose runs are missing is not decided, and says so."""
-    found = []
-    for name, (says, work) in CLAIMS.items():
-        claim = Claim(name, says)
-        try:
-            work(claim, runs, starts, base)
-        except RunError as error:
-            claim = Claim(name, says, remark=f"{str(error)[0].upper()}{str(error)[1:]}.")
-        found.append(claim)
-    return found
+    """All claims, from finished runs and from starts."""
+    return decide_all(CLAIMS, runs, starts, base)
 
 
 # ── before training ────────────────────────────────────────────────────────────────────────────────────────────────
@@ -96,11 +51,11 @@ def _explodes(c: Claim, runs: Runs, starts: Starts, base: Mnist) -> None:
     grows("classical net, tanh", CLASSICAL, "tanh")
     first = c.measure("fan-in, tanh: first layer over the classical net's", _beside(starts, base, BAD, CLASSICAL, 0))
     c.facts = {
-        "fan-in, ReLU: each hidden layer is more than twice the one before": _within(relu, 2, math.inf),
-        "fan-in, tanh: each hidden layer is more than twice the one before": _within(tanh, 2, math.inf),
-        "fan-out: each hidden layer is less than half the one before": _within(out, 0, 0.5),
+        "fan-in, ReLU: each hidden layer is more than twice the one before": within(relu, 2, math.inf),
+        "fan-in, tanh: each hidden layer is more than twice the one before": within(tanh, 2, math.inf),
+        "fan-out: each hidden layer is less than half the one before": within(out, 0, 0.5),
     }
-    if _within(tanh, 0, 2) and _within(first, 2, math.inf):
+    if within(tanh, 0, 2) and within(first, 2, math.inf):
         c.remark = (
             "Under tanh, fan-in explodes at once and no further: every layer reads saturated values of ±1, so all "
             "are too large by about the same factor."
@@ -113,8 +68,8 @@ def _keeps_scale(c: Claim, runs: Runs, starts: Starts, base: Mnist) -> None:
         for layer in range(6):
             ratio = _beside(starts, base, init, CLASSICAL, layer)
             c.measure(f"{init}: layer {layer + 1} over the classical net's", ratio)
-            inside.append(_within(ratio, 0.5, 2))
-        c.facts[f"{init}: hidden layers are between half and twice the classical net's"] = _all(inside[:5])
+            inside.append(within(ratio, 0.5, 2))
+        c.facts[f"{init}: hidden layers are between half and twice the classical net's"] = all_of(inside[:5])
         c.facts[f"{init}: so is the output layer"] = inside[5]
     if c.facts["hyperfan-out: so is the output layer"] is False:
         c.remark = "Hyperfan-out keeps gradients; where a layer narrows, from 500 to 10, activations grow for it."
@@ -125,8 +80,8 @@ def _relu(c: Claim, runs: Runs, starts: Starts, base: Mnist) -> None:
     bigger = []
     for i in range(6):
         ratio = Estimate.ratio([b.activations[i] / a.activations[i] for a, b in zip(tanh, relu, strict=True)])
-        bigger.append(_within(c.measure(f"layer {i + 1}: ReLU over tanh", ratio), 1, math.inf))
-    c.facts["activations are larger in every layer"] = _all(bigger)
+        bigger.append(within(c.measure(f"layer {i + 1}: ReLU over tanh", ratio), 1, math.inf))
+    c.facts["activations are larger in every layer"] = all_of(bigger)
 
 
 def _flow(c: Claim, runs: Runs, starts: Starts, base: Mnist) -> None:
@@ -141,11 +96,11 @@ def _flow(c: Claim, runs: Runs, starts: Starts, base: Mnist) -> None:
             says = (d_j if init == "hyperfan-out" else d_i) / base.embedding
             got = Estimate.ratio([_geometric([s.flow[i] for i in layers]) for s in found])
             c.measure(f"{init}, {label}: Var(∂L/∂h)/Var(∂L/∂W), formula {says:g}", got)
-            right.append(_within(got, says / NEAR, says * NEAR))
-            shrink.append(_within(got, 0, 1))
-        c.facts[f"{init}: the formula is right within a factor of {NEAR:g} in hidden layers"] = _all(right[:2])
+            right.append(within(got, says / NEAR, says * NEAR))
+            shrink.append(within(got, 0, 1))
+        c.facts[f"{init}: the formula is right within a factor of {NEAR:g} in hidden layers"] = all_of(right[:2])
         c.facts[f"{init}: the formula is right in the output layer"] = right[2]
-        c.facts[f"{init}: gradients shrink"] = _all(shrink)
+        c.facts[f"{init}: gradients shrink"] = all_of(shrink)
     if c.facts["hyperfan-out: gradients shrink"] is False:
         c.remark = (
             "Gradients shrink only where the embedding is wider than the layer. At the paper's own sizes, 500 and 50, "
@@ -173,13 +128,13 @@ def _settles(c: Claim, runs: Runs, starts: Starts, base: Mnist) -> None:
     larger = []
     for init in HYPERFANS:
         pairs = _pairs(found[init], found[BAD])
-        c.facts[f"{init}: settles sooner"] = _within(Estimate.of([a.settled() - b.settled() for a, b in pairs]), high=0)
+        c.facts[f"{init}: settles sooner"] = within(Estimate.of([a.settled() - b.settled() for a, b in pairs]), high=0)
         for of in moves:
             ratio = Estimate.ratio([a.restless(of, True) / b.restless(of, True) for a, b in pairs])
-            c.facts[f"{init}: the {of} moves less after the first third, relative to its size"] = _within(ratio, 0, 1)
+            c.facts[f"{init}: the {of} moves less after the first third, relative to its size"] = within(ratio, 0, 1)
             plain = Estimate.ratio([b.restless(of, False) / a.restless(of, False) for a, b in pairs])
-            larger.append(_within(plain, 1, math.inf))
-    if _all(larger) and c.verdict != "holds":
+            larger.append(within(plain, 1, math.inf))
+    if all_of(larger) and c.verdict != "holds":
         c.remark = "As they are, Xavier's weights do move more, since they are larger; the paper's figure shows that."
 
 
@@ -192,8 +147,8 @@ def _learns(c: Claim, runs: Runs, starts: Starts, base: Mnist) -> None:
     for init in HYPERFANS:
         pairs = _pairs(found[init], found[BAD])
         loss = Estimate.ratio([a.training_loss() / b.training_loss() for a, b in pairs])
-        c.facts[f"{init}: lower training loss in the last epoch than {BAD}"] = _within(loss, 0, 1)
-        c.facts[f"{init}: higher accuracy after one epoch"] = _within(_gain(found[init], found[BAD], 1), 0)
+        c.facts[f"{init}: lower training loss in the last epoch than {BAD}"] = within(loss, 0, 1)
+        c.facts[f"{init}: higher accuracy after one epoch"] = within(_gain(found[init], found[BAD], 1), 0)
 
 
 def _biases(c: Claim, runs: Runs, starts: Starts, base: Mnist) -> None:
@@ -207,8 +162,8 @@ def _biases(c: Claim, runs: Runs, starts: Starts, base: Mnist) -> None:
     for i in HYPERFANS:
         longer = Estimate.of([a.settled() - b.settled() for a, b in _pairs(two[i], one[i])])
         sooner = Estimate.of([a.settled() - b.settled() for a, b in _pairs(two[i], two[BAD])])
-        c.facts[f"{i}: settles later than with weights alone"] = _within(longer, 0)
-        c.facts[f"{i}: settles sooner than {BAD}"] = _within(sooner, high=0)
+        c.facts[f"{i}: settles later than with weights alone"] = within(longer, 0)
+        c.facts[f"{i}: settles sooner than {BAD}"] = within(sooner, high=0)
 
 
 def _means(c: Claim, runs: Runs, starts: Starts, base: Mnist) -> None:
@@ -245,24 +200,15 @@ def _adam(c: Claim, runs: Runs, starts: Starts, base: Mnist) -> None:
         found = {lr: runs.need(replace(few, init=BAD, lr=lr, optimiser=optimiser), SEEDS) for lr in tried}
         for lr, mine in found.items():
             c.measure(f"{BAD}, {optimiser.upper()} {lr:g}: accuracy", _accuracy(mine), ".4f")
-        best[optimiser] = max(found.values(), key=lambda mine: _accuracy(mine).mean)
+        best[optimiser] = max(found.values(), key=lambda mine: _accuracy(mine).value)
     c.facts = {
-        f"{BAD} with SGD, at its best rate, is worse than hyperfan-in with SGD": _within(_gain(good, best["sgd"]), 0),
-        "Adam at its best rate makes it better": _within(_gain(best["adam"], best["sgd"]), 0),
+        f"{BAD} with SGD, at its best rate, is worse than hyperfan-in with SGD": within(_gain(good, best["sgd"]), 0),
+        "Adam at its best rate makes it better": within(_gain(best["adam"], best["sgd"]), 0),
         "hyperfan-in with SGD is no worse than that": _no_better(_gain(best["adam"], good)),
     }
 
 
 # ── measuring and deciding ─────────────────────────────────────────────────────────────────────────────────────────
-
-
-def _within(e: Estimate, low: float = -math.inf, high: float = math.inf) -> Fact:
-    """Whether a value lies between two bounds, as far as its interval tells."""
-    if e.low is None or e.high is None:
-        return None
-    if low < e.low and e.high < high:
-        return True
-    return False if e.high < low or high < e.low else None
 
 
 def _no_better(gain: Estimate) -> Fact:
@@ -272,11 +218,6 @@ def _no_better(gain: Estimate) -> Fact:
     return True if gain.high < MARGIN else False if gain.low > 0 else None
 
 
-def _all(facts: Iterable[Fact]) -> Fact:
-    found = set(facts)
-    return False if False in found else None if None in found else True
-
-
 def _beside(starts: Starts, base: Mnist, init: str, other: str, layer: int) -> Estimate:
     """One setting's activations over another's in a layer, seed by seed."""
     pairs = zip(starts(replace(base, init=init)), starts(replace(base, init=other)), strict=True)
@@ -284,7 +225,7 @@ def _beside(starts: Starts, base: Mnist, init: str, other: str, layer: int) -> E
 
 
 def _geometric(values: Sequence[float]) -> float:
-    return Estimate.ratio(values).mean
+    return Estimate.ratio(values).value
 
 
 def _measure_settled(c: Claim, found: dict[str, list[Run]], what: str = "") -> None:

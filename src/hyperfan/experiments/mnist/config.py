@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Literal
 from hyperfan.errors import RunError
 
 if TYPE_CHECKING:
+    from hyperfan.experiments.loop import Summary
     from hyperfan.experiments.mnist.training import MnistTraining
 
 CLASSICAL = "classical"
@@ -91,6 +92,11 @@ class Mnist:
         return self.images // self.batch
 
     @property
+    def stage(self) -> tuple[str, int]:
+        """What a run goes through, and how many batches each has."""
+        return "epoch", self.epoch_batches
+
+    @property
     def total(self) -> int:
         """Batches in the run."""
         every = self.epochs * self.epoch_batches
@@ -119,8 +125,8 @@ class Mnist:
 
         return MnistTraining(self, data_dir)
 
-    def summarise(self, path: Path) -> Path:
-        """Draw the run in this folder; returns the page to look at."""
+    def summarise(self, path: Path) -> "Summary":
+        """Draw the run in this folder."""
         from hyperfan.experiments.mnist.summary import write_summary
 
         return write_summary(path)

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from hyperfan.experiments.mnist.claims import Claim
+from hyperfan.experiments.claims import Claim, claim_sections, verdict_lines
 from hyperfan.experiments.mnist.config import Mnist
 from hyperfan.experiments.statistics import Estimate
 
@@ -54,19 +54,6 @@ hyperfan run mnist --all --resume     # some hours on 2 cores, and 130 MB for ea
 hyperfan results mnist --overwrite
 ```
 """
-CLAIM = """\
-## {name}
-**The paper:** {says}. **Verdict: {verdict}.** {remark}
-
-| what it comes down to | |
-|---|---|
-{facts}
-
-| measured | mean [95 % interval], seeds |
-|---|---|
-{measured}
-"""
-ANSWERS = {True: "yes", False: "no", None: "not decided"}
 
 
 def readme(
@@ -79,25 +66,18 @@ def readme(
     """The page, from the claims, a row of numbers for each setting, and the runs that are not there yet."""
     page = PAGE.format(
         seed=base.seed,
-        verdicts=_lines(f"| [{c.name}](#{c.name.lower()}) | {c.says} | **{c.verdict}** |" for c in claims),
+        verdicts=verdict_lines(claims),
         accuracies=_lines(map(_accuracy, rows)),
-        claims=_lines(map(_claim, claims)),
+        claims=claim_sections(claims),
         figures=_lines(f"- [{v.replace('-', ' ')}](figures/{v})" for v in variants),
     )
     return page if not missing else f"{page}\nNot run yet: {', '.join(missing)}.\n"
 
 
-def _claim(c: Claim) -> str:
-    measured = _lines(f"| {label} | {e.say(form)} |" for label, (e, form) in c.measured.items())
-    facts = _lines(f"| {label} | {ANSWERS[so]} |" for label, so in c.facts.items())
-    text = CLAIM.format(name=c.name, says=c.says, facts=facts, measured=measured, verdict=c.verdict, remark=c.remark)
-    return "\n".join(line.rstrip() for line in text.splitlines()) + "\n"
-
-
 def _accuracy(row: Mapping[str, Any]) -> str:
     e = Estimate(**row["accuracy"])
     interval = "" if e.low is None or e.high is None else f" [{max(e.low, 0):.2%}, {min(e.high, 1):.2%}]"
-    return f"| {row['setting']} | {row['epochs']:.2g} | {e.n} | {e.mean:.2%}{interval} | {row['diverged'] or ''} |"
+    return f"| {row['setting']} | {row['epochs']:.2g} | {e.n} | {e.value:.2%}{interval} | {row['diverged'] or ''} |"
 
 
 def _lines(lines: Any) -> str:

@@ -6,19 +6,17 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
-from hyperfan.errors import RunError
-from hyperfan.experiments.files import one_line_if_it_fails, whole, write_json
-from hyperfan.experiments.folder import environment, finite
+from hyperfan.experiments.files import one_line_if_it_fails
 from hyperfan.experiments.mnist.claims import decide
 from hyperfan.experiments.mnist.config import CLASSICAL, HEADLINE, SEEDS, Mnist, grid
 from hyperfan.experiments.mnist.figures import figures
 from hyperfan.experiments.mnist.readme import readme
 from hyperfan.experiments.mnist.runs import Run, Runs
 from hyperfan.experiments.mnist.starts import Images, Start, start
+from hyperfan.experiments.publish import check_place, publish
 from hyperfan.experiments.statistics import Estimate
 from hyperfan.report import save, settings
 
-SUMMARY = "summary.json"
 START_SEEDS = 10
 LABELS = {
     CLASSICAL: "classical net",
@@ -47,11 +45,7 @@ def write_results(
 
     A claim without its runs is not decided, and a variant without them is not drawn.
     """
-    if out.exists() and any(out.iterdir()):
-        if not (out / SUMMARY).exists():
-            raise RunError(f"{out} holds files and no {SUMMARY}, so they are no results: choose another with --out")
-        if not overwrite:
-            raise RunError(f"{out} holds results already: --overwrite replaces them")
+    check_place(out, overwrite)
     runs = Runs(runs_dir)
     missing = [c for c in grid(base) if c not in runs.all]
     tell(f"{len(grid(base)) - len(missing)} of {len(grid(base))} runs are in {runs_dir}")
@@ -72,17 +66,14 @@ def write_results(
             tell(f"drawing {variant}")
             _draw(runs, its_base, out / "figures" / variant)
         rows = [_row(mine) for mine in _by_setting(runs, base)]
-        with whole(out / "README.md") as partial:
-            partial.write_text(readme(claims, rows, [c.title for c in missing], list(variants), base), encoding="utf-8")
         content = {
-            "environment": environment(),
             "code of the runs": sorted({str(r.environment.get("code")) for r in runs.all.values()}),
             "base": asdict(base),
             "settings": rows,
             "claims": [{**asdict(c), "verdict": c.verdict} for c in claims],
             "missing": [c.title for c in missing],
         }
-        write_json(out / SUMMARY, finite(content))
+        publish(out, readme(claims, rows, [c.title for c in missing], list(variants), base), content)
 
 
 def _headline(base: Mnist) -> list[Mnist]:

@@ -3,14 +3,15 @@
 from pathlib import Path
 
 from hyperfan.experiments.files import read_json, whole
+from hyperfan.experiments.loop import Summary
 from hyperfan.experiments.mnist.config import Mnist
 from hyperfan.experiments.mnist.figures import figures
 from hyperfan.experiments.mnist.runs import Run, read_run
 from hyperfan.report import page, save, settings
 
 
-def write_summary(path: Path) -> Path:
-    """Draw the run in this folder and return the page. Drawing again gives the same files."""
+def write_summary(path: Path) -> Summary:
+    """Draw the run in this folder. Drawing again gives the same files."""
     run = read_run(path)
     folder = path / "figures"
     folder.mkdir(exist_ok=True)
@@ -24,7 +25,7 @@ def write_summary(path: Path) -> Path:
     tables = {"Configuration": read_json(path / "config.json"), "Environment": read_json(path / "env.json")}
     with whole(path / "report.html") as partial:
         partial.write_text(page(f"MNIST: {run.config.title}", _sentence(run), shown, tables), encoding="utf-8")
-    return path / "report.html"
+    return Summary(path / "report.html", _sentence(run))
 
 
 def _sentence(run: Run) -> str:

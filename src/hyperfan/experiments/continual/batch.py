@@ -1,0 +1,195 @@
+"""Many runs of one structure as one program: the first dimension of every tensor counts runs.
+
+All that follows is written for a single run and mapped over the stack by ``torch.func.vmap``. Heads that read the same
+code are one matrix here, since a few large products cost less than many small ones.
+"""
+
+import itertools
+from collections.abc import Callable, Sequence
+from typing import Literal
+
+import torch
+from torch import Tensor
+from torch.func import functional_call, grad, grad_and_value, vmap
+from torch.nn.functional import mse_loss
+
+from hyperfan.errors import HyperfanError
+from hyperfan.hypernet import HyperNet
+
+Tensors = dict[str, Tensor]
+Rule = Callable[[Tensors, Tensors, Tensors, Tensor, Tensor], tuple[Tensors, Tensors]]
+"""From values, gradients, what the optimiser holds, rate and number of the step to values and what it then holds."""
+EMBEDDING = "embedding"
+BETAS, EPS = (0.9, 0.999), 1e-8
+
+
+class Single:
+    """How one run computes; its values come from outside.
+
+    Args:
+        net: any net of the structure, with a head for each tensor and an embedding for each task.
+    """
+
+    def __init__(self, net: HyperNet) -> None:
+        if net.sharing != "separate" or net.trunk is None or net.embeddings.config.tasks is None:
+            raise HyperfanError("only nets with separate heads, a trunk and tasks are trained side by side")
+        if len(net.generated) < len(net.spec):
+            raise HyperfanError("only nets that generate all of the mainnet are trained side by side")
+        self.net, self.trunk = net, net.trunk
+        self.names = [t.name for t in net.generated]
+        self.shapes = [t.shape for t in net.generated]
+        self.sizes = [t.numel for t in net.generated]
+        ends = [0, *itertools.accumulate(self.sizes)]
+        self.columns = [slice(*pair) for pair in itertools.pairwise(ends)]
+
+    def values(self) -> Tensors:
+        """The net's own values, as the functions below want them: trunk, heads side by side, embeddings."""
+        heads = [self.net.heads.head(name) for name in self.net.heads.names]
+        own: Tensors = {f"trunk.{name}": p for name, p in self.trunk.named_parameters()}
+        own["heads.weight"] = torch.cat([head.weight for head in heads], 1)
+        own["heads.bias"] = torch.cat([head.bias for head in heads])
+        own["embeddings"] = self.net.embeddings.get_parameter("weight")
+        return {name: tensor.detach().clone() for name, tensor in own.items()}
+
+    def make(self, theta: Tensors, embeddings: Tensor) -> Tensor:
+        """All generated values for each task: (tasks, n, size) → (tasks, values)."""
+        trunk = {name.removeprefix("trunk."): t for name, t in theta.items() if name.startswith("trunk.")}
+        tasks, n, size = embeddings.shape
+        codes: Tensor = functional_call(self.trunk, trunk, (embeddings.reshape(-1, size),))
+        made = codes @ theta["heads.weight"] + theta["heads.bias"]
+        if n == 1:
+            return made
+        made = made.view(tasks, n, -1)  # each tensor has a code of its own, and its own columns
+        return torch.cat([made[:, i, own] for i, own in enumerate(self.columns)], 1)
+
+    def predict(self, theta: Tensors, embedding: Tensor, x: Tensor) -> Tensor:
+        """What the mainnet makes of x in the task of this embedding, (n, size)."""
+        (made,) = self.make(theta, embedding[None])
+        parts = [v.view(shape) for v, shape in zip(made.split(self.sizes), self.shapes, strict=True)]
+        out: Tensor = self.net.skeleton(dict(zip(self.names, parts, strict=True)), x)
+        return out
+
+    def loss(self, own: Tensors, x: Tensor, y: Tensor) -> Tensor:
+        """Of the task alone. ``own`` is theta with the task's embedding."""
+        return mse_loss(self.predict(own, own[EMBEDDING], x), y)
+
+    def drift(self, theta: Tensors, embeddings: Tensor, past: Tensor) -> Tensor:
+        """How far earlier tasks are from what was made for them: sum of squares, mean over tasks."""
+        return (self.make(theta, embeddings) - past).square().sum() / len(past)
+
+
+class Batch:
+    """Runs of one structure, trained side by side.
+
+    Args:
+        single: the structure.
+        values: of each run.
+        rates: learning rate of each run.
+        optimiser: for all of them.
+        beta: weight of the regulariser.
+    """
+
+    def __init__(
+        self,
+        single: Single,
+        values: Sequence[Tensors],
+        rates: Tensor,
+        optimiser: Literal["sgd", "adam"],
+        beta: float,
+    ) -> None:
+        self.single, self.rates, self.beta = single, rates, beta
+        self.rule = RULES[optimiser]
+        stacked = {name: torch.stack([v[name] for v in values]) for name in values[0]}
+        self.embeddings, self.theta = stacked.pop("embeddings"), stacked
+        self.held: Tensors = {}
+        self.past = self.embeddings.new_empty(len(values), 0, sum(single.sizes))
+        self.task = -1
+
+    def __len__(self) -> int:
+        return len(self.rates)
+
+    def begin(self, task: int) -> None:
+        """Before the first step on a task: remember what earlier ones are made, and start the optimiser anew."""
+        self.task = task
+        own = {**self.theta, EMBEDDING: self.embeddings[:, task]}
+        moments = ("mean", "square") if self.rule is adam else ()
+        self.held = {f"{moment}.{name}": torch.zeros_like(t) for moment in moments for name, t in own.items()}
+        self.past = vmap(self.single.make)(self.theta, self.embeddings[:, :task]) if task else self.past[:, :0]
+
+    def step(self, x: Tensor, y: Tensor, count: int) -> Tensor:
+        """One step of each run on its batch, (runs, batch, 1), the ``count``-th of the task; returns the losses."""
+        number = torch.tensor(float(count), dtype=x.dtype)
+        own = {**self.theta, EMBEDDING: self.embeddings[:, self.task]}
+        steps = vmap(self._step, in_dims=(0, 0, 0, 0, 0, 0, 0, None))
+        earlier = self.embeddings[:, : self.task]
+        own, self.held, losses = steps(own, self.held, earlier, self.past, x, y, self.rates, number)
+        self.embeddings = self.embeddings.clone()
+        self.embeddings[:, self.task] = own.pop(EMBEDDING)
+        self.theta = own
+        return losses
+
+    def _step(
+        self, own: Tensors, held: Tensors, earlier: Tensor, past: Tensor, x: Tensor, y: Tensor, rate: Tensor, n: Tensor
+    ) -> tuple[Tensors, Tensors, Tensor]:
+        grads, loss = grad_and_value(self.single.loss)(own, x, y)
+        if len(past):
+            theta = {name: t for name, t in own.items() if name != EMBEDDING}
+            candidate, _ = self.rule(theta, grads, held, rate, n)
+            pull = grad(self._pull)(candidate, earlier, past)
+            grads = {name: g + pull[name] if name in pull else g for name, g in grads.items()}
+        return *self.rule(own, grads, held, rate, n), loss
+
+    def _pull(self, theta: Tensors, earlier: Tensor, past: Tensor) -> Tensor:
+        return self.beta * self.single.drift(theta, earlier, past)
+
+    def losses(self, x: Tensor, y: Tensor) -> Tensor:
+        """Of each run in the present task, on (runs, points, 1)."""
+        own = {**self.theta, EMBEDDING: self.embeddings[:, self.task]}
+        found: Tensor = vmap(self.single.loss)(own, x, y)
+        return found
+
+    def predictions(self, task: int, x: Tensor) -> Tensor:
+        """Of each run in a task at the same points, (points, 1) → (runs, points)."""
+        predict = vmap(self.single.predict, in_dims=(0, 0, None))
+        return predict(self.theta, self.embeddings[:, task], x).squeeze(-1)
+
+    def keep(self, which: Tensor) -> None:
+        """Go on with these runs only."""
+        self.theta, self.held = ({name: t[which] for name, t in held.items()} for held in (self.theta, self.held))
+        self.embeddings, self.past, self.rates = self.embeddings[which], self.past[which], self.rates[which]
+
+    def state(self) -> Tensors:
+        """All that changes in training."""
+        tensors = {f"theta.{name}": t for name, t in self.theta.items()}
+        tensors |= {f"held.{name}": t for name, t in self.held.items()}
+        return {**tensors, "embeddings": self.embeddings, "past": self.past, "rates": self.rates}
+
+    def load(self, state: Tensors, task: int) -> None:
+        """Go back to such a state in a task."""
+        self.theta, self.held = (
+            {name.removeprefix(part): t for name, t in state.items() if name.startswith(part)}
+            for part in ("theta.", "held.")
+        )
+        self.embeddings, self.past, self.rates, self.task = state["embeddings"], state["past"], state["rates"], task
+
+
+def sgd(values: Tensors, grads: Tensors, held: Tensors, rate: Tensor, n: Tensor) -> tuple[Tensors, Tensors]:
+    """Plain SGD."""
+    return {name: torch.addcmul(t, grads[name], rate, value=-1) for name, t in values.items()}, held
+
+
+def adam(values: Tensors, grads: Tensors, held: Tensors, rate: Tensor, n: Tensor) -> tuple[Tensors, Tensors]:
+    """Adam with torch's defaults."""
+    after: Tensors = {}
+    holds: Tensors = {}
+    for name, t in values.items():
+        g = grads[name]
+        mean = BETAS[0] * held[f"mean.{name}"] + (1 - BETAS[0]) * g
+        square = BETAS[1] * held[f"square.{name}"] + (1 - BETAS[1]) * g.square()
+        root = (square / (1 - BETAS[1] ** n)).sqrt() + EPS
+        after[name] = t - rate * mean / (1 - BETAS[0] ** n) / root
+        holds |= {f"mean.{name}": mean, f"square.{name}": square}
+    return after, holds
+
+
+RULES: dict[str, Rule] = {"sgd": sgd, "adam": adam}

@@ -1,0 +1,145 @@
+"""What a grid of the continual-learning experiment depends on, and which grids the claims rest on."""
+
+import math
+from dataclasses import dataclass, fields, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal, NamedTuple
+
+from hyperfan.errors import RunError
+
+if TYPE_CHECKING:
+    from hyperfan.experiments.continual.training import ContinualTraining
+    from hyperfan.experiments.loop import Summary
+
+TASKS = 3
+PAPER_INITS = ("kaiming-fan-in", "kaiming-fan-out", "hyperfan-in", "hyperfan-out")
+ALL_INITS = (*PAPER_INITS, "hyperfan-in@exact", "hyperfan-out@exact", "m2", "m3", "m4")
+ADAM_INITS = ("kaiming-fan-in", "kaiming-fan-out", "hyperfan-in")
+
+
+class Single(NamedTuple):
+    """One run of a grid."""
+
+    init: str
+    lr: float
+    seed: int
+
+
+@dataclass(frozen=True)
+class Continual:
+    """A grid of runs, trained side by side: every init at every learning rate with every seed.
+
+    Args:
+        inits: init methods ("hyperfan methods" lists them), at the paper's fidelity; "name@exact" has exact moments.
+        rates: learning rates.
+        seeds: how many seeds.
+        seed: the first of them. It draws init, embeddings, the tasks' points and the order of batches.
+        optimiser: plain SGD, or Adam with torch's defaults, anew in every task.
+        iterations: steps on each task.
+        batch: points in a batch.
+        points: training points of each task.
+        beta: weight of the output regulariser.
+        embedding: size of the embeddings.
+        precision: of all numbers.
+        log_every: iterations between two measurements of the loss.
+        checkpoint_every: iterations between checkpoints.
+        threads: for torch. A second one gains little, and loses much where cores are busy.
+    """
+
+    inits: tuple[str, ...] = PAPER_INITS
+    rates: tuple[float, ...] = (1e-2, 1e-3, 1e-4, 1e-5)
+    seeds: int = 15
+    seed: int = 0
+    optimiser: Literal["sgd", "adam"] = "sgd"
+    iterations: int = 6000
+    batch: int = 32
+    points: int = 100
+    beta: float = 0.005
+    embedding: int = 2
+    precision: Literal["float32", "float64"] = "float32"
+    log_every: int = 100
+    checkpoint_every: int = 1000
+    threads: int = 1
+
+    def __post_init__(self) -> None:
+        for name in ("seeds", "iterations", "batch", "points", "embedding", "log_every", "checkpoint_every", "threads"):
+            if getattr(self, name) < 1:
+                raise RunError(f"--{name.replace('_', '-')} {getattr(self, name)}: at least 1 is needed")
+        if self.seed < 0:
+            raise RunError(f"--seed {self.seed}: seeds start at 0")
+        if self.batch > self.points:
+            raise RunError(f"--batch {self.batch}: a batch has no more than the {self.points} training points")
+        for name, values in (("inits", self.inits), ("rates", self.rates)):
+            if not values or len(set(values)) < len(values):
+                raise RunError(f"--{name} {' '.join(map(str, values))}: name at least one, and each once")
+        for rate in self.rates:
+            if not 0 < rate < math.inf:
+                raise RunError(f"--rates {rate:g}: a learning rate is positive and finite")
+        if not 0 <= self.beta < math.inf:
+            raise RunError(f"--beta {self.beta:g}: the regulariser's weight is not negative, and finite")
+        if self.iterations % self.log_every:
+            raise RunError(f"--iterations {self.iterations} is no multiple of --log-every {self.log_every}")
+
+    @property
+    def runs(self) -> list[Single]:
+        """All runs, in the order in which metrics list them."""
+        seeds = range(self.seed, self.seed + self.seeds)
+        return [Single(init, lr, seed) for init in self.inits for lr in self.rates for seed in seeds]
+
+    @property
+    def total(self) -> int:
+        """Iterations in all."""
+        return TASKS * self.iterations
+
+    @property
+    def stage(self) -> tuple[str, int]:
+        """What a run goes through, and how many iterations each takes."""
+        return "task", self.iterations
+
+    @property
+    def title(self) -> str:
+        """The optimiser and whatever is not as in the paper, which also names its folder.
+
+        >>> Continual(inits=ALL_INITS, seeds=3).title
+        'sgd all-inits seeds-3'
+        """
+        told = [f for f in fields(self) if f.name not in ("optimiser", "inits", "log_every", "threads")]
+        other = [f"{f.name}-{_text(getattr(self, f.name))}" for f in told if getattr(self, f.name) != f.default]
+        inits = {PAPER_INITS: [], ALL_INITS: ["all-inits"]}.get(self.inits, ["+".join(self.inits)])
+        return " ".join([self.optimiser, *inits, *other])
+
+    @property
+    def folder(self) -> Path:
+        """Where the grid goes unless told otherwise, under ``runs/continual``."""
+        return Path(self.title.replace(" ", "_"))
+
+    def start(self, data_dir: Path | None) -> "ContinualTraining":
+        """Build everything from the seeds; the tasks need no data."""
+        from hyperfan.experiments.continual.training import ContinualTraining
+
+        return ContinualTraining(self)
+
+    def summarise(self, path: Path) -> "Summary":
+        """Draw the grid in this folder."""
+        from hyperfan.experiments.continual.summary import write_summary
+
+        return write_summary(path)
+
+
+def _text(value: object) -> str:
+    return "+".join(f"{v:g}" for v in value) if isinstance(value, tuple) else str(value)
+
+
+CHOSEN = ("inits", "optimiser")
+"""Settings in which the grids that the claims rest on differ."""
+
+PROFILES = {
+    "paper": Continual(),
+    "laptop": Continual(seeds=5, iterations=2000),
+    "smoke": Continual(seeds=2, iterations=100, log_every=10),
+}
+
+
+def grid(base: Continual) -> list[Continual]:
+    """The grids that the claims rest on: every init with SGD, and some with Adam."""
+    return [replace(base, inits=ALL_INITS), replace(base, inits=ADAM_INITS, optimiser="adam")]

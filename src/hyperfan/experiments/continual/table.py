@@ -1,0 +1,48 @@
+"""What came out for each init at its best rate, as rows of a table."""
+
+import math
+import statistics
+from typing import Any
+
+from hyperfan.experiments.continual.config import TASKS
+from hyperfan.experiments.continual.outcome import Outcome
+
+HEADER = ["init", "best rate", "finite", *(f"loss, task {i + 1}" for i in range(TASKS))]
+HEADER += [f"error at the end, task {i + 1}" for i in range(TASKS)]
+
+
+def rows(outcome: Outcome) -> list[dict[str, Any]]:
+    """A row for each init."""
+    return [_row(outcome, init, outcome.best(init)) for init in outcome.config.inits]
+
+
+def cells(outcome: Outcome) -> list[list[str]]:
+    """The same as text under :data:`HEADER`."""
+    return [
+        [
+            row["init"],
+            f"{row['rate']:g}",
+            f"{row['finite']} of {row['runs']}",
+            *map(_text, row["loss"]),
+            *map(_text, row["error"]),
+        ]
+        for row in rows(outcome)
+    ]
+
+
+def _row(outcome: Outcome, init: str, lr: float) -> dict[str, Any]:
+    losses = outcome.final(init, lr)
+    errors = outcome.errors[outcome.at(init, lr)][:, -1].nan_to_num(math.inf)
+    return {
+        "init": init,
+        "rate": lr,
+        "finite": outcome.finite(init, lr),
+        "trained": outcome.trained(init, lr),
+        "runs": outcome.config.seeds,
+        "loss": [statistics.median(column) for column in losses.T.tolist()],
+        "error": [statistics.median(column) for column in errors.T.tolist()],
+    }
+
+
+def _text(value: float) -> str:
+    return f"{value:.2g}" if math.isfinite(value) else "diverged"

@@ -1,0 +1,160 @@
+"""The continual-learning experiment under way: all runs of a grid, side by side."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from hyperfan.experiments.continual.batch import Batch, Single, Tensors
+from hyperfan.experiments.continual.build import build, draw, dtype, order, points
+from hyperfan.experiments.continual.config import TASKS, Continual
+from hyperfan.experiments.folder import Row
+
+
+class ContinualTraining:
+    """Trains as ``loop.run`` asks. A run whose loss is not finite leaves the batch, and when it did is recorded."""
+
+    def __init__(self, config: Continual) -> None:
+        self.config = config
+        seeds = range(config.seed, config.seed + config.seeds)
+        drawn = [points(config, seed) for seed in seeds]
+        self.x = torch.stack([torch.stack([task.train_x for task in tasks]) for tasks in drawn], 1)
+        self.y = torch.stack([torch.stack([task.train_y for task in tasks]) for tasks in drawn], 1)
+        self.test_x = torch.stack([task.test_x for task in drawn[0]])
+        self.test_y = torch.stack([task.test_y for task in drawn[0]])
+        self.plan: dict[str, Any] = {}
+        self.batches: list[Batch] = []
+        self.members: list[Tensor] = []
+        """Of each batch, the runs by their numbers in the grid."""
+        self._fill(seeds)
+        self.diverged = torch.full((len(config.runs),), -1)
+        """After how many iterations each run's loss was no longer finite; −1 if it is."""
+        self._order: tuple[int, Tensor] = (-1, torch.empty(0))
+
+    def _fill(self, seeds: range) -> None:
+        """One batch for each structure: nets differ where a method needs an embedding for each tensor."""
+        structures: dict[str, Single] = {}
+        values: dict[str, list[Tensors]] = {}
+        numbers: dict[str, list[int]] = {}
+        runs = self.config.runs
+        for init in self.config.inits:
+            net = build(self.config, init)
+            single = Single(net)
+            kind: str = net.embeddings.config.per
+            structures.setdefault(kind, single)
+            for seed in seeds:
+                draw(net, seed)
+                own = single.values()
+                for number, run in enumerate(runs):
+                    if run.init == init and run.seed == seed:
+                        values.setdefault(kind, []).append(own)
+                        numbers.setdefault(kind, []).append(number)
+            self.plan[init] = net.plan.to_dict()
+        for kind, single in structures.items():
+            rates = torch.tensor([runs[i].lr for i in numbers[kind]], dtype=dtype(self.config))
+            self.batches.append(Batch(single, values[kind], rates, self.config.optimiser, self.config.beta))
+            self.members.append(torch.tensor(numbers[kind]))
+
+    def step(self, step: int) -> float:
+        """One iteration of every run; returns the median of their losses."""
+        task, iteration = divmod(step, self.config.iterations)
+        if iteration == 0:
+            for batch in self.batches:
+                batch.begin(task)
+        chosen = self._batches(task)[:, iteration]  # by seed
+        all_losses = []
+        for batch, members in zip(self.batches, self.members, strict=True):
+            seeds = self._seeds(members)
+            mine = chosen[seeds]
+            x, y = (of[task][seeds[:, None], mine] for of in (self.x, self.y))
+            losses = batch.step(x, y, iteration + 1)
+            self._notice(members[~losses.isfinite()], step)
+            all_losses.append(losses[losses.isfinite()])
+        left = torch.cat(all_losses)
+        return left.median().item() if len(left) else float("nan")
+
+    def _notice(self, gone: Tensor, step: int) -> None:
+        new = gone[self.diverged[gone] < 0]
+        self.diverged[new] = step
+
+    def tests(self, step: int) -> Iterator[Row]:
+        """The training loss of every run; after a task, also how it does on all tasks."""
+        if step % self.config.log_every:
+            return
+        gone = self._drop()
+        if gone:
+            yield {"kind": "diverged", "step": step, "runs": gone}
+        task, iteration = divmod(step, self.config.iterations)
+        if iteration == 0 and step:
+            yield self._losses(step, task - 1, self.config.iterations)
+            yield self._errors(step, task - 1)
+        if task < TASKS:
+            yield self._losses(step, task, iteration)
+
+    def probes(self, step: int) -> Iterator[Row]:
+        """Nothing beside the tests."""
+        return iter(())
+
+    def overflowed(self, step: int) -> str | None:
+        """No layer of a single run stands for all of them."""
+        return None
+
+    def _drop(self) -> dict[str, int]:
+        """Take runs that diverged out of their batches; returns them, with when they did."""
+        dropped: dict[str, int] = {}
+        for i, batch in enumerate(self.batches):
+            alive = self.diverged[self.members[i]] < 0
+            if not alive.all():
+                gone = self.members[i][~alive].tolist()
+                dropped |= {str(number): int(self.diverged[number]) for number in gone}
+                batch.keep(alive)
+                self.members[i] = self.members[i][alive]
+        return dropped
+
+    def _losses(self, step: int, task: int, iteration: int) -> Row:
+        found = self._nothing()
+        for batch, members in zip(self.batches, self.members, strict=True):
+            seeds = self._seeds(members)
+            batch.task = task
+            found[members] = batch.losses(self.x[task][seeds], self.y[task][seeds])
+        return {"kind": "losses", "step": step, "task": task, "iteration": iteration, "losses": found.tolist()}
+
+    def _errors(self, step: int, after: int) -> Row:
+        """Mean squared error on the clean points of every task, and the fits themselves, to four digits."""
+        fits = self._nothing(TASKS, self.test_x.shape[1])
+        for batch, members in zip(self.batches, self.members, strict=True):
+            for task in range(TASKS):
+                fits[members, task] = batch.predictions(task, self.test_x[task])
+        errors = (fits - self.test_y.squeeze(-1)).square().mean(-1)
+        rounded = [[[float(f"{v:.4g}") for v in curve] for curve in run] for run in fits.tolist()]
+        return {"kind": "errors", "step": step, "after": after, "errors": errors.tolist(), "fits": rounded}
+
+    def _nothing(self, *shape: int) -> Tensor:
+        return torch.full((len(self.diverged), *shape), float("nan"), dtype=self.x.dtype)
+
+    def _seeds(self, members: Tensor) -> Tensor:
+        """Of each run, the number of its seed; the grid counts seeds fastest."""
+        return members % self.config.seeds
+
+    def _batches(self, task: int) -> Tensor:
+        if self._order[0] != task:
+            seeds = range(self.config.seed, self.config.seed + self.config.seeds)
+            self._order = task, torch.stack([order(self.config, seed, task) for seed in seeds])
+        return self._order[1]
+
+    def state(self) -> dict[str, Tensor]:
+        """All batches, and which runs are in them."""
+        tensors = {"diverged": self.diverged}
+        for i, (batch, members) in enumerate(zip(self.batches, self.members, strict=True)):
+            tensors |= {f"{i}.{name}": t for name, t in {**batch.state(), "members": members}.items()}
+            tensors[f"{i}.task"] = torch.tensor(batch.task)
+        return tensors
+
+    def load(self, state: dict[str, Tensor]) -> None:
+        """Go back to such a state."""
+        self.diverged = state["diverged"]
+        for i, batch in enumerate(self.batches):
+            own = {name.removeprefix(f"{i}."): t for name, t in state.items() if name.startswith(f"{i}.")}
+            self.members[i] = own.pop("members")
+            batch.load(own, int(own.pop("task")))

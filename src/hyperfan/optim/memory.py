@@ -1,0 +1,89 @@
+"""Learning task after task without forgetting: the output regulariser of von Oswald et al., *Continual learning with
+hypernetworks*, ICLR 2020.
+
+What the net makes for earlier tasks is kept from the moment before a new one, and later steps are held to it:
+``beta / t · Σ_j ‖Θ*_j − h(e_j, θ + Δθ)‖²`` over the t tasks before, with Δθ the step that the new task's loss alone
+would take.
+"""
+
+from collections.abc import Iterable, Mapping
+
+import torch
+from torch import Tensor, nn
+from torch.func import functional_call
+
+from hyperfan.errors import CallError
+from hyperfan.hypernet import HyperNet
+
+
+class Memory:
+    """What a net with task embeddings makes for some of its tasks, as it is now.
+
+    Args:
+        net: built with ``Embedding(…, tasks=…)``.
+        tasks: which to remember.
+
+    In a training loop, after the gradients of the new task's loss are there::
+
+        memory = Memory(net, tasks=range(task))      # before the first step on a task
+        ...
+        mse_loss(net(x, task=task), y).backward()
+        (0.005 * memory.drift(lookahead=lr)).backward()
+        optimiser.step()
+
+    Only what is generated is remembered. Gradients reach the trunk and the heads, never the embeddings; an optimiser
+    with momentum or weight decay would still move those of earlier tasks, so give it the others only, or a new one
+    for each task.
+    """
+
+    def __init__(self, net: HyperNet, tasks: Iterable[int]) -> None:
+        if net.embeddings.config.tasks is None:
+            raise CallError("this net has no tasks to remember: build it with Embedding(…, tasks=…)")
+        self.net, self.tasks = net, list(tasks)
+        self._codes = _Codes(net)
+        with torch.no_grad():
+            self.made = net.heads(self._codes(self.tasks), own=True)
+
+    def drift(self, *, lookahead: float | Mapping[str, Tensor] = 0.0) -> Tensor:
+        """How far the net's tensors for these tasks are from those remembered: the sum of squares, mean over tasks.
+
+        Args:
+            lookahead: where to look. The learning rate of a plain SGD step along the gradients that the parameters
+                hold now, or any other step by parameter name; 0 looks at the net as it is.
+        """
+        if not self.tasks:
+            return self.net.code_scale.new_zeros(()).requires_grad_()  # so that it can go backward like any other
+        net, steps, stored = self.net, self._steps(lookahead), self.net.embeddings.weight
+        assert stored is not None
+        before = {name: p for name, p in net.named_parameters() if name.startswith("trunk.")}
+        ahead = {f"net.{name}": p + steps[name] if name in steps else p for name, p in before.items()}
+        ahead["net.embeddings.weight"] = stored.detach()
+        codes = functional_call(self._codes, ahead, (self.tasks,))
+        made = net.heads(codes, own=True)
+        total = codes.new_zeros(())
+        for i, (tensor, head) in enumerate(zip(net.generated, net.heads.names, strict=True)):
+            flat = (made[tensor.name] - self.made[tensor.name]).flatten(1)
+            # What the step of a head adds is added here, so that its gradient stays in its factors.
+            if f"heads.{head}.weight" in steps:
+                flat = flat + codes[:, i] @ steps[f"heads.{head}.weight"]
+            flat = flat + steps.get(f"heads.{head}.bias", 0.0)
+            total = total + flat.square().sum()
+        return total / len(self.tasks)
+
+    def _steps(self, lookahead: float | Mapping[str, Tensor]) -> Mapping[str, Tensor]:
+        if isinstance(lookahead, Mapping):
+            return lookahead
+        held = {name: p.grad for name, p in self.net.named_parameters() if p.grad is not None and lookahead != 0}
+        return {name: -lookahead * grad.detach() for name, grad in held.items()}
+
+
+class _Codes(nn.Module):
+    """A net as a function from tasks to codes, which ``functional_call`` can run with another trunk."""
+
+    def __init__(self, net: HyperNet) -> None:
+        super().__init__()
+        self.net = net
+
+    def forward(self, tasks: list[int]) -> Tensor:
+        chosen = torch.tensor(tasks, dtype=torch.long, device=self.net.code_scale.device)
+        return self.net.codes(task=chosen, noise=False)

@@ -1,0 +1,171 @@
+"""A run among others is the run alone."""
+
+import math
+from dataclasses import replace
+
+import pytest
+import torch
+from torch.nn.functional import mse_loss
+
+from hyperfan.errors import RunError
+from hyperfan.experiments.continual.alone import alone
+from hyperfan.experiments.continual.batch import EMBEDDING, Single
+from hyperfan.experiments.continual.build import build, draw, order, points
+from hyperfan.experiments.continual.config import ALL_INITS, Continual
+from hyperfan.experiments.continual.training import ContinualTraining
+from hyperfan.optim import Memory
+
+BASE = Continual(inits=ALL_INITS, seeds=1, iterations=170, log_every=170, precision="float64")
+
+
+def together(config):
+    """Losses of every run at every step, (run, step), NaN where it was not trained; and the training."""
+    training = ContinualTraining(config)
+    losses = torch.full((len(config.runs), config.total), math.nan, dtype=torch.float64)
+    for step in range(config.total):
+        list(training.tests(step))
+        for batch, members in zip(training.batches, training.members, strict=True):
+            taken = batch.step
+
+            def seen(x, y, count, taken=taken, members=members, step=step):
+                found = taken(x, y, count)
+                losses[members, step] = found
+                return found
+
+            batch.step = seen
+        training.step(step)
+        for batch in training.batches:
+            del batch.step
+    return losses, training
+
+
+@pytest.fixture(scope="module")
+def batched():
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield together(BASE)
+    torch.set_num_threads(threads)
+
+
+@pytest.mark.parametrize("number", range(len(BASE.runs)), ids=lambda n: f"{BASE.runs[n].init}-{BASE.runs[n].lr:g}")
+def test_each_run_equals_the_run_alone(batched, number):
+    losses, training = batched
+    net, steps = alone(BASE, BASE.runs[number])
+    expected = torch.tensor(list(steps), dtype=torch.float64)
+    finite = expected.isfinite()
+    found = losses[number, : len(expected)]
+    torch.testing.assert_close(found[finite], expected[finite], rtol=1e-9, atol=0)
+    if not finite.all():  # and it was noticed at the same step
+        assert int(training.diverged[number]) == len(expected) - 1
+        return
+    assert len(expected) == BASE.total >= 500
+    assert training.diverged[number] == -1
+    i = next(i for i, members in enumerate(training.members) if number in members)
+    row = training.members[i].tolist().index(number)
+    held = {**training.batches[i].theta, "embeddings": training.batches[i].embeddings}
+    for name, value in Single(net).values().items():
+        torch.testing.assert_close(held[name][row], value, rtol=1e-9, atol=1e-9 * value.abs().max().item(), msg=name)
+
+
+def test_some_runs_diverge_and_some_do_not(batched):
+    """Else the test above says less than it seems to."""
+    gone = batched[1].diverged
+    assert 0 < int((gone >= 0).sum()) < len(BASE.runs) / 2
+
+
+def test_with_adam_too():
+    config = replace(BASE, inits=("hyperfan-in",), rates=(1e-2,), iterations=40, log_every=40, optimiser="adam")
+    losses, _ = together(config)
+    net = draw(build(config, "hyperfan-in"), 0)
+    rate, found = 1e-2, []
+    for task, data in enumerate(points(config, 0)):
+        theta = torch.optim.Adam([p for n, p in net.named_parameters() if n != "embeddings.weight"], lr=rate)
+        own = net.embeddings.weight.detach()[task].clone().requires_grad_()
+        embedding = torch.optim.Adam([own], lr=rate)
+        memory = Memory(net, tasks=range(task))
+        for chosen in order(config, 0, task):
+            net.embeddings.weight.data[task] = own.data
+            net.zero_grad()
+            loss = mse_loss(net(data.train_x[chosen], task=task), data.train_y[chosen])
+            loss.backward()
+            own.grad = net.embeddings.weight.grad[task].clone()
+            (config.beta * memory.drift(lookahead=candidate(net, theta, rate))).backward()
+            embedding.step()
+            theta.step()
+            found.append(loss.item())
+        net.embeddings.weight.data[task] = own.data
+    torch.testing.assert_close(losses[0], torch.tensor(found, dtype=torch.float64), rtol=1e-9, atol=0)
+
+
+def candidate(net, optimiser, rate):
+    """The step that Adam would take now."""
+    steps = {}
+    for name, p in net.named_parameters():
+        held = optimiser.state.get(p, {})
+        if name == "embeddings.weight":
+            continue
+        n = float(held.get("step", 0)) + 1
+        mean = 0.9 * held.get("exp_avg", torch.zeros_like(p)) + 0.1 * p.grad
+        square = 0.999 * held.get("exp_avg_sq", torch.zeros_like(p)) + 0.001 * p.grad**2
+        steps[name] = -rate * (mean / (1 - 0.9**n)) / ((square / (1 - 0.999**n)).sqrt() + 1e-8)
+    return steps
+
+
+def test_a_run_that_diverges_leaves_the_others_as_they_are():
+    config = replace(BASE, inits=("m4", "hyperfan-in"), rates=(1e-2, 1e-3), iterations=20, log_every=5)
+    losses, training = together(config)
+    assert training.diverged.tolist() == [3, -1, -1, -1]
+    assert sum(map(len, training.batches)) == 3
+    assert losses[0, :3].isfinite().all()
+    assert losses[0, 5:].isnan().all()
+    without, _ = together(replace(config, rates=(1e-3,)))
+    torch.testing.assert_close(losses[[1, 3]], without, rtol=1e-12, atol=0)
+
+
+def test_the_loss_shown_is_the_median_and_nothing_is_left_when_all_are_gone():
+    config = replace(BASE, inits=("hyperfan-in",), rates=(1e-3,), seeds=3, iterations=5, log_every=5)
+    singles = [next(alone(config, run)[1]) for run in config.runs]
+    assert ContinualTraining(config).step(0) == pytest.approx(sorted(singles)[1])
+    hopeless = ContinualTraining(replace(BASE, inits=("m4",), rates=(1e-2,), iterations=5, log_every=5))
+    shown = [hopeless.step(step) for step in range(4)]
+    assert math.isfinite(shown[2])
+    assert math.isnan(shown[3])
+
+
+def test_every_pass_takes_every_point_once():
+    config = replace(BASE, iterations=25, log_every=25)
+    chosen = order(config, seed=3, task=1)
+    assert chosen.shape == (25, 32)
+    for one in chosen.flatten()[:800].view(8, 100):
+        assert one.sort().values.tolist() == list(range(100))
+    assert not torch.equal(chosen, order(config, seed=3, task=2))
+    assert not torch.equal(chosen, order(config, seed=4, task=1))
+
+
+def test_runs_of_one_seed_share_points_and_embeddings():
+    nets = {init: draw(build(BASE, init), 5) for init in ("kaiming-fan-in", "hyperfan-out", "hyperfan-in@exact")}
+    embeddings = [net.embeddings.weight for net in nets.values()]
+    assert all(torch.equal(e, embeddings[0]) for e in embeddings)
+    assert nets["hyperfan-in@exact"].fidelity == "exact"
+    assert nets["hyperfan-out"].fidelity == "paper"
+    a, b = points(BASE, 5)[0].train_x, points(BASE, 6)[0].train_x
+    assert torch.equal(a, points(BASE, 5)[0].train_x)
+    assert not torch.equal(a, b)
+    with pytest.raises(RunError, match="write 'm2' for the paper's fidelity"):
+        build(BASE, "m2@paper")
+
+
+def test_an_embedding_for_each_tensor_makes_each_tensor_from_its_own():
+    net = draw(build(BASE, "m4"), 0)
+    single = Single(net)
+    values = single.values()
+    with torch.no_grad():
+        values["embeddings"].normal_()
+        net.embeddings.weight.copy_(values["embeddings"])
+    made = single.make(values, values["embeddings"][1:])
+    for row, task in zip(made, (1, 2), strict=True):
+        expected = torch.cat([tensor.flatten() for tensor in net.generate(task=task).values()])
+        torch.testing.assert_close(row, expected)
+    x = torch.linspace(-1, 1, 4, dtype=torch.float64)[:, None]
+    own = {**values, EMBEDDING: values["embeddings"][2]}
+    torch.testing.assert_close(single.predict(own, own[EMBEDDING], x), net(x, task=2))

@@ -1,0 +1,247 @@
+"""From metrics to verdicts, on grids that are made up so that the answer is known."""
+
+import json
+import math
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+from toy import Silent
+
+from hyperfan.errors import RunError
+from hyperfan.experiments.continual import claims, heuristics, results
+from hyperfan.experiments.continual.config import ALL_INITS, PROFILES, TASKS, Continual, grid
+from hyperfan.experiments.continual.figures import figures
+from hyperfan.experiments.continual.outcome import Outcome, read_outcome
+from hyperfan.experiments.continual.table import rows
+from hyperfan.experiments.loop import run
+
+BASE = Continual(seeds=15, iterations=200)
+SMOKE = replace(PROFILES["smoke"], iterations=20)
+CONSTANT = 0.3
+"""About what the best constant leaves of the first two tasks; of the third, 0.14."""
+
+
+def made_up(levels, config=BASE, spread=0.02, diverged=()):
+    """Losses that go from ten times a level to it, by (init, rate); one level for all, but for those named."""
+    draws = torch.Generator().manual_seed(0)
+    shape = (len(config.inits), len(config.rates), config.seeds)
+    final = torch.full(shape, 0.01)
+    for (init, lr), level in levels.items():
+        final[config.inits.index(init), config.rates.index(lr)] = level
+    final = final * (1 + spread * torch.randn(shape, generator=draws))
+    losses = torch.stack([10 * final, 3 * final, final], -1)[..., None, :].expand(*shape, TASKS, 3).clone()
+    for init, lr, seeds in diverged:
+        losses[config.inits.index(init), config.rates.index(lr), :seeds, 1:] = math.nan
+    errors = losses[..., -1][..., None, :].expand(*shape, TASKS, TASKS)
+    fits = torch.zeros(*shape, TASKS, TASKS, 50)
+    return Outcome(config, losses, errors, fits, {}, {"code": "abc"})
+
+
+def decided(sgd, adam=None, growths=lambda init, width: [1.0, 1.01]):
+    return {c.name: c for c in claims.decide(sgd, adam, growths)}
+
+
+ALL = replace(BASE, inits=ALL_INITS)
+ADAM = grid(BASE)[1]
+
+
+def test_the_best_rate_has_the_smallest_median_and_a_diverged_run_is_worse_than_any():
+    world = made_up({("hyperfan-in", 1e-2): 0.001, ("hyperfan-in", 1e-4): 0.005}, diverged=[("hyperfan-in", 1e-2, 8)])
+    assert world.best("hyperfan-in") == 1e-4
+    assert world.finite("hyperfan-in", 1e-2) == 7
+    assert world.best("kaiming-fan-in") in BASE.rates
+    fewer = made_up({("hyperfan-in", 1e-2): 0.001}, diverged=[("hyperfan-in", 1e-2, 7)])
+    assert fewer.best("hyperfan-in") == 1e-2
+    assert fewer.median_seed("hyperfan-in", 1e-2) >= 7  # a finite one
+    with pytest.raises(RunError, match=r"has no runs of m2 at 0\.01"):
+        fewer.final("m2", 0.01)
+
+
+def test_trained_means_better_than_a_constant_in_every_task():
+    world = made_up({("hyperfan-in", 1e-2): 0.2, ("hyperfan-in", 1e-3): 0.05}, spread=0.0)
+    assert world.trained("hyperfan-in", 1e-2) == 0  # the third task's variance is a seventh
+    assert world.trained("hyperfan-in", 1e-3) == BASE.seeds
+
+
+def test_a_table_says_diverged():
+    world = made_up({}, diverged=[("hyperfan-in", lr, 15) for lr in BASE.rates])
+    row = next(r for r in rows(world) if r["init"] == "hyperfan-in")
+    assert (row["finite"], row["loss"][1:]) == (0, [math.inf, math.inf])
+
+
+def test_c7_holds_if_hyperfan_is_lower_and_does_not_if_it_is_the_same():
+    lower = {(init, lr): 0.005 for init in claims.HYPERFANS for lr in BASE.rates}
+    assert decided(made_up(lower, ALL))["C7"].verdict == "holds"
+    same = decided(made_up({}, ALL))["C7"]
+    assert same.verdict == "does not hold"
+    assert "Kaiming fan-out" in same.remark
+    assert all(e.n == 15 for e, _, _ in same.measured.values())
+    assert all("p = " in note for _, _, note in same.measured.values())
+    higher = {(init, lr): 0.02 for init in claims.HYPERFANS for lr in BASE.rates}
+    assert decided(made_up(higher, ALL))["C7"].verdict == "does not hold"
+    assert decided(made_up({}, ALL, spread=0.9))["C7"].verdict != "holds"
+
+
+def test_c8_goes_by_the_runs_that_train():
+    bad = [("kaiming-fan-in", lr, 15) for lr in (1e-2, 1e-3, 1e-4)]
+    claim = decided(made_up({}, ALL, diverged=bad))["C8"]
+    assert claim.verdict == "holds"
+    assert "trains at 1e-05;" in claim.remark
+    assert decided(made_up({}, ALL))["C8"].verdict == "holds in part"  # it trains at the smallest, and at all others
+    stuck = {("kaiming-fan-in", lr): CONSTANT for lr in BASE.rates}
+    facts = decided(made_up(stuck, ALL))["C8"].facts
+    assert facts["at 1e-05 more than half do"] is False
+
+
+def test_c15_needs_adam_and_compares_best_rates():
+    poor = {("kaiming-fan-in", lr): 0.05 for lr in BASE.rates}
+    undecided = decided(made_up(poor, ALL))["C15"]
+    assert undecided.verdict == "not decided"
+    assert "hyperfan run continual --all --resume" in undecided.remark
+    assert decided(made_up(poor, ALL), made_up({}, ADAM))["C15"].verdict == "holds"
+    better = {("kaiming-fan-in", lr): 0.002 for lr in BASE.rates}
+    facts = decided(made_up(poor, ALL), made_up(better, ADAM))["C15"].facts
+    assert list(facts.values()) == [True, True, False]
+    assert decided(made_up({}, ALL), made_up({}, ADAM))["C15"].facts.popitem()[1] is True
+
+
+def test_c16_is_decided_by_growth():
+    factors = {"xavier-fan-in": 8.0, "xavier-fan-out": 0.3, "xavier-harmonic": 0.5, "m2": 0.4, "m3": 1.5}
+
+    def growths(init, width):
+        return [factors.get(init, 1.0) * f for f in (0.99, 1.0, 1.01)]
+
+    worse = {("m2", lr): 0.05 for lr in BASE.rates} | {("m3", lr): 0.005 for lr in BASE.rates}
+    claim = decided(made_up(worse, ALL), None, growths)["C16"]
+    assert claim.verdict == "holds"
+    assert "M2 ends higher, M3 ends lower, M4 ends neither" in claim.remark
+    factors["m4"] = 2.0
+    assert decided(made_up({}, ALL), None, growths)["C16"].verdict == "holds in part"
+
+
+def test_the_example_of_section_3_grows_as_its_formula_says(monkeypatch):
+    """Var grows by d·d_k·Var(H) from a layer to the next; logarithms of ‖e‖² are a little below their mean."""
+    monkeypatch.setattr(heuristics, "SEEDS", 3)
+    for init, factor in (("xavier-fan-in", 64**0.5), ("m3", 0.8), ("m4", 1.0), ("xavier-fan-out", 0.5)):
+        found = heuristics.growths(init, 64)
+        assert len(found) == 3
+        assert math.prod(found) ** (1 / 3) == pytest.approx(factor, rel=0.12)
+
+
+@pytest.fixture(scope="module")
+def grids(tmp_path_factory):
+    """Both grids at a small scale, for real."""
+    root = tmp_path_factory.mktemp("runs")
+    for config in grid(SMOKE):
+        assert run(config, root / config.folder, Silent()) == "finished"
+    return root
+
+
+def test_a_grid_is_read_as_it_was_measured(grids):
+    config = grid(SMOKE)[0]
+    outcome = read_outcome(grids / config.folder)
+    assert outcome.config == config
+    lines = [json.loads(line) for line in (grids / config.folder / "metrics.jsonl").read_text().splitlines()]
+    last = [line for line in lines if line["kind"] == "losses"][-1]
+    assert (last["task"], last["iteration"]) == (2, 20)
+    for run_, loss in zip(config.runs, last["losses"], strict=True):
+        found = outcome.final(run_.init, run_.lr)[run_.seed, 2].item()
+        assert found == math.inf if loss is None else found == pytest.approx(loss)
+    tested = [line for line in lines if line["kind"] == "errors"]
+    assert [line["after"] for line in tested] == [0, 1, 2]
+    number = next(i for i, one in enumerate(last["losses"]) if one is not None)
+    run_ = config.runs[number]
+    kept = outcome.errors[outcome.at(run_.init, run_.lr)][run_.seed]
+    assert kept[1].tolist() == pytest.approx(tested[1]["errors"][number])
+    assert len(tested[0]["fits"][number][0]) == 50
+
+
+def test_a_grid_that_is_stopped_goes_on_to_the_same_bits(tmp_path, grids):
+    config = replace(grid(SMOKE)[0], checkpoint_every=7)
+
+    class Stops(Silent):
+        def update(self, standing):
+            if standing.step == 24:
+                raise KeyboardInterrupt
+
+    assert run(config, tmp_path / "a", Silent()) == "finished"
+    assert run(config, tmp_path / "b", Stops()) == "stopped"
+    assert run(config, tmp_path / "b", Silent(), resume=True) == "finished"
+    for name in ("metrics.jsonl", "plan.json", "checkpoint/step-60.safetensors"):
+        assert (tmp_path / "a" / name).read_bytes() == (tmp_path / "b" / name).read_bytes()
+
+
+def test_results_have_verdicts_tables_and_figures(grids, tmp_path, monkeypatch):
+    monkeypatch.setattr(heuristics, "growths", lambda init, width: [1.0, 1.1])
+    out = tmp_path / "results"
+    results.write_results(grids, out, SMOKE, lambda _: None)
+    assert sorted(p.name for p in (out / "figures").iterdir()) == ["fits.png", "loss-others.png", "loss.png"]
+    summary = json.loads((out / "summary.json").read_text())
+    assert [c["name"] for c in summary["claims"]] == ["C7", "C8", "C15", "C16"]
+    assert [g["optimiser"] for g in summary["grids"]] == ["sgd", "adam"]
+    page = (out / "README.md").read_text()
+    for name in ("C7", "C8", "C15", "C16"):
+        assert f"## {name}\n" in page
+    assert page.count("| hyperfan-in@exact |") == 1 + len(SMOKE.rates)
+    assert "nan" not in page
+    for picture in ("loss", "fits", "loss-others"):
+        assert f"figures/{picture}.png" in page
+    with pytest.raises(RunError, match="holds results already"):
+        results.write_results(grids, out, SMOKE, lambda _: None)
+
+
+def test_what_is_no_grid_is_said(tmp_path, grids):
+    with pytest.raises(RunError, match=r"config\.json"):
+        read_outcome(tmp_path)
+    config = grid(SMOKE)[0]
+    broken = tmp_path / "broken"
+    broken.mkdir()
+    for name in ("config.json", "env.json"):
+        (broken / name).write_text((grids / config.folder / name).read_text())
+    (broken / "metrics.jsonl").write_text('{"kind": "losses", "step": 0, "task": 0, "iteration": 0, "losses": []}\n')
+    with pytest.raises(RunError, match="is not finished: hyperfan run continual --resume"):
+        read_outcome(broken)
+    with (broken / "metrics.jsonl").open("a") as file:
+        file.write('{"kind": "end", "step": 0}\n')
+    with pytest.raises(RunError, match="does not hold the metrics of a continual-learning grid"):
+        read_outcome(broken)
+    (broken / "config.json").write_text('{"init": "m2"}')
+    with pytest.raises(RunError, match="is not the configuration of a continual-learning grid"):
+        read_outcome(broken)
+
+
+def test_figures_bear_grids_in_which_everything_diverged():
+    world = made_up(
+        {}, replace(BASE, inits=("m2", "m3")), diverged=[(i, lr, 15) for i in ("m2", "m3") for lr in BASE.rates]
+    )
+    drawn = dict(figures(world))
+    assert list(drawn) == ["loss-others", "fits"]
+    assert "(0 of 15 finite)" in drawn["loss-others"].legends[0].get_texts()[0].get_text()
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"seeds": 0}, "--seeds 0"),
+        ({"seed": -1}, "--seed -1"),
+        ({"batch": 101}, "--batch 101: a batch has no more than the 100"),
+        ({"inits": ()}, "--inits : name at least one"),
+        ({"inits": ("m2", "m2")}, "--inits m2 m2"),
+        ({"rates": (0.0,)}, "--rates 0"),
+        ({"beta": -1.0}, "--beta -1"),
+        ({"iterations": 150}, "--iterations 150 is no multiple of --log-every 100"),
+    ],
+)
+def test_bad_settings_are_named(change, message):
+    with pytest.raises(RunError, match=message):
+        Continual(**change)
+
+
+def test_a_grid_names_its_folder():
+    assert Path("sgd") == Continual().folder
+    assert Continual(inits=("m2", "m3"), rates=(0.1, 1e-5)).folder == Path("sgd_m2+m3_rates-0.1+1e-05")
+    assert Continual(inits=ALL_INITS, precision="float64").title == "sgd all-inits precision-float64"
+    assert len(Continual().runs) == 240
+    assert len(Continual(inits=ALL_INITS).runs) == 540

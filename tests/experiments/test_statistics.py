@@ -1,0 +1,65 @@
+"""Intervals and tests, against definitions written out."""
+
+import itertools
+import math
+import random
+
+import pytest
+
+from hyperfan.errors import RunError
+from hyperfan.experiments.statistics import Estimate, ratios, signed_rank
+
+
+def test_the_interval_of_a_median_covers_it_about_as_often_as_it_says():
+    draws = random.Random(1)
+    hits = 0
+    for _ in range(60):
+        e = Estimate.median([draws.expovariate(1) for _ in range(15)])
+        hits += e.low <= math.log(2) <= e.high
+    assert 0.85 <= hits / 60 <= 1
+
+
+def test_a_median_minds_no_infinite_values_but_a_missing_one():
+    e = Estimate.median([0.5, 1.0, 2.0, math.inf, math.inf])
+    assert (e.value, e.n, e.high) == (2.0, 5, math.inf)
+    assert Estimate.median([3.0]) == Estimate(3.0, 1, None, None)
+    assert Estimate.median([1.0, 2.0, 3.0, 4.0]).value == 2.5
+    for values in ([], [1.0, math.nan]):
+        with pytest.raises(RunError, match="a run is missing"):
+            Estimate.median(values)
+
+
+@pytest.mark.parametrize("count", [0, 3, 10, 15])
+def test_wilsons_interval_is_where_the_normal_test_turns(count):
+    n, z = 15, 1.959964
+    e = Estimate.share(count, n)
+    assert e.value == count / n
+    for end in (e.low, e.high):
+        if 0 < end < 1:
+            assert abs(count / n - end) == pytest.approx(z * math.sqrt(end * (1 - end) / n))
+    assert e.low <= count / n <= e.high
+
+
+def by_enumeration(a, b):
+    """Every choice of signs for the ranks."""
+    logs = [x for x in (math.log(r) if r else -math.inf for r in ratios(a, b)) if x]
+    sizes = [abs(x) for x in logs]
+    ranks = [sum(s < size for s in sizes) + (sizes.count(size) + 1) / 2 for size in sizes]
+    half = sum(ranks) / 2
+    seen = abs(sum(r for r, x in zip(ranks, logs, strict=True) if x > 0) - half)
+    sums = [sum(itertools.compress(ranks, signs)) for signs in itertools.product((0, 1), repeat=len(ranks))]
+    return sum(abs(s - half) >= seen for s in sums) / len(sums)
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_signed_ranks_are_exact(seed):
+    draws = random.Random(seed)
+    a = [draws.choice([0.5, 1.0, 2.0, 4.0, math.inf, draws.random()]) for _ in range(9)]
+    b = [draws.choice([0.5, 1.0, 2.0, 4.0, math.inf, draws.random()]) for _ in range(9)]
+    assert signed_rank(a, b) == pytest.approx(by_enumeration(a, b))
+    assert signed_rank(a, b) == signed_rank(b, a)
+
+
+def test_equal_lists_do_not_differ():
+    assert signed_rank([1.0, math.inf], [1.0, math.inf]) == 1.0
+    assert signed_rank([1.0] * 15, [2.0] * 15) == 2 / 2**15
