@@ -9,7 +9,7 @@ BENCHMARK_STAMP := .venv-benchmark/.installed
 .PHONY: run test benchmark clean
 
 run: $(STAMP)
-	$(BIN)/hyperfan compare
+	$(BIN)/hyperfan run continual --resume
 
 test: $(STAMP)
 	$(BIN)/ruff check .

@@ -236,3 +236,58 @@ def test_a_real_run_that_is_interrupted(capsys, tmp_path):
     accuracy = {row["step"]: row["accuracy"] for row in rows if row["kind"] == "test"}
     assert list(accuracy) == [0, 100, 200]
     assert accuracy[200] > accuracy[0] + 0.2, "it learned nothing"
+
+
+TINY = ["--profile", "smoke", "--iterations", "10", "--seeds", "1"]
+
+
+def continual(capsys, *args):
+    code = main(["run", "continual", *args])
+    out, err = capsys.readouterr()
+    return code, out, err
+
+
+def test_a_continual_grid_prints_its_table_and_says_where_its_page_is(capsys):
+    code, out, err = continual(capsys, *TINY)
+    folder = Path("runs/continual/sgd_seeds-1_iterations-10")
+    assert code == 0
+    assert out.startswith("init ")
+    assert out.endswith(f"finished: {folder}/report.html\n")
+    for init in ("kaiming-fan-in", "kaiming-fan-out", "hyperfan-in", "hyperfan-out"):
+        assert f"\n{init} " in out
+    assert "task 3/3" in err
+    assert {p.name for p in (folder / "figures").iterdir()} == {"loss.png", "loss.svg", "fits.png", "fits.svg"}
+    assert "<img " in (folder / "report.html").read_text()
+    again = continual(capsys, *TINY, "--resume")
+    assert again[:2] == (0, out)
+    assert "is over already" in again[2]
+
+
+@pytest.mark.parametrize(
+    ("args", "message"),
+    [
+        (["--inits", "hyperfan"], "there is no init method 'hyperfan'"),
+        (["--inits", "m2@exakt"], "write 'm2' for the paper's fidelity, or 'm2@exact'"),
+        (["--all", "--inits", "m2"], "--inits is for a single run"),
+        (["--all", "--optimiser", "adam"], "--optimiser is for a single run"),
+        (["--rates", "nan"], "--rates nan"),
+    ],
+)
+def test_bad_options_of_a_grid_leave_nothing_behind(capsys, args, message):
+    code, out, err = continual(capsys, *args)
+    assert (code, out) == (2, "")
+    assert message in err
+    assert not Path("runs").exists()
+
+
+def test_all_grids_are_swept(capsys, monkeypatch):
+    seen = {}
+
+    def swept(runs, jobs, **more):
+        seen.update(runs)
+        return [Ended(path, "finished") for path in runs]
+
+    monkeypatch.setattr("hyperfan.experiments.sweep.sweep", swept)
+    assert continual(capsys, "--all", "--seeds", "3")[0] == 0
+    assert [(c.optimiser, len(c.runs)) for c in seen.values()] == [("sgd", 9 * 4 * 3), ("adam", 3 * 4 * 3)]
+    assert all(path.parent == Path("runs/continual") for path in seen)

@@ -58,7 +58,7 @@ class Memory:
         before = {name: p for name, p in net.named_parameters() if name.startswith("trunk.")}
         ahead = {f"net.{name}": p + steps[name] if name in steps else p for name, p in before.items()}
         ahead["net.embeddings.weight"] = stored.detach()
-        codes = functional_call(self._codes, ahead, (self.tasks,))
+        codes: Tensor = functional_call(self._codes, ahead, (self.tasks,))
         made = net.heads(codes, own=True)
         total = codes.new_zeros(())
         for i, (tensor, head) in enumerate(zip(net.generated, net.heads.names, strict=True)):
