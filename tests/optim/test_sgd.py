@@ -240,7 +240,7 @@ def test_clipping_by_value_makes_dense_and_says_so(how):
 def test_freezing_heads_trunk_and_embeddings_in_mid_run():
     def freeze(twins, step):
         for net in (twins.ours, twins.theirs):
-            first, second, *_ = net.heads.groups
+            first, second, *_ = net.heads.layout.heads
             net.heads.head(first).requires_grad_(not 10 <= step < 20)
             net.heads.head(second).weight.requires_grad_(not 20 <= step < 30)
             net.heads.head(second).bias.requires_grad_(not 30 <= step < 40)

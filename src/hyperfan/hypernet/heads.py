@@ -1,14 +1,12 @@
-"""Linear heads: W = H·h + β, one for each tensor, or one for all tensors of one shape."""
+"""Linear heads: W = H·h + β."""
 
-from collections.abc import Callable, Collection, Sequence
-from typing import Any, Literal, Protocol
+from collections.abc import Callable, Collection, Mapping
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor, nn
 
-from hyperfan.mainnet.spec import TensorSpec
-
-Sharing = Literal["shared", "separate"]
+from hyperfan.hypernet.layout import Layout
 
 
 class Engine(Protocol):
@@ -83,24 +81,20 @@ class Head(nn.Module):
 
 
 class Heads(nn.ModuleDict):
-    """All heads of a hypernet. Row i of the codes makes the i-th tensor.
+    """All heads of a hypernet.
 
     Args:
-        tensors: what to generate.
+        layout: which code goes to which head, and what becomes of the pieces.
         width: d_k.
-        sharing: "shared" has one head for all weights of one shape, "separate" one for each tensor.
     """
 
-    def __init__(self, tensors: Sequence[TensorSpec], width: int, sharing: Sharing, device: torch.device) -> None:
+    def __init__(self, layout: Layout, width: int, device: torch.device) -> None:
         super().__init__()
-        self.names = [head_name(t, sharing, tensors) for t in tensors]
-        self.groups: dict[str, list[int]] = {}
-        for i, name in enumerate(self.names):
-            self.groups.setdefault(name, []).append(i)
-        for name, members in self.groups.items():
-            first = tensors[members[0]]
-            self[name] = Head(width, first.numel, device, first.dtype)
-        self.outputs = [(t.name, t.shape) for t in tensors]
+        self.layout = layout
+        self.names = layout.names
+        for name, made in layout.heads.items():
+            self[name] = Head(width, made.outputs, device, made.dtype)
+        self.outputs = [(t.name, t.shape) for t in layout.tensors]
         self.engine: Engine | None = None
 
     def head(self, name: str) -> Head:
@@ -109,24 +103,37 @@ class Heads(nn.ModuleDict):
         assert isinstance(found, Head)
         return found
 
-    def forward(self, codes: Tensor, *, skip: Collection[int] = (), own: bool = False) -> dict[str, Tensor]:
-        """Generate every tensor but those to skip, from (n, d_k), or a batch of each from (batch, n, d_k).
+    def forward(
+        self,
+        codes: Tensor,
+        *,
+        skip: Collection[int] = (),
+        own: bool = False,
+        steps: Mapping[str, Tensor] | None = None,
+    ) -> dict[str, Tensor]:
+        """Generate every tensor but those to skip, from (pieces, d_k), or a batch of each from (batch, pieces, d_k).
 
-        What an engine trains in place of a head is lent, and changes with training, unless ``own`` ones are wanted.
+        Args:
+            codes: one for each piece.
+            skip: tensors that are not needed, by index.
+            own: whether the tensors are for keeping. What an engine trains in place of a head is otherwise lent, and
+                changes with training.
+            steps: by which the heads' parameters, "name.weight" and "name.bias", are taken to be ahead.
         """
-        batch = codes.shape[:-2]
         made = {} if self.engine is None else self.engine.collapsed(codes)
         if own:
             made = {i: tensor.clone() for i, tensor in made.items()}
-        for name, members in self.groups.items():
-            members = [i for i in members if i not in made and i not in skip]
-            if not members:
+        for name, head in self.layout.heads.items():
+            wanted = [i for i in head.tensors if i not in made and i not in skip]
+            if not wanted:
                 continue
-            chosen = codes[..., members, :] if len(members) < codes.shape[-2] else codes
+            spans = [codes[..., s, :] for s in self.layout.rows(name, wanted)]
+            chosen = spans[0] if len(spans) == 1 else torch.cat(spans, -2)
             rows = chosen.reshape(-1, codes.shape[-1])
             flat = self.head(name)(rows) if self.engine is None else self.engine.generate(name, rows)
-            shape = self.outputs[members[0]][1]
-            made.update(zip(members, flat.view(*batch, len(members), *shape).unbind(len(batch)), strict=True))
+            if steps is not None:
+                flat = _ahead(flat, rows, steps.get(f"{name}.weight"), steps.get(f"{name}.bias"))
+            made.update(self.layout.parts(name, wanted, flat.view(*chosen.shape[:-1], head.outputs)))
         return {name: made[i] for i, (name, _) in enumerate(self.outputs) if i in made}
 
     # An engine may be ahead of the heads: whoever reads them, to look, copy, save or replace, has it write them first.
@@ -150,13 +157,7 @@ class Heads(nn.ModuleDict):
         return {**self.__dict__, "engine": None}
 
 
-def head_name(tensor: TensorSpec, sharing: Sharing, tensors: Sequence[TensorSpec]) -> str:
-    """A name for the tensor's head that is stable, free of dots, and no attribute of a module.
-
-    Only weights share heads. Biases and norm parameters are small, and start at values of their own.
-    """
-    if sharing == "separate" or tensor.role != "weight":
-        return tensor.name.replace(".", "/") if "." in tensor.name else f"/{tensor.name}"
-    shape = "x".join(map(str, tensor.shape)) or "scalar"
-    mixed = len({t.dtype for t in tensors}) > 1
-    return shape + (f"-{str(tensor.dtype).removeprefix('torch.')}" if mixed else "")
+def _ahead(flat: Tensor, rows: Tensor, weight: Tensor | None, bias: Tensor | None) -> Tensor:
+    """What a head would make after a step: the step's own part is added, so that the head's gradient keeps its form."""
+    flat = flat if weight is None else flat + rows @ weight
+    return flat if bias is None else flat + bias

@@ -10,8 +10,9 @@ from torch import Tensor, nn
 from hyperfan.errors import CallError, HyperfanError, HyperfanWarning, InitError
 from hyperfan.hypernet.cache import Cache
 from hyperfan.hypernet.embeddings import Embedding, Embeddings, Task
-from hyperfan.hypernet.heads import Heads, Sharing
+from hyperfan.hypernet.heads import Heads
 from hyperfan.hypernet.kept import Kept, keep, kept
+from hyperfan.hypernet.layout import Sharing, Whole
 from hyperfan.hypernet.moments import measured_moments, predicted_moments, revive_codes
 from hyperfan.hypernet.per_sample import PerSample
 from hyperfan.hypernet.transforms import transformed
@@ -90,8 +91,9 @@ class HyperNet(nn.Module):
         self.trunk_widths = None if isinstance(trunk, nn.Module) else list(trunk or ())
         self.width = trunk_width(self.trunk, embedding.size)
         self.trunk_spec = read_trunk(self.trunk, embedding.size)
-        self.heads = Heads(self.generated, self.width, self.sharing, device)
         self._check_sharing()
+        self.heads = Heads(Whole(self.generated, self.sharing), self.width, device)
+        self._check_twins()
         self.register_buffer("code_scale", torch.ones(len(self.generated), 1, device=device, dtype=dtype))
         self.code_scale: Tensor
         made = {t.name for t in self.generated}
@@ -248,7 +250,7 @@ class HyperNet(nn.Module):
         self._fill(self._plan, "trunk", generator)
         revive_codes(self, embeddings or generator)
         self._plan = self._make_plan(measured_moments(self), plain)
-        for name in self.heads.groups:
+        for name in self.heads.layout.heads:
             row = next(r for r in self._plan.rows if r.made_by == "head" and r.head == name)
             assert row.variance is not None
             fill_(self.heads.head(name).weight, row.variance, self.distribution, generator=generator)
@@ -329,7 +331,9 @@ class HyperNet(nn.Module):
     def _check_sharing(self) -> None:
         if self.sharing not in ("shared", "separate"):
             raise HyperfanError(f"heads='{self.sharing}': use 'shared' or 'separate'")
-        twins = [name for name, members in self.heads.groups.items() if len(members) > 1]
+
+    def _check_twins(self) -> None:
+        twins = [name for name, made in self.heads.layout.heads.items() if len(made.tensors) > 1]
         if twins and self.embeddings.config.per == "net":
             raise HyperfanError(
                 f"one embedding for the whole net and a shared head would make all tensors of head {twins[0]} equal: "

@@ -48,7 +48,7 @@ class Engine:
         self._seen: tuple[object, ...] = ()
         parts = [net.heads, net.embeddings, *([] if net.trunk is None else [net.trunk])]
         self._watched = [p for part in parts for p in part.parameters()]
-        self._heads = {name: net.heads.head(name) for name in net.heads.groups}
+        self._heads = {name: net.heads.head(name) for name in net.heads.layout.heads}
         self._parameters = {name: (head.weight, head.bias) for name, head in self._heads.items()}
         net.heads.attach(self)
 
@@ -111,8 +111,8 @@ class Engine:
         for name, (kind, reason) in chosen.items():
             settings = groups.get(id(self._parameters[name][0]))
             momentum = settings is not None and settings.momentum != 0
-            tensors = len(self.net.heads.groups[name])
-            lines.append(Row(name, tensors, kind, reason, saved(self._heads[name], tensors, kind, momentum)))
+            codes = self.net.heads.layout.heads[name].count
+            lines.append(Row(name, codes, kind, reason, saved(self._heads[name], codes, kind, momentum)))
         return lines
 
     # ── making tensors ─────────────────────────────────────────────────────────────────────────────────────────────
@@ -161,7 +161,7 @@ class Engine:
         self.drop()
         for name, (kind, _) in self.chosen().items():
             if kind == "collapsed":
-                members = self.net.heads.groups[name]
+                members = self.net.heads.layout.heads[name].tensors
                 mine = codes[members]
                 reason = why_dependent(mine) or self._why_lopsided(name)
                 if reason is not None:
@@ -171,7 +171,7 @@ class Engine:
                     self._collapsed[name] = Collapsed(*self._parameters[name], name, mine, shape)
         self._codes = codes
         self._trained = [p for name in self._collapsed for p in self._parameters[name]]
-        self._members = [i for name in self._collapsed for i in self.net.heads.groups[name]]
+        self._members = [i for name in self._collapsed for i in self.net.heads.layout.heads[name].tensors]
 
     def _is_own(self, name: str) -> bool:
         """Whether a head holds its own parameters, as it does not while ``functional_call`` runs it with others."""

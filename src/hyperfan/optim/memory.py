@@ -59,16 +59,10 @@ class Memory:
         ahead = {f"net.{name}": p + steps[name] if name in steps else p for name, p in before.items()}
         ahead["net.embeddings.weight"] = stored.detach()
         codes: Tensor = functional_call(self._codes, ahead, (self.tasks,))
-        made = net.heads(codes, own=True)
-        total = codes.new_zeros(())
-        for i, (tensor, head) in enumerate(zip(net.generated, net.heads.names, strict=True)):
-            flat = (made[tensor.name] - self.made[tensor.name]).flatten(1)
-            # What the step of a head adds is added here, so that its gradient stays in its factors.
-            if f"heads.{head}.weight" in steps:
-                flat = flat + codes[:, i] @ steps[f"heads.{head}.weight"]
-            flat = flat + steps.get(f"heads.{head}.bias", 0.0)
-            total = total + flat.square().sum()
-        return total / len(self.tasks)
+        of_heads = {name.removeprefix("heads."): s for name, s in steps.items() if name.startswith("heads.")}
+        made = net.heads(codes, own=True, steps=of_heads)
+        moved = [(tensor - self.made[name]).square().sum() for name, tensor in made.items()]
+        return torch.stack(moved).sum() / len(self.tasks)
 
     def _steps(self, lookahead: float | Mapping[str, Tensor]) -> Mapping[str, Tensor]:
         if isinstance(lookahead, Mapping):

@@ -21,7 +21,7 @@ class Row:
 
     Args:
         head: its name.
-        tensors: how many tensors it makes.
+        codes: how many it makes tensors or chunks of.
         kind: how it is trained.
         reason: why so.
         saved: bytes of gradient that torch.optim.SGD would hold and this does not, and, for a collapsed head, of
@@ -29,7 +29,7 @@ class Row:
     """
 
     head: str
-    tensors: int
+    codes: int
     kind: Kind
     reason: str
     saved: int
@@ -43,9 +43,9 @@ class TrainingPlan:
 
     def __str__(self) -> str:
         """The table, and the sum of what is saved."""
-        lines = [[r.head, str(r.tensors), r.kind, _bytes(r.saved), r.reason] for r in self.rows]
+        lines = [[r.head, str(r.codes), r.kind, _bytes(r.saved), r.reason] for r in self.rows]
         total = _bytes(sum(r.saved for r in self.rows))
-        return f"{table(['head', 'tensors', 'plan', 'saves', 'because'], lines)}\nsaves {total} in all"
+        return f"{table(['head', 'codes', 'plan', 'saves', 'because'], lines)}\nsaves {total} in all"
 
 
 def choose(net: HyperNet, name: str, given: Callable[[torch.Tensor], bool]) -> tuple[Kind, str]:
@@ -56,7 +56,7 @@ def choose(net: HyperNet, name: str, given: Callable[[torch.Tensor], bool]) -> t
         name: one of its heads.
         given: whether a parameter was given to the optimiser.
     """
-    head, tensors = net.heads.head(name), len(net.heads.groups[name])
+    head, codes = net.heads.head(name), net.heads.layout.heads[name].count
     both = [p.requires_grad and given(p) for p in (head.weight, head.bias)]
     if not (head.weight.requires_grad or head.bias.requires_grad):
         return "frozen", "requires no gradients"
@@ -64,16 +64,18 @@ def choose(net: HyperNet, name: str, given: Callable[[torch.Tensor], bool]) -> t
         return "dense", "not given to this optimiser"
     if head._forward_hooks or head._forward_pre_hooks:
         return "dense", HOOKED
-    if tensors > net.width:
-        return "dense", f"has more codes ({tensors}) than it is wide ({net.width}), so this is the smaller gradient"
+    if codes > net.width:
+        return "dense", f"has more codes ({codes}) than it is wide ({net.width}), so this is the smaller gradient"
     moving = _why_codes_change(net)
     if moving is not None:
         return "factored", moving
+    if net.heads.layout.cut:
+        return "factored", "its tensors come in chunks"
     if not all(both):
         return "factored", f"its {'bias' if both[0] else 'weight'} is not trained"
     dependent = None
     if net.trunk is None and not head.weight.is_meta:  # else it shows when the codes come
-        dependent = why_dependent(net.codes()[net.heads.groups[name]])
+        dependent = why_dependent(net.codes()[net.heads.layout.heads[name].tensors])
     return ("collapsed", "its codes are constant") if dependent is None else ("factored", dependent)
 
 
@@ -85,10 +87,10 @@ def why_dependent(codes: torch.Tensor) -> str | None:
     return f"its codes are nearly dependent (condition number {condition:.0e})"
 
 
-def saved(head: Head, tensors: int, kind: Kind, momentum: bool) -> int:
+def saved(head: Head, codes: int, kind: Kind, momentum: bool) -> int:
     """Bytes that the plan does not hold and torch.optim.SGD would."""
     dense = (head.weight.numel() + head.bias.numel()) * head.weight.element_size()
-    factors = tensors * head.bias.numel() * head.weight.element_size()
+    factors = codes * head.bias.numel() * head.weight.element_size()
     if kind in ("dense", "frozen"):
         return 0
     return (dense - factors) * (2 if momentum and kind == "collapsed" else 1)
