@@ -14,12 +14,13 @@ if TYPE_CHECKING:
     from hyperfan import formulas, init
     from hyperfan.errors import HyperfanError, HyperfanWarning
     from hyperfan.formulas import Fans
-    from hyperfan.hypernet import Embedding, HyperNet
+    from hyperfan.hypernet import Chunks, Embedding, HyperNet
     from hyperfan.mainnet import Use, read, rule
     from hyperfan.optim import SGD
 
 __all__ = [
     "SGD",
+    "Chunks",
     "Embedding",
     "Fans",
     "HyperNet",
@@ -34,6 +35,7 @@ __all__ = [
 
 _HOMES = {
     "SGD": "hyperfan.optim",
+    "Chunks": "hyperfan.hypernet",
     "Embedding": "hyperfan.hypernet",
     "Fans": "hyperfan.formulas",
     "HyperNet": "hyperfan.hypernet",

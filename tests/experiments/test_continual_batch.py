@@ -9,7 +9,7 @@ from torch.nn.functional import mse_loss
 
 from hyperfan.errors import RunError
 from hyperfan.experiments.continual.alone import alone
-from hyperfan.experiments.continual.batch import EMBEDDING, Single
+from hyperfan.experiments.continual.batch import EMBEDDING, Structure
 from hyperfan.experiments.continual.build import build, draw, order, points
 from hyperfan.experiments.continual.config import ALL_INITS, Continual
 from hyperfan.experiments.continual.training import ContinualTraining
@@ -63,7 +63,7 @@ def test_each_run_equals_the_run_alone(batched, number):
     i = next(i for i, members in enumerate(training.members) if number in members)
     row = training.members[i].tolist().index(number)
     held = {**training.batches[i].theta, "embeddings": training.batches[i].embeddings}
-    for name, value in Single(net).values().items():
+    for name, value in Structure(net).values().items():
         torch.testing.assert_close(held[name][row], value, rtol=1e-9, atol=1e-9 * value.abs().max().item(), msg=name)
 
 
@@ -157,15 +157,82 @@ def test_runs_of_one_seed_share_points_and_embeddings():
 
 def test_an_embedding_for_each_tensor_makes_each_tensor_from_its_own():
     net = draw(build(BASE, "m4"), 0)
-    single = Single(net)
-    values = single.values()
+    structure = Structure(net)
+    values = structure.values()
     with torch.no_grad():
         values["embeddings"].normal_()
         net.embeddings.weight.copy_(values["embeddings"])
-    made = single.make(values, values["embeddings"][1:])
+    made = structure.make(values, values["embeddings"][1:])
     for row, task in zip(made, (1, 2), strict=True):
         expected = torch.cat([tensor.flatten() for tensor in net.generate(task=task).values()])
         torch.testing.assert_close(row, expected)
     x = torch.linspace(-1, 1, 4, dtype=torch.float64)[:, None]
     own = {**values, EMBEDDING: values["embeddings"][2]}
-    torch.testing.assert_close(single.predict(own, own[EMBEDDING], x), net(x, task=2))
+    torch.testing.assert_close(structure.predict(own, own[EMBEDDING], x), net(x, task=2))
+
+
+def test_runs_of_several_seeds_and_rates_equal_those_alone_across_a_divergence():
+    """Which points belong to which run must survive that a batch gets smaller."""
+    config = replace(
+        BASE, inits=("hyperfan-out@exact", "hyperfan-in"), rates=(1e-2, 1e-3), seeds=3, iterations=12, log_every=4
+    )
+    losses, training = together(config)
+    assert 0 < int((training.diverged >= 0).sum()) < 6
+    for number, run in enumerate(config.runs):
+        expected = torch.tensor(list(alone(config, run)[1]), dtype=torch.float64)
+        finite = expected[expected.isfinite()]
+        torch.testing.assert_close(losses[number, : len(finite)], finite, rtol=1e-9, atol=0)
+
+
+def test_what_is_measured_is_what_the_run_alone_would_show():
+    """Losses before a task are those with its own embedding; errors after a task are each task's with its own."""
+    config = replace(BASE, inits=("hyperfan-in",), rates=(1e-2,), seeds=2, iterations=5, log_every=5)
+    training = ContinualTraining(config)
+    rows = []
+    for step in range(config.total + 1):
+        rows += training.tests(step)
+        if step < config.total:
+            training.step(step)
+    for number, run in enumerate(config.runs):
+        net, steps = alone(config, run)
+        tasks = points(config, run.seed)
+        for task in range(3):
+            for iteration in (0, 5):
+                row = next(
+                    r for r in rows if (r["kind"], r.get("task"), r.get("iteration")) == ("losses", task, iteration)
+                )
+                expected = mse_loss(net(tasks[task].train_x, task=task), tasks[task].train_y).item()
+                assert row["losses"][number] == pytest.approx(expected, rel=1e-9)
+                if iteration == 0:
+                    for _ in range(5):
+                        next(steps)
+            tested = next(r for r in rows if (r["kind"], r.get("after")) == ("errors", task))
+            for other in range(3):
+                fit = net(tasks[other].test_x, task=other)
+                assert tested["errors"][number][other] == pytest.approx(mse_loss(fit, tasks[other].test_y).item())
+                assert tested["fits"][number][other] == pytest.approx(fit.flatten().tolist(), rel=1e-3, abs=1e-6)
+
+
+def test_adam_goes_on_for_the_runs_that_are_left_and_after_a_load():
+    config = replace(BASE, inits=("hyperfan-in", "m3"), rates=(1e-2,), iterations=6, log_every=3, optimiser="adam")
+    whole, _ = together(config)
+    training = ContinualTraining(config)
+    for step in range(3):
+        training.step(step)
+    training.diverged[0] = 2  # as if it had
+    list(training.tests(3))
+    state = {name: tensor.clone() for name, tensor in training.state().items()}
+    training = ContinualTraining(config)
+    training.load(state)
+    for step in range(3, 6):
+        assert training.step(step) == pytest.approx(whole[1, step].item(), rel=1e-12)
+
+
+def test_a_structure_whose_runs_are_all_gone_does_not_stop_the_others():
+    config = replace(BASE, inits=("m4", "hyperfan-in"), rates=(1e-2,), iterations=20, log_every=5)
+    losses, training = together(config)
+    assert sorted(map(len, training.batches)) == [0, 1]
+    assert losses[1].isfinite().all()
+    twin = ContinualTraining(config)
+    twin.load({name: tensor.clone() for name, tensor in training.state().items()})
+    assert sum(1 for row in twin.tests(config.total) if row["kind"] == "losses") == 1

@@ -11,8 +11,8 @@ from hyperfan.errors import RunError
 from hyperfan.experiments.mnist.claims import HYPERFANS, MEANS, _gain, decide
 from hyperfan.experiments.mnist.config import CLASSICAL, Mnist, grid
 from hyperfan.experiments.mnist.runs import Run, Runs
-from hyperfan.experiments.mnist.starts import Start, growth
-from hyperfan.experiments.statistics import Estimate
+from hyperfan.experiments.mnist.starts import Start
+from hyperfan.experiments.statistics import Estimate, growth
 
 BASE = Mnist(epochs=2)
 NAMES = "C1 C2 C3 C4 C5 C6 C12 C13 C14 C15".split()

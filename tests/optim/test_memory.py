@@ -130,9 +130,51 @@ def test_it_holds_earlier_tasks():
     assert moved[1] < 0.1 * moved[0]
 
 
+def test_a_lookahead_that_would_do_nothing_is_refused():
+    net = make()
+    memory = Memory(net, tasks=[0])
+    with pytest.raises(CallError, match="there are none yet: call its backward"):
+        memory.drift(lookahead=RATE)
+    with pytest.raises(CallError, match=r"names 'trunk\.0\.wait', which is no parameter: did you mean"):
+        memory.drift(lookahead={"trunk.0.wait": torch.zeros(4, 3)})
+    with pytest.raises(CallError, match="which is positive"):
+        memory.drift(lookahead=-RATE)
+
+
+def test_parameters_that_nothing_holds_are_named():
+    mainnet = nn.Sequential(nn.Linear(2, 5), nn.ReLU(), nn.Linear(5, 1))
+    net = hf.HyperNet(mainnet, hf.Embedding(3, tasks=2, trainable=True))
+    Memory(net, tasks=[])  # there is nothing to forget yet
+    with pytest.warns(hf.HyperfanWarning, match=r"0\.bias, 2\.bias of the mainnet are not generated"):
+        Memory(net, tasks=[0])
+    net.mainnet.requires_grad_(False)
+    Memory(net, tasks=[0])
+
+
+def test_chunks_are_remembered_too():
+    mainnet = nn.Sequential(nn.Linear(2, 5), nn.ReLU(), nn.Linear(5, 1)).double()
+    embedding = hf.Embedding(3, trainable=True, per="net", tasks=2)
+    chunks = hf.Chunks(size=6, flat=True, embedding=2)
+    net = hf.HyperNet(mainnet, embedding, heads=chunks, generate="weights+biases", trunk=(4,))
+    memory, rate = Memory(net, tasks=[0]), 0.01
+    x = torch.randn(7, 2, dtype=torch.float64)
+    mse_loss(net(x, task=1), x.sum(1, keepdim=True)).backward()
+    ahead = memory.drift(lookahead=rate)
+    e = net.embeddings.weight.detach().clone()
+    torch.optim.SGD(net.parameters(), lr=rate).step()
+    with torch.no_grad():
+        net.embeddings.weight.copy_(e)
+    assert ahead.item() == pytest.approx(memory.drift().item(), rel=1e-9)
+    assert ahead > 0
+
+
 def test_a_net_without_tasks_cannot_remember():
     net = hf.HyperNet(nn.Linear(2, 1), embedding=3)
-    with pytest.raises(CallError, match="no tasks to remember: build it with Embedding"):
+    with pytest.raises(CallError, match="no tasks to remember: build a HyperNet with Embedding"):
         Memory(net, tasks=[0])
     with pytest.raises(CallError, match="tasks 0 to 2"):
         Memory(make(), tasks=[3])
+    with pytest.raises(CallError, match=r"range\(2\) for the first 2"):
+        Memory(make(), tasks=2)
+    with pytest.raises(CallError, match="build a HyperNet"):
+        Memory(nn.Linear(2, 1), tasks=[0])

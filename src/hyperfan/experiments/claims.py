@@ -19,7 +19,7 @@ CLAIM = """\
 |---|---|
 {facts}
 
-| measured | [95 % interval], seeds |
+| measured | value [95 % interval], seeds |
 |---|---|
 {measured}
 """
@@ -46,13 +46,13 @@ class Claim:
 
     @property
     def verdict(self) -> Verdict:
-        """Whole if every fact is so; in part if some are; undecided if none is decided either way."""
+        """Whole if every fact is so; in part if some are and some are not; open while nothing speaks against it."""
         found = set(self.facts.values())
         if found == {True}:
             return "holds"
-        if True in found:
-            return "holds in part"
-        return "does not hold" if False in found else "not decided"
+        if False in found:
+            return "holds in part" if True in found else "does not hold"
+        return "not decided"
 
     def measure(self, label: str, estimate: Estimate, form: str = ".3g", note: str = "") -> Estimate:
         """Put a number on the list."""

@@ -88,12 +88,12 @@ class Estimate:
 
 
 def ratios(a: Sequence[float], b: Sequence[float]) -> list[float]:
-    """One list over the other, pair by pair; two infinite values are equal.
+    """One list over the other, pair by pair; equal values have ratio 1, also two that are infinite or zero.
 
-    >>> ratios([1.0, 2.0, math.inf, math.inf], [4.0, math.inf, 2.0, math.inf])
-    [0.25, 0.0, inf, 1.0]
+    >>> ratios([1.0, 2.0, math.inf, math.inf, 0.0], [4.0, math.inf, 2.0, math.inf, 0.0])
+    [0.25, 0.0, inf, 1.0, 1.0]
     """
-    return [1.0 if math.isinf(x) and math.isinf(y) else x / y for x, y in zip(a, b, strict=True)]
+    return [1.0 if x == y else math.inf if y == 0 else x / y for x, y in zip(a, b, strict=True)]
 
 
 def signed_rank(a: Sequence[float], b: Sequence[float]) -> float:
@@ -102,7 +102,7 @@ def signed_rank(a: Sequence[float], b: Sequence[float]) -> float:
     >>> signed_rank([1, 2, 3, 4, 5], [2, 3, 4, 5, 6])
     0.0625
     """
-    logs = [math.log(r) if r > 0 else -math.inf for r in ratios(a, b)]
+    logs = [-math.inf if r == 0 else math.log(r) for r in ratios(a, b)]
     logs = [x for x in logs if x != 0]
     if not logs:
         return 1.0
@@ -116,3 +116,9 @@ def signed_rank(a: Sequence[float], b: Sequence[float]) -> float:
         ways = [n + (ways[i - r] if i >= r else 0) for i, n in enumerate(ways)]
     tail = min(seen, sum(ranks) - seen)
     return float(min(1.0, 2 * sum(itertools.islice(ways, tail + 1)) / 2 ** len(ranks)))
+
+
+def growth(values: Sequence[float]) -> float:
+    """The factor by which a scale grows from one hidden layer to the next, by least squares on logarithms."""
+    slope, _ = statistics.linear_regression(range(len(values)), [math.log(v) for v in values])
+    return math.exp(slope)

@@ -65,14 +65,34 @@ class Embedding:
 class Embeddings(nn.Module):
     """The stored embeddings, or the check of those given: always (n, size), or (batch, n, size).
 
-    ``n`` is the number of generated tensors, or 1 where one embedding serves the whole net.
+    Args:
+        config: what they are.
+        n: how many codes there are. Where one embedding serves the whole net, it is stored once.
+        own: size of a second embedding for each code, which is put behind the first, and whether it is trained.
     """
 
     weight: Tensor | None
+    chunks: Tensor | None
 
-    def __init__(self, config: Embedding, n: int, device: torch.device, dtype: torch.dtype) -> None:
+    def __init__(
+        self,
+        config: Embedding,
+        n: int,
+        device: torch.device,
+        dtype: torch.dtype,
+        own: tuple[int, bool] = (0, False),
+    ) -> None:
         super().__init__()
         self.config = config
+        self.size = config.size + own[0]
+        self.register_parameter("chunks", None)
+        if own[0]:
+            behind = torch.empty(n, own[0], device=device, dtype=dtype)
+            if own[1]:
+                self.chunks = nn.Parameter(behind)
+            else:
+                del self.chunks
+                self.register_buffer("chunks", behind)
         self.n = n if config.per == "tensor" else 1
         if config.given:
             self.register_parameter("weight", None)
@@ -86,16 +106,24 @@ class Embeddings(nn.Module):
 
     def reset_parameters(self, generator: torch.Generator | None = None) -> None:
         """Draw the stored embeddings anew."""
-        if self.weight is not None:
-            fill_(self.weight, self.config.std**2, self.config.distribution, generator=generator)
+        for table in (self.weight, self.chunks):
+            if table is not None:
+                fill_(table, self.config.std**2, self.config.distribution, generator=generator)
 
-    def set_constants_(self, values: list[float | None]) -> None:
-        """Set each tensor's embedding to a constant, in every task; ``None`` leaves it as drawn."""
+    def set_constants_(self, values: list[float | None], spans: list[slice]) -> None:
+        """Set the embeddings of each tensor to a constant, in every task; ``None`` leaves them as drawn."""
         assert self.weight is not None
         with torch.no_grad():
-            for i, value in enumerate(values):
+            for value, span in zip(values, spans, strict=True):
                 if value is not None:
-                    self.weight[..., i, :] = value
+                    self.weight[..., span, :] = value
+
+    def beside_chunks(self, e: Tensor) -> Tensor:
+        """With each code's own embedding behind it, if there are such: (…, 1, size) → (…, n, size + own)."""
+        if self.chunks is None:
+            return e
+        many = (*e.shape[:-2], *self.chunks.shape)
+        return torch.cat([e.expand(*many[:-1], -1), self.chunks.expand(many)], -1)
 
     def forward(self, task: Task | None, given: Tensor | None, noise: bool | None) -> Tensor:
         """The embeddings for one call, with noise if it is due."""
@@ -103,8 +131,8 @@ class Embeddings(nn.Module):
         if self.config.given and task is not None:
             raise CallError("task= was passed, but this net's embedding is given at the call: pass embedding=")
         if self.config.noise and (self.training if noise is None else noise):
-            return stored + torch.empty_like(stored).uniform_(-self.config.noise, self.config.noise)
-        return stored
+            stored = stored + torch.empty_like(stored).uniform_(-self.config.noise, self.config.noise)
+        return self.beside_chunks(stored)
 
     def _stored(self, task: Task | None) -> Tensor:
         assert self.weight is not None

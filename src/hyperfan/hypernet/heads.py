@@ -95,6 +95,9 @@ class Heads(nn.ModuleDict):
         for name, made in layout.heads.items():
             self[name] = Head(width, made.outputs, device, made.dtype)
         self.outputs = [(t.name, t.shape) for t in layout.tensors]
+        ones = torch.ones(len(layout.tensors), device=device, dtype=layout.tensors[0].dtype)
+        self.register_buffer("scales", ones if layout.mixed else None)
+        self.scales: Tensor | None
         self.engine: Engine | None = None
 
     def head(self, name: str) -> Head:
@@ -133,7 +136,8 @@ class Heads(nn.ModuleDict):
             flat = self.head(name)(rows) if self.engine is None else self.engine.generate(name, rows)
             if steps is not None:
                 flat = _ahead(flat, rows, steps.get(f"{name}.weight"), steps.get(f"{name}.bias"))
-            made.update(self.layout.parts(name, wanted, flat.view(*chosen.shape[:-1], head.outputs)))
+            parts = self.layout.parts(name, wanted, flat.view(*chosen.shape[:-1], head.outputs))
+            made.update(parts if self.scales is None else {i: t * self.scales[i] for i, t in parts.items()})
         return {name: made[i] for i, (name, _) in enumerate(self.outputs) if i in made}
 
     # An engine may be ahead of the heads: whoever reads them, to look, copy, save or replace, has it write them first.

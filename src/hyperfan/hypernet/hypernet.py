@@ -1,19 +1,22 @@
 """``HyperNet``: any ``nn.Module``, with some of its parameters generated."""
 
+import dataclasses
+import math
 import os
 import warnings
-from typing import Any, Self
+from typing import Any, Self, cast
 
 import torch
 from torch import Tensor, nn
 
 from hyperfan.errors import CallError, HyperfanError, HyperfanWarning, InitError
 from hyperfan.hypernet.cache import Cache
+from hyperfan.hypernet.chunks import Chunks, InputLayers
 from hyperfan.hypernet.embeddings import Embedding, Embeddings, Task
 from hyperfan.hypernet.heads import Heads
 from hyperfan.hypernet.kept import Kept, keep, kept
 from hyperfan.hypernet.layout import Sharing, Whole
-from hyperfan.hypernet.moments import measured_moments, predicted_moments, revive_codes
+from hyperfan.hypernet.moments import level_inputs, measured_moments, predicted_moments, revive_codes
 from hyperfan.hypernet.per_sample import PerSample
 from hyperfan.hypernet.transforms import transformed
 from hyperfan.hypernet.trunk import Trunk, make_trunk, read_trunk, trunk_width
@@ -25,6 +28,8 @@ from hyperfan.mainnet.read import Given, read
 from hyperfan.mainnet.select import Generate, select
 from hyperfan.mainnet.skeleton import Skeleton
 from hyperfan.mainnet.spec import TensorSpec
+
+INPUTS_SCALED = ", then times the scale of the chunk's tensor"
 
 
 class HyperNet(nn.Module):
@@ -41,8 +46,8 @@ class HyperNet(nn.Module):
             a :class:`TensorSpec`; whether they require gradients or not. Norm parameters are only generated if a
             pattern or function picks them.
         trunk: ``None``, the hidden widths of a ReLU MLP, or a module from (n, size) to (n, d_k), which is copied.
-        heads: "shared" has one head for all weights of one shape, "separate" one for each tensor. By default shared
-            where each tensor has an embedding of its own.
+        heads: "shared" has one head for all weights of one shape, "separate" one for each tensor; :class:`Chunks` make
+            tensors in pieces. By default shared where each tensor has an embedding of its own.
         init: a method's name (``hyperfan methods`` lists them) or a :class:`Method`.
         fidelity: "exact" uses numeric gains, strides and the codes' actual norms; "paper" is Table 1 to the letter.
         distribution: "uniform" or "normal".
@@ -66,7 +71,7 @@ class HyperNet(nn.Module):
         *,
         generate: Generate = "weights",
         trunk: Trunk = None,
-        heads: Sharing | None = None,
+        heads: Sharing | Chunks | None = None,
         init: str | Method = "hyperfan-in",
         fidelity: Fidelity = "exact",
         distribution: Distribution = "uniform",
@@ -82,19 +87,29 @@ class HyperNet(nn.Module):
         self.spec = read(mainnet, example, nonlinearity, warn=False)
         self.generated = select(self.spec, generate)
         embedding = embedding if isinstance(embedding, Embedding) else Embedding(embedding)
-        self.sharing: Sharing = heads or ("shared" if embedding.per == "tensor" else "separate")
+        self.sharing: Sharing | Chunks = heads or ("shared" if embedding.per == "tensor" else "separate")
+        self._check_sharing(embedding, trunk)
+        chunks = self.sharing if isinstance(self.sharing, Chunks) else None
+        layout = chunks.layout(self.generated) if chunks else Whole(self.generated, cast(Sharing, self.sharing))
         first = next(mainnet.parameters())
         device, dtype = first.device, self.generated[0].dtype
 
-        self.embeddings = Embeddings(embedding, len(self.generated), device, dtype)
-        self.trunk = make_trunk(trunk, embedding.size, device, dtype)
+        own = (chunks.embedding, chunks.trainable) if chunks else (0, False)
+        self.embeddings = Embeddings(embedding, layout.pieces, device, dtype, own)
+        size = self.embeddings.size
+        inputs = chunks.input_width(size) if chunks else 0
+        self.trunk: nn.Module | None
+        if inputs:
+            self.trunk = InputLayers(layout.pieces, size, inputs, device, dtype)
+        else:
+            self.trunk = make_trunk(trunk, size, device, dtype)
         self.trunk_widths = None if isinstance(trunk, nn.Module) else list(trunk or ())
-        self.width = trunk_width(self.trunk, embedding.size)
-        self.trunk_spec = read_trunk(self.trunk, embedding.size)
-        self._check_sharing()
-        self.heads = Heads(Whole(self.generated, self.sharing), self.width, device)
+        self.width = inputs or trunk_width(self.trunk, size)
+        self.trunk_spec = read_trunk(self.trunk, size, layout.pieces if inputs else 2)
+        self.heads = Heads(layout, self.width, device)
         self._check_twins()
-        self.register_buffer("code_scale", torch.ones(len(self.generated), 1, device=device, dtype=dtype))
+        scaled = 1 if inputs or layout.mixed else layout.pieces
+        self.register_buffer("code_scale", torch.ones(scaled, 1, device=device, dtype=dtype))
         self.code_scale: Tensor
         made = {t.name for t in self.generated}
         self.mainnet = keep(mainnet, [t.name for t in self.spec if t.name not in made])
@@ -142,7 +157,7 @@ class HyperNet(nn.Module):
         return self.skeleton({**tensors, **self._kept()}, *args, **kwargs)
 
     def codes(self, *, task: Task | None = None, embedding: Tensor | None = None, noise: bool | None = None) -> Tensor:
-        """What enters the heads, one row for each generated tensor: (n, d_k), or (batch, n, d_k)."""
+        """What enters the heads, one row for each generated tensor or chunk: (n, d_k), or (batch, n, d_k)."""
         embeddings, trunk, scale = self.embeddings, self.trunk, self.code_scale  # a module looks each up in Python
         e = embeddings(task, embedding, noise)
         if e.dtype != scale.dtype and not torch.is_autocast_enabled(e.device.type):
@@ -249,16 +264,61 @@ class HyperNet(nn.Module):
         self._write_embeddings(embeddings or generator)
         self._fill(self._plan, "trunk", generator)
         revive_codes(self, embeddings or generator)
+        if self.fidelity == "exact" and any(r.target is not None for r in self._plan.rows):
+            level_inputs(self)
         self._plan = self._make_plan(measured_moments(self), plain)
         for name in self.heads.layout.heads:
             row = next(r for r in self._plan.rows if r.made_by == "head" and r.head == name)
             assert row.variance is not None
             fill_(self.heads.head(name).weight, row.variance, self.distribution, generator=generator)
             fill_(self.heads.head(name).bias, 0.0, mean=row.mean)
-        scales = [r.scale for r in self._plan.rows if r.made_by == "head"]
         with torch.no_grad():
-            self.code_scale.copy_(self.code_scale.new_tensor(scales).unsqueeze(-1))
+            self.code_scale.fill_(1.0)
+            if self.heads.scales is not None:
+                self.heads.scales.fill_(1.0)
+        self._scale([r.scale for r in self._plan.rows if r.made_by == "head"])
+        if self.fidelity == "exact" and any(self.heads.layout.cut):
+            self._meet_targets()
+        if self.heads.layout.mixed and self.init.embedding is not None:
+            self._rescale([value or 1.0 for value in self._constants()])  # no code belongs to one tensor alone
         self._fill(self._plan, "plain", generator)
+
+    @torch.no_grad()
+    def _scale(self, factors: list[float]) -> None:
+        """Multiply what is made of each tensor: in the input layers, on the tensors, or on the codes."""
+        if self.heads.scales is not None:
+            self.heads.scales.mul_(self.heads.scales.new_tensor(factors))
+            return
+        spans = self.heads.layout.spans
+        each = torch.tensor(factors, dtype=torch.float64).repeat_interleave(
+            torch.tensor([span.stop - span.start for span in spans])
+        )
+        if isinstance(self.trunk, InputLayers):
+            self.trunk.scale_(each.to(self.trunk.weight))
+        else:
+            self.code_scale.mul_(each.unsqueeze(-1).to(self.code_scale))
+
+    def _meet_targets(self) -> None:
+        """Scale what comes in chunks once more, by what was really drawn: few chunks of one head scatter."""
+        config, stored = self.embeddings.config, self.embeddings.weight
+        if stored is None:
+            return
+        tasks = None if config.tasks is None else torch.arange(config.tasks, device=stored.device)
+        with torch.no_grad():
+            made = self.generate(task=tasks, noise=False)
+        heads = [r for r in self._plan.rows if r.made_by == "head"]
+        factors = [1.0] * len(heads)
+        for i, (row, cut) in enumerate(zip(heads, self.heads.layout.cut, strict=True)):
+            if cut and row.target is not None:
+                square = made[row.tensor].double().square().mean().item()
+                factors[i] = math.sqrt(row.target / square) if square else 1.0
+        self._rescale(factors)
+
+    def _rescale(self, factors: list[float]) -> None:
+        """Scale, and say so in the plan; its first rows are those of the generated tensors."""
+        self._scale(factors)
+        heads = [dataclasses.replace(r, scale=r.scale * f) for r, f in zip(self._plan.rows, factors, strict=False)]
+        self._plan = dataclasses.replace(self._plan, rows=(*heads, *self._plan.rows[len(heads) :]))
 
     def _fill(self, plan: Plan, made_by: str, generator: torch.Generator | None) -> None:
         for row in plan.rows:
@@ -270,10 +330,17 @@ class HyperNet(nn.Module):
 
     def _write_embeddings(self, generator: torch.Generator | None) -> None:
         self.embeddings.reset_parameters(generator)
-        constant = self.init.embedding
-        if constant is not None:
-            reads = [None if t.start is not None else reading(t, self.fidelity, gains=False) for t in self.generated]
-            self.embeddings.set_constants_([None if r is None else constant(r) for r in reads])
+        if self.init.embedding is not None:
+            values = self._constants()
+            if self.heads.layout.mixed:
+                values = [None if value is None else 1.0 for value in values]
+            self.embeddings.set_constants_(values, self.heads.layout.spans)
+
+    def _constants(self) -> list[float | None]:
+        """What the method sets each tensor's embedding to."""
+        assert self.init.embedding is not None
+        reads = [None if t.start is not None else reading(t, self.fidelity, gains=False) for t in self.generated]
+        return [None if read is None else self.init.embedding(read) for read in reads]
 
     def _check_constant_embeddings(self) -> None:
         """A method that sets embeddings needs some to set, and makes tensors of one shape equal."""
@@ -285,7 +352,7 @@ class HyperNet(nn.Module):
             )
         drawn = [head for head, t in zip(self.heads.names, self.generated, strict=True) if t.start is None]
         twins = sorted({head for head in drawn if drawn.count(head) > 1})
-        if twins and not config.trainable:
+        if twins and not config.trainable and not isinstance(self.trunk, InputLayers):
             warnings.warn(
                 f"'{self.init.name}' gives the tensors of head {', '.join(twins)} equal embeddings, so they stay "
                 "equal: use heads='separate'",
@@ -294,14 +361,20 @@ class HyperNet(nn.Module):
             )
 
     def _make_plan(self, moments: list[float | None], plain: list[TensorSpec]) -> Plan:
+        layout = self.heads.layout
         slots = [
-            Slot(t, head, self.width, moment)
-            for t, head, moment in zip(self.generated, self.heads.names, moments, strict=True)
+            Slot(t, head, self.width, moment, cut)
+            for t, head, moment, cut in zip(self.generated, layout.names, moments, layout.cut, strict=True)
         ]
         trunk = [t for t in self.trunk_spec or () if _has_rule(t)]
         others = {t.name for t in (*self.generated, *plain)}
         untouched = [t for t in self.spec if t.name not in others]
-        return make_plan(slots, self.init, self.fidelity, self.distribution, trunk, plain, untouched)
+        plan = make_plan(slots, self.init, self.fidelity, self.distribution, trunk, plain, untouched)
+        if not isinstance(self.trunk, InputLayers):
+            return plan
+        told = [dataclasses.replace(r, equation=r.equation + INPUTS_SCALED) for r in plan.rows if r.made_by == "trunk"]
+        rows = [r for r in plan.rows if r.made_by != "trunk"]
+        return dataclasses.replace(plan, rows=(*rows, *told))
 
     def _zeroed(self) -> list[TensorSpec]:
         """Biases beside generated weights: the theory has them at zero. Other plain parameters keep their values."""
@@ -328,11 +401,15 @@ class HyperNet(nn.Module):
         if self.distribution not in ("uniform", "normal"):
             raise InitError(f"distribution='{self.distribution}': use 'uniform' or 'normal'")
 
-    def _check_sharing(self) -> None:
-        if self.sharing not in ("shared", "separate"):
-            raise HyperfanError(f"heads='{self.sharing}': use 'shared' or 'separate'")
+    def _check_sharing(self, embedding: Embedding, trunk: Trunk) -> None:
+        if isinstance(self.sharing, Chunks):
+            self.sharing.check(embedding, has_trunk=isinstance(trunk, nn.Module) or bool(trunk))
+        elif self.sharing not in ("shared", "separate"):
+            raise HyperfanError(f"heads='{self.sharing}': use 'shared', 'separate' or Chunks(…)")
 
     def _check_twins(self) -> None:
+        if isinstance(self.sharing, Chunks):
+            return
         twins = [name for name, made in self.heads.layout.heads.items() if len(made.tensors) > 1]
         if twins and self.embeddings.config.per == "net":
             raise HyperfanError(
@@ -355,9 +432,15 @@ class HyperNet(nn.Module):
         made = sum(t.numel for t in self.generated)
         return (
             f"generates {len(self.generated)} of {len(self.spec)} tensors ({made:,} values) of "
-            f"{type(self.skeleton.module).__name__}, d_k={self.width}, {self.sharing} heads, "
+            f"{type(self.skeleton.module).__name__}, d_k={self.width}, {self._heads_told()}, "
             f"init={self.init} ({self.fidelity}, {self.distribution})"
         )
+
+    def _heads_told(self) -> str:
+        if not isinstance(self.sharing, Chunks):
+            return f"{self.sharing} heads"
+        chunks = self.heads.layout.pieces
+        return f"{chunks:,} chunks from {len(self.heads.layout.heads)} heads"
 
     def save_pretrained(self, path: str | os.PathLike[str], *, overwrite: bool = False) -> None:
         """Save to a folder: ``config.json`` and a safetensors file. An existing one is only replaced if asked."""

@@ -57,9 +57,14 @@ class Layout(ABC):
         self.tensors = list(tensors)
 
     @property
-    def cut(self) -> bool:
-        """Whether tensors come in pieces."""
-        return True
+    def cut(self) -> list[bool]:
+        """Whether each tensor comes in pieces."""
+        return [False] * len(self.tensors)
+
+    @property
+    def mixed(self) -> bool:
+        """Whether a piece may belong to several tensors, so that only the tensors themselves can be scaled."""
+        return False
 
     def rows(self, name: str, wanted: list[int]) -> list[slice]:
         """Which codes make the wanted ones of a head's tensors."""
@@ -88,11 +93,6 @@ class Whole(Layout):
             members = [i for i, other in enumerate(self.names) if other == name]
             first = tensors[members[0]]
             self.heads[name] = Made(first.numel, first.dtype, members, joined([self.spans[i] for i in members]))
-
-    @property
-    def cut(self) -> bool:
-        """Tensors come whole."""
-        return False
 
     def rows(self, name: str, wanted: list[int]) -> list[slice]:
         """Those of the wanted tensors alone."""

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from hyperfan.errors import InitError
 from hyperfan.formulas.gains import gains
+from hyperfan.hypernet.chunks import InputLayers
 from hyperfan.init.registry import fan_in_trunk
 from hyperfan.init.write import fill_
 
@@ -31,7 +32,9 @@ def predicted_moments(net: "HyperNet") -> list[float | None]:
         return [float(net.width)] * count
     if net.fidelity == "paper":
         return [net.width * config.std**2] * count
-    if net.trunk is None:
+    if net.trunk is None and net.embeddings.chunks is None:
+        return [net.width * config.mean_square] * count
+    if isinstance(net.trunk, InputLayers) and net.init.trunk is fan_in_trunk:
         return [net.width * config.mean_square] * count
     if net.trunk_widths and net.init.trunk is fan_in_trunk:
         # Fan-in init passes E[e²] on to the last layer's output, of which ReLU leaves one half.
@@ -46,7 +49,7 @@ def measured_moments(net: "HyperNet") -> list[float | None]:
     if config.normalise or net.fidelity == "paper":
         return predicted
     stored = net.embeddings.weight
-    if net.trunk is None:
+    if net.trunk is None and net.embeddings.chunks is None:
         if stored is None:
             return predicted
         noise = config.size * config.noise**2 / 3
@@ -62,10 +65,21 @@ def measured_moments(net: "HyperNet") -> list[float | None]:
     if config.noise:
         drawn = torch.empty(e.shape, device="cpu").uniform_(-config.noise, config.noise, generator=own)
         e = e + drawn.to(e)
-    moments = _per_tensor(net, _squares(net.trunk, e))
+    moments = _per_tensor(net, _squares(net.trunk, net.embeddings.beside_chunks(e.to(net.code_scale)).detach()))
     if not all(moments):
         raise InitError(_DEAD)
     return moments
+
+
+def level_inputs(net: "HyperNet") -> None:
+    """Scale each chunk's input layer, if there are such, so that its code has the second moment expected of it."""
+    stored, config = net.embeddings.weight, net.embeddings.config
+    if not isinstance(net.trunk, InputLayers) or stored is None:
+        return
+    squares = _squares(net.trunk, net.embeddings.beside_chunks(stored).detach())
+    squares = squares.reshape(-1, squares.shape[-1]).mean(0)
+    expected = net.width * config.mean_square
+    net.trunk.scale_((expected / squares).sqrt().to(net.trunk.weight))
 
 
 def revive_codes(net: "HyperNet", generator: torch.Generator | None) -> None:
@@ -77,23 +91,29 @@ def revive_codes(net: "HyperNet", generator: torch.Generator | None) -> None:
     if net.trunk is None or stored is None:
         return
     for _ in range(100):
-        dead = _squares(net.trunk, stored.detach()) == 0
+        dead = _squares(net.trunk, net.embeddings.beside_chunks(stored).detach()) == 0
         if not dead.any():
             return
         if net.init.embedding is not None:
             break
         config = net.embeddings.config
+        if net.embeddings.chunks is not None:  # which of the two is to blame is not known, so each code's own is drawn
+            stored, dead = net.embeddings.chunks, dead.reshape(-1, dead.shape[-1]).any(0)
         fresh = fill_(torch.empty_like(stored), config.std**2, config.distribution, generator=generator)
         with torch.no_grad():
             stored.copy_(torch.where(dead.unsqueeze(-1), fresh, stored))
+        stored = net.embeddings.weight
+        assert stored is not None
     raise InitError(_DEAD)
 
 
 _DEAD = "the trunk makes a code of exactly zero, of which nothing can be made: is it too narrow, or its last layer 0?"
 
 
-def _squares(trunk: nn.Module, e: Tensor) -> Tensor:
+def _squares(trunk: nn.Module | None, e: Tensor) -> Tensor:
     """‖h‖² of each code as in training, averaged over the draws of a dropout."""
+    if trunk is None:
+        return e.double().square().sum(-1)
     double = copy.deepcopy(trunk).train()
     random = any(isinstance(m, nn.modules.dropout._DropoutNd) for m in double.modules())
     repeats = 64 if random else 1
@@ -107,6 +127,7 @@ def _squares(trunk: nn.Module, e: Tensor) -> Tensor:
 
 
 def _per_tensor(net: "HyperNet", squares: Tensor) -> list[float | None]:
-    """Mean over draws and tasks, one value for each generated tensor."""
-    each = squares.reshape(-1, squares.shape[-1]).mean(0).expand(len(net.generated)).tolist()
-    return [float(m) for m in each]
+    """Mean over draws and tasks, and over its pieces, one value for each generated tensor."""
+    each = squares.reshape(-1, squares.shape[-1]).mean(0)
+    spans = net.heads.layout.spans if len(each) > 1 else [slice(0, 1)] * len(net.generated)
+    return [float(each[span].mean()) for span in spans]

@@ -77,7 +77,7 @@ class PerSample:
 
     def _orders(self, heads: Heads, shapes: tuple[Any, ...]) -> tuple[dict[str, Order], list[int]]:
         """What is known for inputs of these shapes, and the tensors that layers may do without."""
-        if torch.compiler.is_compiling():
+        if torch.compiler.is_compiling() or any(heads.layout.cut):  # no layer's weight comes from one code
             return {}, []
         if shapes not in self.orders:
             return {}, [i for i, (_, shape) in enumerate(heads.outputs) if len(shape) > 1]

@@ -18,6 +18,7 @@ from torch import nn
 
 import hyperfan
 from hyperfan.errors import CheckpointError
+from hyperfan.hypernet.chunks import Chunks
 from hyperfan.hypernet.embeddings import Embedding
 from hyperfan.hypernet.hypernet import HyperNet
 from hyperfan.init.plan import Plan, Row
@@ -90,7 +91,7 @@ def load(
         _embedding(config, folder),
         generate=lambda t: t.name in names,
         trunk=trunk if config["trunk"] is None else config["trunk"],
-        heads=config["heads"],
+        heads=_heads(config, folder),
         init=method("m2"),
         fidelity=config["fidelity"],
         distribution=config["distribution"],
@@ -108,6 +109,15 @@ def load(
     return net
 
 
+def _heads(config: dict[str, Any], folder: Path) -> Any:
+    if not isinstance(config["heads"], dict):
+        return config["heads"]
+    try:
+        return Chunks(**config["heads"])
+    except TypeError as error:
+        raise CheckpointError(f"{folder / CONFIG} describes chunks that are not known here: {error}") from error
+
+
 def _embedding(config: dict[str, Any], folder: Path) -> Embedding:
     try:
         return Embedding(**config["embedding"])
@@ -123,7 +133,7 @@ def _config(net: HyperNet, weights: str, digest: str) -> dict[str, Any]:
         "embedding": dataclasses.asdict(net.embeddings.config),
         "generate": [t.name for t in net.generated],
         "trunk": net.trunk_widths,
-        "heads": net.sharing,
+        "heads": dataclasses.asdict(net.sharing) if isinstance(net.sharing, Chunks) else net.sharing,
         "init": net.init.name,
         "settings": dict(net.init.settings),
         "fidelity": net.fidelity,

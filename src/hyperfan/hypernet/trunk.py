@@ -54,10 +54,10 @@ def trunk_width(trunk: nn.Module | None, size: int) -> int:
     return int(out.shape[1])
 
 
-def read_trunk(trunk: nn.Module | None, size: int) -> Spec | None:
-    """The trunk's own layers and nonlinearities, which have nothing to do with the mainnet's."""
+def read_trunk(trunk: nn.Module | None, size: int, rows: int = 2) -> Spec | None:
+    """The trunk's own layers and nonlinearities, which have nothing to do with the mainnet's, seen on some rows."""
     params = [] if trunk is None else list(trunk.parameters())
     if trunk is None or not params:
         return None
-    example = torch.zeros(2, size, device=params[0].device, dtype=params[0].dtype)
+    example = torch.zeros(rows, size, device=params[0].device, dtype=params[0].dtype)
     return read(trunk, example=example, warn=False)

@@ -19,13 +19,15 @@ from hyperfan.mainnet.spec import TensorSpec
 class Slot:
     """How a generator makes one tensor: through which head, from a code of which width and second moment ‖h‖².
 
-    The moment is ``None`` while it cannot be known, as for a trunk of the user's own that has no values yet.
+    The moment is ``None`` while it cannot be known, as for a trunk of the user's own that has no values yet. ``cut``
+    tells that the tensor comes in chunks, whose head serves tensors of any target.
     """
 
     tensor: TensorSpec
     head: str
     width: int
     moment: float | None
+    cut: bool = False
 
 
 class Asked:

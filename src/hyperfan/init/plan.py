@@ -31,7 +31,7 @@ class Row:
         moment: ‖h‖² of its code.
         variance: of the head's weight, or of the parameter itself; 0 writes a constant, ``None`` is not known yet.
         mean: what the head's bias starts at, or the parameter itself.
-        scale: factor c on the code, so that a shared head meets the target of each of its tensors.
+        scale: factor c on the code, or on what is made of it, so that a shared head meets the target of each tensor.
         equation: where the numbers come from.
     """
 
@@ -69,7 +69,7 @@ class Plan:
         return dataclasses.asdict(self)
 
 
-HEADER = "tensor,role,head,fan-in,fan-out,gain,target variance,‖h‖²,code scale,head variance,equation".split(",")
+HEADER = "tensor,role,head,fan-in,fan-out,gain,target variance,‖h‖²,scale,head variance,equation".split(",")
 
 
 def cells(row: Row) -> list[str]:
@@ -150,7 +150,16 @@ def _shared(group: list[Slot], aims: list[Aim]) -> tuple[float | None, list[floa
     moments = [s.moment for s in group if s.moment is not None]
     if len(moments) < len(group):
         return None, ones
-    mean = head_variance(sum(wanted), sum(moments))
+    if group[0].cut:
+        mean = aims[0].chunk_head / group[0].width
+        for slot, v in zip(group, wanted, strict=True):
+            if v == 0:
+                raise InitError(
+                    f"'{slot.tensor.name}' should start at variance 0, which chunks cannot do and still learn: leave "
+                    "it out of generate=, or use init='hyperfan-in'"
+                )
+    else:
+        mean = head_variance(sum(wanted), sum(moments))
     if not mean:
         return 0.0, ones
     return mean, [math.sqrt(head_variance(v, m) / mean) for v, m in zip(wanted, moments, strict=True)]

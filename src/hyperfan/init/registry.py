@@ -82,13 +82,15 @@ def reading(tensor: TensorSpec, fidelity: Fidelity, *, gains: bool, before: floa
 class Aim:
     """What a method asks of a tensor: a target variance for the generator to reach, or the head's variance itself.
 
-    ``gain`` is the gain that went into it, if any.
+    ``gain`` is the gain that went into it, if any. A head whose tensors come in chunks has variance ``chunk_head`` over
+    its width, and the rest of the target goes into the scale of each tensor.
     """
 
     equation: str
     target: float | None = None
     head: float | None = None
     gain: float | None = None
+    chunk_head: float = 1.0
 
 
 Aims = Callable[[Reading, Fans], Aim]

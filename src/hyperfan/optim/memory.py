@@ -6,13 +6,14 @@ What the net makes for earlier tasks is kept from the moment before a new one, a
 would take.
 """
 
+import warnings
 from collections.abc import Iterable, Mapping
 
 import torch
 from torch import Tensor, nn
 from torch.func import functional_call
 
-from hyperfan.errors import CallError
+from hyperfan.errors import CallError, HyperfanWarning, nearest
 from hyperfan.hypernet import HyperNet
 
 
@@ -27,19 +28,30 @@ class Memory:
 
         memory = Memory(net, tasks=range(task))      # before the first step on a task
         ...
+        optimiser.zero_grad()
         mse_loss(net(x, task=task), y).backward()
         (0.005 * memory.drift(lookahead=lr)).backward()
         optimiser.step()
 
-    Only what is generated is remembered. Gradients reach the trunk and the heads, never the embeddings; an optimiser
-    with momentum or weight decay would still move those of earlier tasks, so give it the others only, or a new one
-    for each task.
+    Only what is generated is remembered, so generate all that is trained. Gradients reach the trunk and the heads,
+    never the tasks' embeddings. Those of all tasks are one parameter, so momentum, also Adam's, would go on moving
+    earlier ones: make a new optimiser for each task, without weight decay on them.
     """
 
     def __init__(self, net: HyperNet, tasks: Iterable[int]) -> None:
-        if net.embeddings.config.tasks is None:
-            raise CallError("this net has no tasks to remember: build it with Embedding(…, tasks=…)")
+        if not isinstance(net, HyperNet) or net.embeddings.config.tasks is None:
+            raise CallError("this net has no tasks to remember: build a HyperNet with Embedding(…, tasks=…)")
+        if isinstance(tasks, int):
+            raise CallError(f"tasks={tasks}: name the tasks to remember, as in range({tasks}) for the first {tasks}")
         self.net, self.tasks = net, list(tasks)
+        shared = [name for name, p in net.mainnet.named_parameters() if p.requires_grad]
+        if shared and self.tasks:
+            warnings.warn(
+                f"{', '.join(shared)} of the mainnet are not generated, so a new task changes them for all tasks, and "
+                "nothing holds them: generate them too, with generate='weights+biases', or freeze them",
+                HyperfanWarning,
+                stacklevel=2,
+            )
         self._codes = _Codes(net)
         with torch.no_grad():
             self.made = net.heads(self._codes(self.tasks), own=True)
@@ -55,7 +67,7 @@ class Memory:
             return self.net.code_scale.new_zeros(()).requires_grad_()  # so that it can go backward like any other
         net, steps, stored = self.net, self._steps(lookahead), self.net.embeddings.weight
         assert stored is not None
-        before = {name: p for name, p in net.named_parameters() if name.startswith("trunk.")}
+        before = {n: p for n, p in net.named_parameters() if n.startswith(("trunk.", "embeddings.chunks"))}
         ahead = {f"net.{name}": p + steps[name] if name in steps else p for name, p in before.items()}
         ahead["net.embeddings.weight"] = stored.detach()
         codes: Tensor = functional_call(self._codes, ahead, (self.tasks,))
@@ -65,9 +77,22 @@ class Memory:
         return torch.stack(moved).sum() / len(self.tasks)
 
     def _steps(self, lookahead: float | Mapping[str, Tensor]) -> Mapping[str, Tensor]:
+        parameters = dict(self.net.named_parameters())
         if isinstance(lookahead, Mapping):
+            for name in lookahead:
+                if name not in parameters:
+                    raise CallError(f"lookahead= names '{name}', which is no parameter: {nearest(name, parameters)}")
             return lookahead
-        held = {name: p.grad for name, p in self.net.named_parameters() if p.grad is not None and lookahead != 0}
+        if lookahead == 0:
+            return {}
+        if lookahead < 0:
+            raise CallError(f"lookahead={lookahead:g}: give the learning rate, which is positive, or 0")
+        held = {name: p.grad for name, p in parameters.items() if p.grad is not None}
+        if not any(name.startswith(("trunk.", "heads.")) for name in held):
+            raise CallError(
+                "lookahead= steps along the gradients of the new task's loss, and there are none yet: call its "
+                "backward() before drift(), or pass lookahead=0"
+            )
         return {name: -lookahead * grad.detach() for name, grad in held.items()}
 
 

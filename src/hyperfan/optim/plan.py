@@ -69,7 +69,7 @@ def choose(net: HyperNet, name: str, given: Callable[[torch.Tensor], bool]) -> t
     moving = _why_codes_change(net)
     if moving is not None:
         return "factored", moving
-    if net.heads.layout.cut:
+    if any(net.heads.layout.cut):
         return "factored", "its tensors come in chunks"
     if not all(both):
         return "factored", f"its {'bias' if both[0] else 'weight'} is not trained"

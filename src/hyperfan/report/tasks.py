@@ -44,8 +44,8 @@ def losses_by_task(
         axes[1][j].set_xlabel("iteration")
         for row in axes:
             row[j].grid(color="#e5e5e5", linewidth=0.6)
-    axes[0][0].set_ylabel("training loss: mean ± standard error")
-    axes[1][0].set_ylabel("training loss: median and quartiles")
+    axes[0][0].set_ylabel("mean ± standard error\nof training loss, finite runs")
+    axes[1][0].set_ylabel("median and quartiles\nof training loss, all runs")
     handles, labels = axes[0][0].get_legend_handles_labels()
     figure.legend(handles, labels, loc="outside lower center", ncols=min(len(labels), 4), frameon=False)
     return figure
@@ -60,10 +60,25 @@ def _means(losses: Tensor) -> tuple[Tensor, Tensor, Tensor]:
 
 
 def _medians(losses: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Of all runs, those that diverged being the largest."""
-    ordered = losses.nan_to_num(math.inf).sort(0).values
-    middle, low, high = (ordered[round(q * (len(ordered) - 1))] for q in (0.5, 0.25, 0.75))
+    low, middle, high = quartiles(losses)
     return middle, low, high
+
+
+def quartiles(losses: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Low, median and high over the first dimension, of all runs, those that diverged being the largest.
+
+    >>> [q.item() for q in quartiles(torch.tensor([1.0, 2.0, 3.0, math.nan]))]
+    [1.75, 2.5, inf]
+    """
+    ordered = losses.nan_to_num(math.inf, math.inf).sort(0).values
+    found = []
+    for quarter in (1, 2, 3):
+        place, part = divmod(quarter * (len(ordered) - 1), 4)
+        below = ordered[place]
+        if part:  # infinity less infinity is no number
+            below = torch.lerp(below, ordered[place + 1], part / 4).nan_to_num(math.inf, math.inf)
+        found.append(below)
+    return found[0], found[1], found[2]
 
 
 def _limits(losses: Sequence[Tensor]) -> tuple[float, float]:

@@ -7,8 +7,7 @@ import torch
 from torch.nn.functional import mse_loss
 
 from hyperfan.experiments.continual.build import build, draw, order, points
-from hyperfan.experiments.continual.config import TASKS, Continual
-from hyperfan.experiments.continual.config import Single as Run
+from hyperfan.experiments.continual.config import TASKS, Continual, Run
 from hyperfan.hypernet import HyperNet
 from hyperfan.optim import Memory
 

@@ -23,7 +23,7 @@ EMBEDDING = "embedding"
 BETAS, EPS = (0.9, 0.999), 1e-8
 
 
-class Single:
+class Structure:
     """How one run computes; its values come from outside.
 
     Args:
@@ -82,7 +82,7 @@ class Batch:
     """Runs of one structure, trained side by side.
 
     Args:
-        single: the structure.
+        structure: how each computes.
         values: of each run.
         rates: learning rate of each run.
         optimiser: for all of them.
@@ -91,18 +91,18 @@ class Batch:
 
     def __init__(
         self,
-        single: Single,
+        structure: Structure,
         values: Sequence[Tensors],
         rates: Tensor,
         optimiser: Literal["sgd", "adam"],
         beta: float,
     ) -> None:
-        self.single, self.rates, self.beta = single, rates, beta
+        self.structure, self.rates, self.beta = structure, rates, beta
         self.rule = RULES[optimiser]
         stacked = {name: torch.stack([v[name] for v in values]) for name in values[0]}
         self.embeddings, self.theta = stacked.pop("embeddings"), stacked
         self.held: Tensors = {}
-        self.past = self.embeddings.new_empty(len(values), 0, sum(single.sizes))
+        self.past = self.embeddings.new_empty(len(values), 0, sum(structure.sizes))
         self.task = -1
 
     def __len__(self) -> int:
@@ -114,7 +114,7 @@ class Batch:
         own = {**self.theta, EMBEDDING: self.embeddings[:, task]}
         moments = ("mean", "square") if self.rule is adam else ()
         self.held = {f"{moment}.{name}": torch.zeros_like(t) for moment in moments for name, t in own.items()}
-        self.past = vmap(self.single.make)(self.theta, self.embeddings[:, :task]) if task else self.past[:, :0]
+        self.past = vmap(self.structure.make)(self.theta, self.embeddings[:, :task]) if task else self.past[:, :0]
 
     def step(self, x: Tensor, y: Tensor, count: int) -> Tensor:
         """One step of each run on its batch, (runs, batch, 1), the ``count``-th of the task; returns the losses."""
@@ -131,7 +131,7 @@ class Batch:
     def _step(
         self, own: Tensors, held: Tensors, earlier: Tensor, past: Tensor, x: Tensor, y: Tensor, rate: Tensor, n: Tensor
     ) -> tuple[Tensors, Tensors, Tensor]:
-        grads, loss = grad_and_value(self.single.loss)(own, x, y)
+        grads, loss = grad_and_value(self.structure.loss)(own, x, y)
         if len(past):
             theta = {name: t for name, t in own.items() if name != EMBEDDING}
             candidate, _ = self.rule(theta, grads, held, rate, n)
@@ -140,17 +140,17 @@ class Batch:
         return *self.rule(own, grads, held, rate, n), loss
 
     def _pull(self, theta: Tensors, earlier: Tensor, past: Tensor) -> Tensor:
-        return self.beta * self.single.drift(theta, earlier, past)
+        return self.beta * self.structure.drift(theta, earlier, past)
 
     def losses(self, x: Tensor, y: Tensor) -> Tensor:
         """Of each run in the present task, on (runs, points, 1)."""
         own = {**self.theta, EMBEDDING: self.embeddings[:, self.task]}
-        found: Tensor = vmap(self.single.loss)(own, x, y)
+        found: Tensor = vmap(self.structure.loss)(own, x, y)
         return found
 
     def predictions(self, task: int, x: Tensor) -> Tensor:
         """Of each run in a task at the same points, (points, 1) → (runs, points)."""
-        predict = vmap(self.single.predict, in_dims=(0, 0, None))
+        predict = vmap(self.structure.predict, in_dims=(0, 0, None))
         return predict(self.theta, self.embeddings[:, task], x).squeeze(-1)
 
     def keep(self, which: Tensor) -> None:

@@ -14,10 +14,11 @@ if TYPE_CHECKING:
 TASKS = 3
 PAPER_INITS = ("kaiming-fan-in", "kaiming-fan-out", "hyperfan-in", "hyperfan-out")
 ALL_INITS = (*PAPER_INITS, "hyperfan-in@exact", "hyperfan-out@exact", "m2", "m3", "m4")
+NAMES = {"sgd": "SGD", "adam": "Adam"}
 ADAM_INITS = ("kaiming-fan-in", "kaiming-fan-out", "hyperfan-in")
 
 
-class Single(NamedTuple):
+class Run(NamedTuple):
     """One run of a grid."""
 
     init: str
@@ -58,7 +59,7 @@ class Continual:
     embedding: int = 2
     precision: Literal["float32", "float64"] = "float32"
     log_every: int = 100
-    checkpoint_every: int = 1000
+    checkpoint_every: int = 500
     threads: int = 1
 
     def __post_init__(self) -> None:
@@ -81,10 +82,10 @@ class Continual:
             raise RunError(f"--iterations {self.iterations} is no multiple of --log-every {self.log_every}")
 
     @property
-    def runs(self) -> list[Single]:
+    def runs(self) -> list[Run]:
         """All runs, in the order in which metrics list them."""
         seeds = range(self.seed, self.seed + self.seeds)
-        return [Single(init, lr, seed) for init in self.inits for lr in self.rates for seed in seeds]
+        return [Run(init, lr, seed) for init in self.inits for lr in self.rates for seed in seeds]
 
     @property
     def total(self) -> int:

@@ -3,8 +3,8 @@
 import torch
 from torch import nn
 
-from hyperfan.experiments.mnist.starts import growth
 from hyperfan.experiments.seeds import generator
+from hyperfan.experiments.statistics import growth
 from hyperfan.hypernet import Embedding, HyperNet
 
 WIDTHS = (64, 256)

@@ -26,23 +26,22 @@ class Outcome:
         losses: training loss, (init, rate, seed, task, measurement).
         errors: on clean points, (init, rate, seed, after, task).
         fits: predictions on clean points, (init, rate, seed, after, task, point).
-        diverged: run number → iterations before its loss was not finite.
+        environment: that it was made in.
     """
 
     config: Continual
     losses: Tensor
     errors: Tensor
     fits: Tensor
-    diverged: Mapping[int, int]
     environment: Mapping[str, Any]
 
     def final(self, init: str, lr: float) -> Tensor:
         """Training loss at the end of each task, (seed, task); infinite after a divergence."""
-        return self._losses(init, lr)[:, :, -1].nan_to_num(math.inf)
+        return self._losses(init, lr)[:, :, -1].nan_to_num(math.inf, math.inf)
 
     def first(self, init: str, lr: float) -> Tensor:
         """Training loss before the first step on each task, (seed, task)."""
-        return self._losses(init, lr)[:, :, 0].nan_to_num(math.inf)
+        return self._losses(init, lr)[:, :, 0].nan_to_num(math.inf, math.inf)
 
     def finite(self, init: str, lr: float) -> int:
         """How many runs went through all tasks."""
@@ -54,7 +53,7 @@ class Outcome:
         return statistics.median(scores)
 
     def best(self, init: str) -> float:
-        """The rate with the smallest score. A run that diverged counts as infinite, so half of them may not."""
+        """The rate with the smallest score, in which a run that diverged counts as infinite."""
         found: float = min(self.config.rates, key=lambda lr: (self.score(init, lr), lr))
         return found
 
@@ -65,8 +64,8 @@ class Outcome:
         return int((self.final(init, lr) < constant).all(1).sum())
 
     def median_seed(self, init: str, lr: float) -> int:
-        """Which seed's mean final loss is the median, of an even number the better."""
-        scores = self.final(init, lr).mean(1)
+        """Which seed's mean error on all tasks is the median at the end, of an even number the better."""
+        scores = self.errors[self.at(init, lr)][:, -1].nan_to_num(math.inf, math.inf).mean(1)
         return int(scores.argsort()[(len(scores) - 1) // 2])
 
     def _losses(self, init: str, lr: float) -> Tensor:
@@ -79,34 +78,43 @@ class Outcome:
         return self.config.inits.index(init), self.config.rates.index(lr)
 
 
+def is_over(path: Path) -> bool:
+    """Whether there is a grid that has come to its end."""
+    if not (path / CONFIG).exists():
+        return False
+    rows = read_metrics(path)
+    return bool(rows) and rows[-1]["kind"] == "end"
+
+
 def read_outcome(path: Path) -> Outcome:
     """Of a grid that is over."""
+    if not (path / CONFIG).exists():
+        found = ", ".join(sorted(p.parent.name for p in path.parent.glob(f"*/{CONFIG}"))) or "none"
+        raise RunError(
+            f"there is no grid in {path}; beside it: {found}. hyperfan run continual --all makes those that results "
+            "need, and --profile says which it was"
+        )
     config = _config(path)
-    rows = read_metrics(path)
-    if not rows or rows[-1]["kind"] != "end":
+    if not is_over(path):
         raise RunError(f"{path} is not finished: hyperfan run continual --resume goes on with it")
+    rows = read_metrics(path)
     shape = (len(config.inits), len(config.rates), config.seeds)
     per_task = config.iterations // config.log_every + 1
-    losses = torch.full((len(config.runs), TASKS, per_task), math.nan)
-    errors = torch.full((len(config.runs), TASKS, TASKS), math.nan)
-    fits: Tensor | None = None
-    diverged: dict[int, int] = {}
+    runs, tested = len(config.runs), len(points(config, config.seed)[0].test_x)
+    losses = torch.full((runs, TASKS, per_task), math.nan, dtype=torch.float64)
+    errors = torch.full((runs, TASKS, TASKS), math.nan, dtype=torch.float64)
+    fits = torch.full((runs, TASKS, TASKS, tested), math.nan, dtype=torch.float64)
     try:
         for row in rows:
             if row["kind"] == "losses":
                 losses[:, row["task"], row["iteration"] // config.log_every] = _tensor(row["losses"])
             elif row["kind"] == "errors":
                 errors[:, row["after"]] = _tensor(row["errors"])
-                seen = _tensor(row["fits"])
-                fits = torch.full((len(seen), TASKS, *seen.shape[1:]), math.nan) if fits is None else fits
-                fits[:, row["after"]] = seen
-            elif row["kind"] == "diverged":
-                diverged |= {int(number): at for number, at in row["runs"].items()}
+                fits[:, row["after"]] = _tensor(row["fits"])
     except (KeyError, IndexError, RuntimeError, TypeError, ValueError) as error:
         raise RunError(f"{path} does not hold the metrics of a continual-learning grid: {error}") from error
-    fits = torch.full((len(config.runs), TASKS, TASKS, 1), math.nan) if fits is None else fits
     losses, errors, fits = (t.view(*shape, *t.shape[1:]) for t in (losses, errors, fits))
-    return Outcome(config, losses, errors, fits, diverged, read_json(path / ENV))
+    return Outcome(config, losses, errors, fits, read_json(path / ENV))
 
 
 def _config(path: Path) -> Continual:
@@ -124,4 +132,4 @@ def _tensor(values: Sequence[Any]) -> Tensor:
     def filled(value: Any) -> Any:
         return [filled(v) for v in value] if isinstance(value, list) else math.nan if value is None else value
 
-    return torch.tensor(filled(values))
+    return torch.tensor(filled(values), dtype=torch.float64)

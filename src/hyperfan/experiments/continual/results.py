@@ -10,11 +10,10 @@ from hyperfan.experiments.continual import heuristics
 from hyperfan.experiments.continual.claims import decide
 from hyperfan.experiments.continual.config import Continual, grid
 from hyperfan.experiments.continual.figures import figures
-from hyperfan.experiments.continual.outcome import Outcome, read_outcome
+from hyperfan.experiments.continual.outcome import Outcome, is_over, read_outcome
 from hyperfan.experiments.continual.readme import readme
 from hyperfan.experiments.continual.table import rows
 from hyperfan.experiments.files import one_line_if_it_fails
-from hyperfan.experiments.folder import CONFIG
 from hyperfan.experiments.publish import check_place, publish
 from hyperfan.report import save
 
@@ -27,7 +26,7 @@ def write_results(
     sgd, adam = (runs_dir / config.folder for config in grid(base))
     tell(f"reading {sgd}")
     outcome = read_outcome(sgd)
-    with_adam = read_outcome(adam) if (adam / CONFIG).exists() else None
+    with_adam = read_outcome(adam) if is_over(adam) else None
 
     @functools.cache
     def growths(init: str, width: int) -> Sequence[float]:

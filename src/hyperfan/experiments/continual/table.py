@@ -4,8 +4,11 @@ import math
 import statistics
 from typing import Any
 
+from torch import Tensor
+
 from hyperfan.experiments.continual.config import TASKS
 from hyperfan.experiments.continual.outcome import Outcome
+from hyperfan.report.tasks import quartiles
 
 HEADER = ["init", "best rate", "finite", *(f"loss, task {i + 1}" for i in range(TASKS))]
 HEADER += [f"error at the end, task {i + 1}" for i in range(TASKS)]
@@ -31,8 +34,7 @@ def cells(outcome: Outcome) -> list[list[str]]:
 
 
 def _row(outcome: Outcome, init: str, lr: float) -> dict[str, Any]:
-    losses = outcome.final(init, lr)
-    errors = outcome.errors[outcome.at(init, lr)][:, -1].nan_to_num(math.inf)
+    losses, errors = outcome.final(init, lr), after(outcome, init)
     return {
         "init": init,
         "rate": lr,
@@ -40,8 +42,14 @@ def _row(outcome: Outcome, init: str, lr: float) -> dict[str, Any]:
         "trained": outcome.trained(init, lr),
         "runs": outcome.config.seeds,
         "loss": [statistics.median(column) for column in losses.T.tolist()],
-        "error": [statistics.median(column) for column in errors.T.tolist()],
+        "error": [statistics.median(column) for column in errors[:, -1].T.tolist()],
+        "errors by task after each task": quartiles(errors)[1].tolist(),
     }
+
+
+def after(outcome: Outcome, init: str) -> Tensor:
+    """Errors at the init's best rate, (seed, after, task); infinite after a divergence."""
+    return outcome.errors[outcome.at(init, outcome.best(init))].nan_to_num(math.inf, math.inf)
 
 
 def _text(value: float) -> str:

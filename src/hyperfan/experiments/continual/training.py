@@ -6,7 +6,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from hyperfan.experiments.continual.batch import Batch, Single, Tensors
+from hyperfan.experiments.continual.batch import Batch, Structure, Tensors
 from hyperfan.experiments.continual.build import build, draw, dtype, order, points
 from hyperfan.experiments.continual.config import TASKS, Continual
 from hyperfan.experiments.folder import Row
@@ -34,52 +34,56 @@ class ContinualTraining:
 
     def _fill(self, seeds: range) -> None:
         """One batch for each structure: nets differ where a method needs an embedding for each tensor."""
-        structures: dict[str, Single] = {}
+        structures: dict[str, Structure] = {}
         values: dict[str, list[Tensors]] = {}
         numbers: dict[str, list[int]] = {}
         runs = self.config.runs
         for init in self.config.inits:
             net = build(self.config, init)
-            single = Single(net)
+            structure = Structure(net)
             kind: str = net.embeddings.config.per
-            structures.setdefault(kind, single)
+            structures.setdefault(kind, structure)
             for seed in seeds:
                 draw(net, seed)
-                own = single.values()
+                own = structure.values()
                 for number, run in enumerate(runs):
                     if run.init == init and run.seed == seed:
                         values.setdefault(kind, []).append(own)
                         numbers.setdefault(kind, []).append(number)
             self.plan[init] = net.plan.to_dict()
-        for kind, single in structures.items():
+        for kind, structure in structures.items():
             rates = torch.tensor([runs[i].lr for i in numbers[kind]], dtype=dtype(self.config))
-            self.batches.append(Batch(single, values[kind], rates, self.config.optimiser, self.config.beta))
+            self.batches.append(Batch(structure, values[kind], rates, self.config.optimiser, self.config.beta))
             self.members.append(torch.tensor(numbers[kind]))
 
     def step(self, step: int) -> float:
         """One iteration of every run; returns the median of their losses."""
         task, iteration = divmod(step, self.config.iterations)
         if iteration == 0:
-            for batch in self.batches:
+            for batch, _ in self._under_way():
                 batch.begin(task)
         chosen = self._batches(task)[:, iteration]  # by seed
         all_losses = []
-        for batch, members in zip(self.batches, self.members, strict=True):
+        for batch, members in self._under_way():
             seeds = self._seeds(members)
             mine = chosen[seeds]
             x, y = (of[task][seeds[:, None], mine] for of in (self.x, self.y))
             losses = batch.step(x, y, iteration + 1)
             self._notice(members[~losses.isfinite()], step)
             all_losses.append(losses[losses.isfinite()])
-        left = torch.cat(all_losses)
+        left = torch.cat(all_losses) if all_losses else torch.empty(0)
         return left.median().item() if len(left) else float("nan")
+
+    def _under_way(self) -> list[tuple[Batch, Tensor]]:
+        """The batches that have runs left, with their runs."""
+        return [(b, members) for b, members in zip(self.batches, self.members, strict=True) if len(b)]
 
     def _notice(self, gone: Tensor, step: int) -> None:
         new = gone[self.diverged[gone] < 0]
         self.diverged[new] = step
 
     def tests(self, step: int) -> Iterator[Row]:
-        """The training loss of every run; after a task, also how it does on all tasks."""
+        """Which runs diverged; the training loss of every other; after a task, also how it does on all tasks."""
         if step % self.config.log_every:
             return
         gone = self._drop()
@@ -114,7 +118,7 @@ class ContinualTraining:
 
     def _losses(self, step: int, task: int, iteration: int) -> Row:
         found = self._nothing()
-        for batch, members in zip(self.batches, self.members, strict=True):
+        for batch, members in self._under_way():
             seeds = self._seeds(members)
             batch.task = task
             found[members] = batch.losses(self.x[task][seeds], self.y[task][seeds])
@@ -123,7 +127,7 @@ class ContinualTraining:
     def _errors(self, step: int, after: int) -> Row:
         """Mean squared error on the clean points of every task, and the fits themselves, to four digits."""
         fits = self._nothing(TASKS, self.test_x.shape[1])
-        for batch, members in zip(self.batches, self.members, strict=True):
+        for batch, members in self._under_way():
             for task in range(TASKS):
                 fits[members, task] = batch.predictions(task, self.test_x[task])
         errors = (fits - self.test_y.squeeze(-1)).square().mean(-1)

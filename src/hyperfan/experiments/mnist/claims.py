@@ -16,8 +16,8 @@ from hyperfan.experiments.mnist.config import (
     Mnist,
 )
 from hyperfan.experiments.mnist.runs import SETTLED, Run, Runs
-from hyperfan.experiments.mnist.starts import Start, growth
-from hyperfan.experiments.statistics import Estimate
+from hyperfan.experiments.mnist.starts import Start
+from hyperfan.experiments.statistics import Estimate, growth
 
 Starts = Callable[[Mnist], Sequence[Start]]
 

@@ -1,7 +1,5 @@
 """How a setting starts on real images, over more seeds than are trained: a start costs a second, a run minutes."""
 
-import math
-import statistics
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -63,9 +61,3 @@ def _flow(net: HyperNet, names: list[str], grads: tuple[Tensor, ...]) -> list[fl
         into = net.heads.head(heads[name]).weight.detach() @ grad.flatten()
         ratios.append((into.square().mean() / grad.square().mean()).item())
     return ratios
-
-
-def growth(values: tuple[float, ...]) -> float:
-    """The factor by which a scale grows from one hidden layer to the next, by least squares on logarithms."""
-    slope, _ = statistics.linear_regression(range(len(values)), [math.log(v) for v in values])
-    return math.exp(slope)

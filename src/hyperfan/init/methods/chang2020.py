@@ -40,6 +40,16 @@ def hyperfan_out(read: Reading, head: Fans) -> Aim:
     return Aim(_branched("v = gain/fan_out", read), target=weight * read.branch, gain=read.gain_out)
 
 
+def gist(read: Reading, head: Fans) -> Aim:
+    """As the authors' public code has it: 2 for every layer, and 2 again on the output layer that chunks share.
+
+    It makes no biases; where they are generated, they start at zero.
+    """
+    if read.role == "bias":
+        return Aim("H = 0", head=0.0)
+    return Aim("v = 4/fan_in", target=4 / read.fan_in, gain=2.0, chunk_head=2.0)
+
+
 def _branched(equation: str, read: Reading) -> str:
     return equation + ("/blocks" if read.branch != 1 else "") + ("/biases" if read.summands > 1 else "")
 
@@ -66,6 +76,15 @@ def _mean(name: str, mean: Callable[[float, float], float], read: Reading, head:
 _SHARE = {"bias_share": 0.5}
 register(Method("hyperfan-in", PAPER, "keeps the mainnet's forward variance", hyperfan_in, _SHARE))
 register(Method("hyperfan-out", PAPER, "keeps the mainnet's backward variance", hyperfan_out))
+register(
+    Method(
+        "chang2020-gist",
+        PAPER,
+        "hyperfan-in as in the authors' code, with twice the variance",
+        gist,
+        needs_nonlinearity=False,
+    )
+)
 register(Method("hyperfan-harmonic", PAPER, "harmonic mean of hyperfan-in and -out", _harmonic, _SHARE))
 register(Method("hyperfan-geometric", PAPER, "geometric mean of hyperfan-in and -out", _geometric, _SHARE))
 register(Method("hyperfan-arithmetic", PAPER, "arithmetic mean of hyperfan-in and -out", _arithmetic, _SHARE))

@@ -1,0 +1,309 @@
+"""Tensors made in chunks: by channels as in Ha et al., and flat; against loops over chunks."""
+
+import math
+import time
+from typing import ClassVar
+
+import pytest
+import torch
+from generator_suite import Case, GeneratorSuite
+from torch import Tensor, nn
+
+import hyperfan as hf
+from hyperfan.errors import HyperfanError, InitError
+from hyperfan.hypernet.chunks import InputLayers
+from hyperfan.init import available
+from hyperfan.models import all_cnn
+
+
+def code(net: hf.HyperNet, m: int, task=None, embedding=None) -> Tensor:
+    """Of the m-th chunk, by the definition."""
+    e = net.embeddings.weight if embedding is None else embedding
+    if task is not None:
+        e = e[task]
+    if net.embeddings.config.per == "tensor":
+        e = e[..., m, :]
+    elif embedding is None:
+        e = e[..., 0, :]
+    if net.embeddings.chunks is not None:
+        behind = net.embeddings.chunks[m]
+        e = torch.cat([e, behind.expand(*e.shape[:-1], -1)], -1)
+    if isinstance(net.trunk, InputLayers):
+        return torch.einsum("...l,lk->...k", e, net.trunk.weight[m]) + net.trunk.bias[m]
+    h = e if net.trunk is None else net.trunk(e.reshape(-1, e.shape[-1])).reshape(*e.shape[:-1], -1)
+    return h * net.code_scale[m if len(net.code_scale) > 1 else 0]
+
+
+def piece(net: hf.HyperNet, head: str, m: int, **call) -> Tensor:
+    made = net.heads.head(head)
+    return torch.einsum("...k,kp->...p", code(net, m, **call), made.weight) + made.bias
+
+
+def channels(net: hf.HyperNet, **call) -> dict[str, Tensor]:
+    """Chunk by chunk into its place."""
+    size, m, made = net.heads.layout.size, 0, {}
+    for t in net.generated:
+        if t.role != "weight":
+            flat = piece(net, net.heads.names[net.generated.index(t)], m, **call)
+            made[t.name], m = flat.reshape(*flat.shape[:-1], *t.shape), m + 1
+            continue
+        (out, into), kernel = t.shape[:2], t.shape[2:]
+        head = "x".join(map(str, (size, *kernel)))
+        places = {}
+        if out % size == 0:
+            for a in range(out // size):
+                for j in range(into):
+                    chunk, m = piece(net, head, m, **call), m + 1
+                    chunk = chunk.reshape(*chunk.shape[:-1], size, *kernel)
+                    for i in range(size):
+                        places[a * size + i, j] = chunk.select(chunk.ndim - len(kernel) - 1, i)
+        else:
+            for i in range(out):
+                for b in range(into // size):
+                    chunk, m = piece(net, head, m, **call), m + 1
+                    chunk = chunk.reshape(*chunk.shape[:-1], size, *kernel)
+                    for j in range(size):
+                        places[i, b * size + j] = chunk.select(chunk.ndim - len(kernel) - 1, j)
+        at = places[0, 0].ndim - len(kernel)
+        rows = [torch.stack([places[i, j] for j in range(into)], at) for i in range(out)]
+        made[t.name] = torch.stack(rows, at)
+    assert m == net.heads.layout.pieces
+    return made
+
+
+def flat(net: hf.HyperNet, **call) -> dict[str, Tensor]:
+    """One long vector, value by value from its chunk."""
+    cut = [t for t in net.generated if t.start is None]
+    total = sum(t.numel for t in cut)
+    pieces = -(-total // net.heads.layout.size)
+    vector = torch.cat([piece(net, "flat", m, **call) for m in range(pieces)], -1)
+    made, at, own = {}, 0, pieces
+    for i, t in enumerate(net.generated):
+        if t.start is None:
+            values, at = vector[..., at : at + t.numel], at + t.numel
+        else:
+            values, own = piece(net, net.heads.names[i], own, **call), own + 1
+        made[t.name] = values.reshape(*values.shape[:-1], *t.shape) * net.heads.scales[i]
+    return made
+
+
+def case(oracle, embedding, chunks, call=dict, **options) -> Case:
+    return Case(lambda mainnet: hf.HyperNet(mainnet, embedding, heads=chunks, **options), oracle, call)
+
+
+def given(*shape):
+    return lambda: {"embedding": torch.randn(*shape, generator=torch.Generator().manual_seed(2))}
+
+
+TASKS = hf.Embedding(3, per="net", tasks=4, trainable=True)
+SOME = ["0.weight", "6.weight", "8.weight"]
+"""Of the suite's mainnet, weights with channels (3, 2), (5, 5) and (5, 5); of all, none have a common factor."""
+LINEAR = ["4.weight", "6.weight", "8.*"]
+
+
+class TestChannels(GeneratorSuite):
+    CASES: ClassVar = {
+        "ha": case(channels, 6, hf.Chunks(), generate=LINEAR),
+        "ha, paper, given size": case(channels, 6, hf.Chunks(size=5), generate=LINEAR, fidelity="paper"),
+        "ha, other width": case(channels, 6, hf.Chunks(inputs=3), generate=LINEAR, init="hyperfan-out"),
+        "shared trunk": case(channels, 6, hf.Chunks(inputs=0), generate=LINEAR, trunk=(7,)),
+        "no trunk": case(channels, 6, hf.Chunks(inputs=0), generate=LINEAR),
+        "convolution, cut by inputs": case(channels, 6, hf.Chunks(size=2), generate="0.weight"),
+        "trainable, tasks": case(
+            channels, hf.Embedding(6, tasks=3, trainable=True), hf.Chunks(), lambda: {"task": 1}, generate=LINEAR
+        ),
+        "classical": case(channels, 6, hf.Chunks(), generate=LINEAR, init="kaiming-fan-out"),
+        "m4": case(channels, 6, hf.Chunks(), generate=["4.weight", "6.weight"], init="m4"),
+        "per sample": case(
+            channels,
+            hf.Embedding(6, tasks=4),
+            hf.Chunks(),
+            lambda: {"task": torch.tensor([2, 0, 1, 1])},
+            generate=LINEAR,
+        ),
+    }
+
+
+class TestFlat(GeneratorSuite):
+    CASES: ClassVar = {
+        "flat": case(flat, 6, hf.Chunks(size=20, flat=True)),
+        "one chunk": case(flat, 6, hf.Chunks(size=1000, flat=True), generate="weights+biases"),
+        "biases": case(flat, 6, hf.Chunks(size=7, flat=True), generate="weights+biases", fidelity="paper"),
+        "with norms": case(flat, 6, hf.Chunks(size=33, flat=True), generate="*"),
+        "own inputs": case(flat, 6, hf.Chunks(size=33, flat=True, inputs=4)),
+        "tasks": case(
+            flat,
+            TASKS,
+            hf.Chunks(size=20, flat=True, embedding=5),
+            lambda: {"task": 3},
+            trunk=(7,),
+            init="hyperfan-out",
+        ),
+        "tasks, fixed chunk embeddings": case(
+            flat, TASKS, hf.Chunks(size=20, flat=True, embedding=5, trainable=False), lambda: {"task": 3}, trunk=(7,)
+        ),
+        "given": case(
+            flat, hf.Embedding(3, per="net", given=True), hf.Chunks(size=20, flat=True, embedding=5), given(3)
+        ),
+        "per sample": case(
+            flat, hf.Embedding(3, per="net", given=True), hf.Chunks(size=20, flat=True, embedding=5), given(4, 3)
+        ),
+    }
+
+
+def all_cnn_net(**options):
+    torch.manual_seed(0)
+    return hf.HyperNet(all_cnn(), 50, heads=hf.Chunks(), **options)
+
+
+def test_all_cnn_has_the_papers_chunks():
+    net = all_cnn_net(fidelity="paper")
+    assert [s.stop - s.start for s in net.heads.layout.spans] == [3, 96, 96, 192, 384, 384, 384, 384, 20]
+    assert net.heads.layout.pieces == 1943
+    assert {name: tuple(head.weight.shape) for name, head in net.heads.items()} == {
+        "96x3x3": (50, 864),
+        "96x1x1": (50, 96),
+    }
+    assert net.trunk.weight.shape == (1943, 50, 50)
+
+
+@pytest.mark.parametrize(("init", "fan"), [("hyperfan-in", 0), ("hyperfan-out", 1)])
+def test_the_scale_goes_into_the_input_layers_as_in_the_paper(init, fan):
+    """Var(H) = 1/d_k, Var(G) = 2/(d·receptive·d_l·Var(e)), d the layer's input or output channels."""
+    net = all_cnn_net(init=init, fidelity="paper")
+    for head in net.heads.values():
+        assert head.weight.var().item() == pytest.approx(1 / 50, rel=0.1)
+        assert head.weight.abs().max().item() <= math.sqrt(3 / 50)
+    layers = [(3, 96, 9), (96, 96, 9), (96, 96, 9), (96, 192, 9), *[(192, 192, 9)] * 3, (192, 192, 1), (192, 10, 1)]
+    for span, (*channels_, receptive) in zip(net.heads.layout.spans, layers, strict=True):
+        expected = 2 / (channels_[fan] * receptive * 50)
+        values = net.trunk.weight[span]
+        # The relative error of a uniform sample's variance is √(0.8/n).
+        assert values.var().item() == pytest.approx(expected, rel=4 * math.sqrt(0.8 / values.numel()))
+        assert values.abs().max().item() <= math.sqrt(3 * expected) * (1 + 1e-6)
+
+
+@pytest.mark.parametrize("init", ["hyperfan-in", "hyperfan-out", "chang2020-gist"])
+def test_every_layer_meets_its_target(init):
+    """Within three standard errors at fidelity paper, a chunk's coefficient of variation being 0.24; else exactly."""
+    for fidelity in ("paper", "exact"):
+        net = all_cnn_net(init=init, fidelity=fidelity)
+        made = net.generate()
+        for row, span in zip(net.plan.rows, net.heads.layout.spans, strict=False):
+            ratio = made[row.tensor].square().mean().item() / row.target
+            error = 0.24 / math.sqrt(span.stop - span.start)
+            common = math.sqrt(0.8 / 96)  # of the head itself, which all chunks share
+            assert ratio == pytest.approx(1, abs=3 * math.hypot(error, common) if fidelity == "paper" else 0.02)
+
+
+def test_the_gist_has_twice_the_variance():
+    ours, theirs = all_cnn_net(fidelity="paper"), all_cnn_net(init="chang2020-gist", fidelity="paper")
+    for a, b in zip(ours.plan.rows[:9], theirs.plan.rows[:9], strict=True):
+        assert b.target == pytest.approx(2 * a.target)
+        assert (a.variance, b.variance) == (1 / 50, 2 / 50)
+
+
+@pytest.mark.parametrize("name", [m.name for m in available()])
+@pytest.mark.parametrize("chunks", [hf.Chunks(), hf.Chunks(size=50, flat=True, inputs=9)], ids=["ha", "flat"])
+def test_every_method_starts_both(name, chunks):
+    torch.manual_seed(0)
+    mainnet = nn.Sequential(
+        nn.Conv2d(4, 8, 3), nn.ReLU(), nn.Conv2d(8, 12, 1), nn.ReLU(), nn.Flatten(), nn.Linear(12, 4)
+    )
+    net = hf.HyperNet(mainnet, 10, heads=chunks, init=name)
+    made = net.generate()
+    assert all(made[t.name].square().mean() > 0 for t in net.generated)
+    for row in net.plan.rows:
+        if row.made_by == "head" and row.target is not None:
+            assert made[row.tensor].square().mean().item() == pytest.approx(row.target, rel=1e-4)
+    net(torch.randn(2, 4, 3, 3)).sum().backward()
+    assert all(p.grad is not None and p.grad.isfinite().all() for p in net.parameters())
+
+
+def test_a_chunk_across_tensors_gives_each_its_own_variance():
+    mainnet = nn.Sequential(nn.Linear(1000, 10), nn.Tanh(), nn.Linear(10, 10))
+    net = hf.HyperNet(mainnet, 16, heads=hf.Chunks(size=10_100, flat=True), fidelity="paper", distribution="normal")
+    assert net.heads.layout.pieces == 1
+    made = net.generate()
+    ratio = made["2.weight"].square().mean() / made["0.weight"].square().mean()
+    assert ratio.item() == pytest.approx(100, rel=0.6)
+
+
+def test_m4_on_flat_chunks_puts_its_constant_on_the_tensors():
+    mainnet = nn.Sequential(nn.Linear(400, 300), nn.ReLU(), nn.Linear(300, 100))
+    net = hf.HyperNet(mainnet, 10, heads=hf.Chunks(size=7000, flat=True, inputs=20), init="m4")
+    assert (net.embeddings.weight == 1).all()
+    for name, fan_in in (("0.weight", 400), ("2.weight", 300)):  # gains are 1 and 2, and the head takes their mean
+        assert net.generate()[name].square().mean().item() == pytest.approx(1.5 / fan_in, rel=0.35)
+    with pytest.warns(hf.HyperfanWarning, match="so they stay equal"):
+        hf.HyperNet(mainnet, 10, heads=hf.Chunks(size=7000, flat=True), init="m4")
+
+
+def test_sizes_that_do_not_fit_are_named():
+    mainnet = nn.Sequential(nn.Linear(12, 8), nn.ReLU(), nn.Linear(8, 9))
+    with pytest.raises(
+        HyperfanError, match=r"'0\.weight' has 8 output and 12 input channels, neither a multiple of"
+    ) as e:
+        hf.HyperNet(mainnet, 4, heads=hf.Chunks(size=9))
+    assert str(e.value).endswith("sizes that fit every tensor: 8, 4, 3, 2")
+    assert hf.HyperNet(mainnet, 4, heads=hf.Chunks()).heads.layout.size == 8
+    with pytest.raises(HyperfanError, match="no common factor to cut them by"):
+        hf.HyperNet(nn.Sequential(nn.Linear(3, 2), nn.Linear(2, 5), nn.Linear(5, 7)), 4, heads=hf.Chunks())
+
+
+@pytest.mark.parametrize(
+    ("embedding", "options", "message"),
+    [
+        (hf.Embedding(4, per="net"), {"heads": hf.Chunks()}, "would make all chunks equal"),
+        (4, {"heads": hf.Chunks(embedding=3)}, "is for a net with one embedding"),
+        (4, {"heads": hf.Chunks(), "trunk": (5,)}, "use Chunks\\(inputs=0\\) to share a trunk"),
+        (4, {"heads": hf.Chunks(), "generate": "*.bias"}, "no generated tensor has channels"),
+        (4, {"heads": "chunks"}, "use 'shared', 'separate' or Chunks"),
+    ],
+)
+def test_what_does_not_go_together_is_said(embedding, options, message):
+    with pytest.raises(HyperfanError, match=message):
+        hf.HyperNet(nn.Sequential(nn.Linear(4, 4), nn.ReLU(), nn.Linear(4, 4)), embedding, **options)
+
+
+@pytest.mark.parametrize("bad", [{"size": 0}, {"size": 2.5}, {"inputs": -1}, {"embedding": True}, {"flat": True}])
+def test_bad_chunks_are_refused(bad):
+    with pytest.raises(HyperfanError, match="Chunks\\("):
+        hf.Chunks(**bad)
+
+
+def test_a_target_of_zero_cannot_be_part_of_a_flat_chunk():
+    mainnet = nn.Sequential(nn.Linear(9, 3), nn.ReLU(), nn.Linear(3, 3))
+    with pytest.raises(InitError, match=r"'0\.bias' should start at variance 0, which chunks cannot do"):
+        hf.HyperNet(mainnet, 4, heads=hf.Chunks(size=5, flat=True), generate="weights+biases", init="hyperfan-out")
+
+
+def test_chunks_are_saved_and_loaded(tmp_path):
+    mainnet = nn.Sequential(nn.Linear(6, 4), nn.ReLU(), nn.Linear(4, 2))
+    for i, (embedding, chunks) in enumerate(((5, hf.Chunks()), (TASKS, hf.Chunks(size=7, flat=True, embedding=2)))):
+        net = hf.HyperNet(mainnet, embedding, heads=chunks)
+        net.save_pretrained(tmp_path / str(i))
+        twin = hf.HyperNet.from_pretrained(tmp_path / str(i), mainnet)
+        call = {"task": 2} if embedding is TASKS else {}
+        x = torch.randn(3, 6)
+        assert torch.equal(net(x, **call), twin(x, **call))
+        assert twin.sharing == chunks
+        assert str(twin.plan) == str(net.plan)
+
+
+def test_a_million_chunks_are_planned_and_a_hundred_thousand_made_without_a_loop():
+    start = time.perf_counter()
+    with torch.device("meta"):
+        wide = nn.Sequential(*(nn.Linear(1000, 1000, bias=False) for _ in range(2)))
+    net = hf.HyperNet(wide, 8, heads=hf.Chunks(size=2), nonlinearity="linear")
+    assert net.heads.layout.pieces == 1_000_000
+    assert len(net.plan.rows) == 4
+    real = nn.Sequential(nn.Linear(400, 500, bias=False), nn.ReLU(), nn.Linear(500, 400, bias=False))
+    made = hf.HyperNet(real, 8, heads=hf.Chunks(size=4))
+    assert made.heads.layout.pieces == 100_000
+    calls = []
+    for head in made.heads.values():
+        head.register_forward_hook(lambda *_: calls.append(1))
+    made(torch.randn(2, 400)).sum().backward()
+    assert len(calls) == 1
+    assert time.perf_counter() - start < 60  # a loop would take minutes
