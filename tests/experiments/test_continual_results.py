@@ -34,7 +34,7 @@ def made_up(levels, config=BASE, spread=0.02, diverged=(), first=None):
     final = torch.full(shape, 0.01)
     for (init, lr), level in levels.items():
         final[config.inits.index(init), config.rates.index(lr)] = level
-    final = final * (1 + spread * torch.randn(shape, generator=draws))
+    final = final * (1 + spread * torch.randn(shape, generator=draws)).abs()
     losses = torch.stack([10 * final, 3 * final, final], -1)[..., None, :].expand(*shape, TASKS, 3).clone()
     for init, factor in (first or {}).items():
         losses[config.inits.index(init), ..., 0] *= factor
@@ -218,7 +218,7 @@ def test_results_have_verdicts_tables_and_figures(grids, tmp_path, monkeypatch):
 
 
 def test_what_is_no_grid_is_said(tmp_path, grids):
-    with pytest.raises(RunError, match="there is no grid in .* hyperfan run continual --all makes those"):
+    with pytest.raises(RunError, match=r"there is no grid in .* hyperfan run continual --all makes those"):
         read_outcome(tmp_path)
     config = grid(SMOKE)[0]
     broken = tmp_path / "broken"
