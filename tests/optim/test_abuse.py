@@ -331,7 +331,7 @@ def test_many_codes_for_one_head_and_outputs_in_pieces():
         torch.manual_seed(0)
         layers = [layer for _ in range(6) for layer in (nn.Linear(4, 4), nn.Tanh())]
         twins = Twins(hf.HyperNet(nn.Sequential(*layers, nn.Linear(4, 4)).double(), embedding), lr=LR, momentum=0.9)
-        assert [row.tensors for row in twins.opt.plan.rows] == [7]
+        assert [row.codes for row in twins.opt.plan.rows] == [7]
         twins.train(10)
 
 
