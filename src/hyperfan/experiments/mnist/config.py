@@ -177,7 +177,9 @@ def grid(base: Mnist) -> list[Mnist]:
     runs += [replace(base, init=init, generate="weights+biases") for init in HEADLINE[1:]]
     runs += [replace(base, init=init, activation="relu") for init in relu]
     runs += [replace(base, init=init, seed=seed) for seed in seeds[1:] for init in HEADLINE]
-    runs += [replace(short, init=init, seed=seed) for seed in seeds for init in OTHERS]
+    others = [replace(short, init=init, seed=seed) for seed in seeds for init in OTHERS]
+    # Under M4 the tensors of a shared head have equal embeddings, and would be one tensor.
+    runs += [replace(run, heads="separate") if run.init == "m4" else run for run in others]
     runs += [replace(short, init=init, seed=seed, heads="separate") for seed in seeds for init in HEADLINE[2:]]
     few = replace(base, init="hyperfan-in", batches=min(base.total, FEW))
     runs += [replace(few, seed=seed) for seed in seeds]

@@ -44,6 +44,8 @@ would then look small. Values lie on an axis that is logarithmic far from zero.
 - Inputs are standardised with the mean and deviation of all training pixels.
 - "Xavier init" on a hypernet is read as fan-in, Var(H) = 1/d_k, which is what explodes. torch's `xavier_uniform_` takes
   both fans and vanishes: `xavier-harmonic` in the table.
+- M4 gives layers of one shape the same embedding, so that a shared head would make them equal for good; it has a head
+  for each layer.
 - The classical net has Xavier's harmonic mean for tanh and Kaiming's fan-in for ReLU, biases zero.
 - A run of fewer epochs is the beginning of the longer run with its seed; nothing depends on the length.
 
