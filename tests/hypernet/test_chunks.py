@@ -307,3 +307,30 @@ def test_a_million_chunks_are_planned_and_a_hundred_thousand_made_without_a_loop
     made(torch.randn(2, 400)).sum().backward()
     assert len(calls) == 1
     assert time.perf_counter() - start < 60  # a loop would take minutes
+
+
+@pytest.mark.parametrize(
+    ("embedding", "chunks", "options"),
+    [
+        (6, hf.Chunks(), {}),
+        (hf.Embedding(6, trainable=True), hf.Chunks(inputs=0), {"trunk": (5,)}),
+        (6, hf.Chunks(size=11, flat=True), {"generate": "weights+biases"}),
+        (hf.Embedding(3, per="net", trainable=True), hf.Chunks(size=11, flat=True, embedding=4), {"trunk": (5,)}),
+    ],
+    ids=["ha", "shared trunk", "flat", "flat with trunk"],
+)
+def test_our_sgd_trains_them_as_torch_does(embedding, chunks, options):
+    trained = []
+    for make in (lambda net: hf.SGD(net, lr=0.05, momentum=0.9), None):
+        torch.manual_seed(0)
+        mainnet = nn.Sequential(nn.Linear(6, 4), nn.Tanh(), nn.Linear(4, 2)).double()
+        net = hf.HyperNet(mainnet, embedding, heads=chunks, **options)
+        optimiser = make(net) if make else torch.optim.SGD(net.parameters(), lr=0.05, momentum=0.9)
+        for _ in range(6):
+            x = torch.randn(5, 6, dtype=torch.float64)
+            optimiser.zero_grad()
+            net(x).square().mean().backward()
+            optimiser.step()
+        trained.append(net.state_dict())
+    for name, tensor in trained[0].items():
+        torch.testing.assert_close(tensor, trained[1][name], rtol=1e-10, atol=1e-13, msg=name)

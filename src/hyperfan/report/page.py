@@ -19,16 +19,24 @@ PAGE = """\
   figure {{ margin: 1.5rem 0 }}
   td, th {{ text-align: left; padding: .1rem 1rem .1rem 0 }}
   .lead {{ font-size: 1.2rem }}
+  pre {{ overflow-x: auto; line-height: 1.3 }}
 </style>
 <h1>{title}</h1>
 <p class="lead">{summary}</p>
+{text}
 {figures}
 {tables}
 </html>
 """
 
 
-def page(title: str, summary: str, figures: Sequence[tuple[str, Path]], tables: Mapping[str, Mapping[str, Any]]) -> str:
+def page(
+    title: str,
+    summary: str,
+    figures: Sequence[tuple[str, Path]],
+    tables: Mapping[str, Mapping[str, Any]],
+    text: str = "",
+) -> str:
     """The page, with its pictures inside it.
 
     Args:
@@ -36,10 +44,12 @@ def page(title: str, summary: str, figures: Sequence[tuple[str, Path]], tables: 
         summary: what happened, in one sentence.
         figures: what each shows, and where its PNG is.
         tables: names and values under a heading.
+        text: shown as it is, with its spaces, above the figures.
     """
     return PAGE.format(
         title=escape(title),
         summary=escape(summary),
+        text=f"<pre>{escape(text)}</pre>" if text else "",
         figures="\n".join(_figure(caption, png) for caption, png in figures),
         tables="\n".join(_table(heading, rows) for heading, rows in tables.items()),
     )

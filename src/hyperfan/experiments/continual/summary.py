@@ -26,15 +26,12 @@ def write_summary(path: Path) -> Summary:
     for name, figure in figures(outcome):
         save(figure, folder / name)
         shown.append((name, folder / f"{name}.png"))
-    lines = cells(outcome)
+    results = table(HEADER, cells(outcome))
     tables = {
-        "Results": {
-            line[0]: ", ".join(f"{h} {c}" for h, c in zip(HEADER[1:], line[1:], strict=True)) for line in lines
-        },
         "Configuration": read_json(path / "config.json"),
         "Environment": read_json(path / "env.json"),
     }
     with whole(path / "report.html") as partial:
-        text = page(f"Continual learning: {outcome.config.title}", CAPTION, shown, tables)
+        text = page(f"Continual learning: {outcome.config.title}", CAPTION, shown, tables, results)
         partial.write_text(text, encoding="utf-8")
-    return Summary(path / "report.html", f"{table(HEADER, lines)}\n{CAPTION}")
+    return Summary(path / "report.html", f"{results}\n{CAPTION}")
