@@ -87,7 +87,7 @@ BAD = {
     "contradiction": (lambda: hf.Embedding(4, given=True, tasks=2), "nothing to train and no table"),
     "negative noise": (lambda: hf.Embedding(4, noise=-1.0), "must not be negative"),
     "per": (lambda: hf.Embedding(4, per="layer"), "each 'tensor', or one for the 'net'"),
-    "sharing": (lambda: hf.HyperNet(mlp(), 4, heads="share"), "use 'shared' or 'separate'"),
+    "sharing": (lambda: hf.HyperNet(mlp(), 4, heads="share"), "use 'shared', 'separate' or Chunks"),
     "equal tensors": (
         lambda: hf.HyperNet(nn.Sequential(mlp(), mlp()), hf.Embedding(4, per="net"), heads="shared"),
         "would make all tensors of head 5x6 equal",

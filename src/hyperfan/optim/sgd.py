@@ -29,10 +29,10 @@ class SGD(torch.optim.SGD):
     >>> net = HyperNet(nn.Sequential(nn.Linear(784, 500), nn.Tanh(), nn.Linear(500, 10)), embedding=50)
     >>> opt = SGD(net, lr=5e-4)
     >>> print(opt.plan)
-    head     tensors  plan       saves    because
-    ───────  ───────  ─────────  ───────  ──────────────────────
-    500x784        1  collapsed  78.4 MB  its codes are constant
-    10x500         1  collapsed  1.0 MB   its codes are constant
+    head     codes  plan       saves    because
+    ───────  ─────  ─────────  ───────  ──────────────────────
+    500x784      1  collapsed  78.4 MB  its codes are constant
+    10x500       1  collapsed  1.0 MB   its codes are constant
     saves 79.4 MB in all
     """
 
