@@ -13,8 +13,8 @@ PAGE = """\
 Does the paper hold on its first experiment? A feedforward net, 784-500×5-10, is trained plain and with its weights made
 by a linear hypernet. Each claim is taken apart into facts, and each fact is decided by a 95 % interval (Student's t
 over seeds; settings are compared seed by seed, since runs of one seed share embeddings and data order). A claim holds
-if all of its facts do, and in part if some do. Written by `hyperfan results mnist` from the runs of
-`hyperfan run mnist --all`; `summary.json` holds the same as data.
+if all of its facts do, in part if some do and some do not, and is not decided while nothing speaks against it. Written
+by `hyperfan results mnist` from the runs of `hyperfan run mnist --all`; `summary.json` holds the same as data.
 
 ![Loss and test accuracy](figures/weights/loss.png)
 
