@@ -1,7 +1,5 @@
 """``HyperNet``: any ``nn.Module``, with some of its parameters generated."""
 
-import dataclasses
-import math
 import os
 import warnings
 from typing import Any, Self, cast
@@ -16,20 +14,17 @@ from hyperfan.hypernet.embeddings import Embedding, Embeddings, Task
 from hyperfan.hypernet.heads import Heads
 from hyperfan.hypernet.kept import Kept, keep, kept
 from hyperfan.hypernet.layout import Sharing, Whole
-from hyperfan.hypernet.moments import level_inputs, measured_moments, predicted_moments, revive_codes
 from hyperfan.hypernet.per_sample import PerSample
+from hyperfan.hypernet.start import has_rule, predicted_plan, write
 from hyperfan.hypernet.transforms import transformed
 from hyperfan.hypernet.trunk import Trunk, make_trunk, read_trunk, trunk_width
-from hyperfan.init.asked import Slot
-from hyperfan.init.plan import Distribution, Plan, make_plan
-from hyperfan.init.registry import Fidelity, Method, method, reading
+from hyperfan.init.plan import Distribution, Plan
+from hyperfan.init.registry import Fidelity, Method, method
 from hyperfan.init.write import fill_
 from hyperfan.mainnet.read import Given, read
 from hyperfan.mainnet.select import Generate, select
 from hyperfan.mainnet.skeleton import Skeleton
 from hyperfan.mainnet.spec import TensorSpec
-
-INPUTS_SCALED = ", then times the scale of the chunk's tensor"
 
 
 class HyperNet(nn.Module):
@@ -120,9 +115,9 @@ class HyperNet(nn.Module):
         self._valueless = self._without_rule()
         if self.init.embedding is not None:
             self._check_constant_embeddings()
-        self._plan = self._make_plan(predicted_moments(self), self._zeroed())
+        self._plan = predicted_plan(self, self._zeroed())
         if device.type != "meta":
-            self._write(self._zeroed(), None)
+            self._plan = write(self, self._zeroed(), None)
         super().train(mainnet.training)  # the mainnet's own modules keep the modes they have
 
     # ── calling ────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -248,99 +243,12 @@ class HyperNet(nn.Module):
             )
         self.heads.sync()
         made = {t.name for t in self.generated}
-        self._write([t for t in self.spec if t.name not in made and _has_rule(t)], generator, embeddings)
+        plain = [t for t in self.spec if t.name not in made and has_rule(t)]
+        self._plan = write(self, plain, generator, embeddings)
         for module, spec in ((self.mainnet, self.spec), (self.trunk, self.trunk_spec)):
             for name, start in spec.buffers if spec is not None else ():
                 if module is not None and start is not None:
                     fill_(module.get_buffer(name), 0.0, mean=start)
-
-    def _write(
-        self,
-        plain: list[TensorSpec],
-        generator: torch.Generator | None,
-        embeddings: torch.Generator | None = None,
-    ) -> None:
-        self._plan = self._make_plan(predicted_moments(self), plain)  # what cannot be done is said before writing
-        self._write_embeddings(embeddings or generator)
-        self._fill(self._plan, "trunk", generator)
-        revive_codes(self, embeddings or generator)
-        if self.fidelity == "exact" and any(r.target is not None for r in self._plan.rows):
-            level_inputs(self)
-        self._plan = self._make_plan(measured_moments(self), plain)
-        for name in self.heads.layout.heads:
-            row = next(r for r in self._plan.rows if r.made_by == "head" and r.head == name)
-            assert row.variance is not None
-            fill_(self.heads.head(name).weight, row.variance, self.distribution, generator=generator)
-            fill_(self.heads.head(name).bias, 0.0, mean=row.mean)
-        with torch.no_grad():
-            self.code_scale.fill_(1.0)
-            if self.heads.scales is not None:
-                self.heads.scales.fill_(1.0)
-        self._scale([r.scale for r in self._plan.rows if r.made_by == "head"])
-        if self.fidelity == "exact" and any(self.heads.layout.cut):
-            self._meet_targets()
-        if self.heads.layout.mixed and self.init.embedding is not None:
-            self._rescale([value or 1.0 for value in self._constants()])  # no code belongs to one tensor alone
-        self._fill(self._plan, "plain", generator)
-
-    @torch.no_grad()
-    def _scale(self, factors: list[float]) -> None:
-        """Multiply what is made of each tensor: in the input layers, on the tensors, or on the codes."""
-        if self.heads.scales is not None:
-            self.heads.scales.mul_(self.heads.scales.new_tensor(factors))
-            return
-        spans = self.heads.layout.spans
-        each = torch.tensor(factors, dtype=torch.float64).repeat_interleave(
-            torch.tensor([span.stop - span.start for span in spans])
-        )
-        if isinstance(self.trunk, InputLayers):
-            self.trunk.scale_(each.to(self.trunk.weight))
-        else:
-            self.code_scale.mul_(each.unsqueeze(-1).to(self.code_scale))
-
-    def _meet_targets(self) -> None:
-        """Scale what comes in chunks once more, by what was really drawn: few chunks of one head scatter."""
-        config, stored = self.embeddings.config, self.embeddings.weight
-        if stored is None:
-            return
-        tasks = None if config.tasks is None else torch.arange(config.tasks, device=stored.device)
-        with torch.no_grad():
-            made = self.generate(task=tasks, noise=False)
-        heads = [r for r in self._plan.rows if r.made_by == "head"]
-        factors = [1.0] * len(heads)
-        for i, (row, cut) in enumerate(zip(heads, self.heads.layout.cut, strict=True)):
-            if cut and row.target is not None:
-                square = made[row.tensor].double().square().mean().item()
-                factors[i] = math.sqrt(row.target / square) if square else 1.0
-        self._rescale(factors)
-
-    def _rescale(self, factors: list[float]) -> None:
-        """Scale, and say so in the plan; its first rows are those of the generated tensors."""
-        self._scale(factors)
-        heads = [dataclasses.replace(r, scale=r.scale * f) for r, f in zip(self._plan.rows, factors, strict=False)]
-        self._plan = dataclasses.replace(self._plan, rows=(*heads, *self._plan.rows[len(heads) :]))
-
-    def _fill(self, plan: Plan, made_by: str, generator: torch.Generator | None) -> None:
-        for row in plan.rows:
-            if row.made_by == made_by:
-                assert row.variance is not None
-                root = self if made_by == "trunk" else self.mainnet
-                target = root.get_parameter(row.tensor)
-                fill_(target, row.variance, self.distribution, row.mean, generator)
-
-    def _write_embeddings(self, generator: torch.Generator | None) -> None:
-        self.embeddings.reset_parameters(generator)
-        if self.init.embedding is not None:
-            values = self._constants()
-            if self.heads.layout.mixed:
-                values = [None if value is None else 1.0 for value in values]
-            self.embeddings.set_constants_(values, self.heads.layout.spans)
-
-    def _constants(self) -> list[float | None]:
-        """What the method sets each tensor's embedding to."""
-        assert self.init.embedding is not None
-        reads = [None if t.start is not None else reading(t, self.fidelity, gains=False) for t in self.generated]
-        return [None if read is None else self.init.embedding(read) for read in reads]
 
     def _check_constant_embeddings(self) -> None:
         """A method that sets embeddings needs some to set, and makes tensors of one shape equal."""
@@ -360,22 +268,6 @@ class HyperNet(nn.Module):
                 stacklevel=3,
             )
 
-    def _make_plan(self, moments: list[float | None], plain: list[TensorSpec]) -> Plan:
-        layout = self.heads.layout
-        slots = [
-            Slot(t, head, self.width, moment, cut)
-            for t, head, moment, cut in zip(self.generated, layout.names, moments, layout.cut, strict=True)
-        ]
-        trunk = [t for t in self.trunk_spec or () if _has_rule(t)]
-        others = {t.name for t in (*self.generated, *plain)}
-        untouched = [t for t in self.spec if t.name not in others]
-        plan = make_plan(slots, self.init, self.fidelity, self.distribution, trunk, plain, untouched)
-        if not isinstance(self.trunk, InputLayers):
-            return plan
-        told = [dataclasses.replace(r, equation=r.equation + INPUTS_SCALED) for r in plan.rows if r.made_by == "trunk"]
-        rows = [r for r in plan.rows if r.made_by != "trunk"]
-        return dataclasses.replace(plan, rows=(*rows, *told))
-
     def _zeroed(self) -> list[TensorSpec]:
         """Biases beside generated weights: the theory has them at zero. Other plain parameters keep their values."""
         made = {t.name for t in self.generated}
@@ -386,7 +278,7 @@ class HyperNet(nn.Module):
         lacking = []
         for prefix, module, spec in (("", self.mainnet, self.spec), ("trunk.", self.trunk, self.trunk_spec)):
             if module is not None and spec is not None:
-                ruled = {t.name: _has_rule(t) for t in spec} | {name: start is not None for name, start in spec.buffers}
+                ruled = {t.name: has_rule(t) for t in spec} | {name: start is not None for name, start in spec.buffers}
                 empty = [name for name, tensor in kept(module).items() if tensor.is_meta]
                 lacking += [prefix + name for name in empty if not ruled[name]]
         return lacking
@@ -469,7 +361,3 @@ class HyperNet(nn.Module):
         from hyperfan.hypernet.saving import load
 
         return load(cls, path, mainnet, trunk, example, nonlinearity)
-
-
-def _has_rule(tensor: TensorSpec) -> bool:
-    return tensor.role != "other"

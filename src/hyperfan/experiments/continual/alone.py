@@ -30,8 +30,8 @@ def _training(config: Continual, run: Run, net: HyperNet) -> Iterator[float]:
             x, y = tasks[task].train_x[chosen], tasks[task].train_y[chosen]
             optimiser.zero_grad()
             loss = mse_loss(net(x, task=task), y)
-            loss.backward()  # type: ignore[no-untyped-call]  # torch leaves it without types
-            (config.beta * memory.drift(lookahead=run.lr)).backward()  # type: ignore[no-untyped-call]
+            torch.autograd.backward(loss)
+            torch.autograd.backward(config.beta * memory.drift(lookahead=run.lr))
             optimiser.step()
             yield loss.item()
             if not math.isfinite(loss.item()):

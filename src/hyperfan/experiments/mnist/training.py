@@ -49,7 +49,7 @@ class MnistTraining:
         loss = cross_entropy(self.net(x), y)
         value = loss.item()
         if math.isfinite(value):
-            loss.backward()  # type: ignore[no-untyped-call]  # torch leaves it without types
+            torch.autograd.backward(loss)
             self.optimiser.step()
         return value
 

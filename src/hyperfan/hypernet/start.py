@@ -1,0 +1,142 @@
+"""How a hypernet starts: its plan is worked out and written, first to embeddings and trunk, then to the heads.
+
+Which variance a head needs depends on the codes that were really drawn, so the plan is made twice.
+"""
+
+import math
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import torch
+
+from hyperfan.hypernet.chunks import InputLayers
+from hyperfan.hypernet.moments import level_inputs, measured_moments, predicted_moments, revive_codes
+from hyperfan.init.asked import Slot
+from hyperfan.init.plan import Plan, make_plan
+from hyperfan.init.registry import reading
+from hyperfan.init.write import fill_
+from hyperfan.mainnet.spec import TensorSpec
+
+if TYPE_CHECKING:
+    from hyperfan.hypernet.hypernet import HyperNet
+
+INPUTS_SCALED = ", then times the scale of the chunk's tensor"
+
+
+def predicted_plan(net: "HyperNet", plain: list[TensorSpec]) -> Plan:
+    """The plan before anything is drawn; ``plain`` are the parameters to be written that are not generated."""
+    return _plan(net, predicted_moments(net), plain)
+
+
+def write(
+    net: "HyperNet",
+    plain: list[TensorSpec],
+    generator: torch.Generator | None,
+    embeddings: torch.Generator | None = None,
+) -> Plan:
+    """Draw everything; returns the plan as it was written."""
+    plan = predicted_plan(net, plain)  # what cannot be done is said before writing
+    _write_embeddings(net, embeddings or generator)
+    _fill(net, plan, "trunk", generator)
+    revive_codes(net, embeddings or generator)
+    if net.fidelity == "exact" and any(r.target is not None for r in plan.rows):
+        level_inputs(net)
+    plan = _plan(net, measured_moments(net), plain)
+    for name in net.heads.layout.heads:
+        row = next(r for r in plan.rows if r.made_by == "head" and r.head == name)
+        assert row.variance is not None
+        fill_(net.heads.head(name).weight, row.variance, net.distribution, generator=generator)
+        fill_(net.heads.head(name).bias, 0.0, mean=row.mean)
+    with torch.no_grad():
+        net.code_scale.fill_(1.0)
+        if net.heads.scales is not None:
+            net.heads.scales.fill_(1.0)
+    _scale(net, [r.scale for r in plan.rows if r.made_by == "head"])
+    if net.fidelity == "exact" and any(net.heads.layout.cut):
+        plan = _rescaled(net, plan, _missing(net, plan))
+    if net.heads.layout.mixed and net.init.embedding is not None:  # no code belongs to one tensor alone
+        plan = _rescaled(net, plan, [value or 1.0 for value in _constants(net)])
+    _fill(net, plan, "plain", generator)
+    return plan
+
+
+def has_rule(tensor: TensorSpec) -> bool:
+    """Whether it is known how to start it."""
+    return tensor.role != "other"
+
+
+def _plan(net: "HyperNet", moments: list[float | None], plain: list[TensorSpec]) -> Plan:
+    layout = net.heads.layout
+    slots = [
+        Slot(t, head, net.width, moment, cut)
+        for t, head, moment, cut in zip(net.generated, layout.names, moments, layout.cut, strict=True)
+    ]
+    trunk = [t for t in net.trunk_spec or () if has_rule(t)]
+    others = {t.name for t in (*net.generated, *plain)}
+    untouched = [t for t in net.spec if t.name not in others]
+    plan = make_plan(slots, net.init, net.fidelity, net.distribution, trunk, plain, untouched)
+    if not isinstance(net.trunk, InputLayers):
+        return plan
+    told = [replace(r, equation=r.equation + INPUTS_SCALED) for r in plan.rows if r.made_by == "trunk"]
+    return replace(plan, rows=(*(r for r in plan.rows if r.made_by != "trunk"), *told))
+
+
+@torch.no_grad()
+def _scale(net: "HyperNet", factors: list[float]) -> None:
+    """Multiply what is made of each tensor: in the input layers, on the tensors, or on the codes."""
+    if net.heads.scales is not None:
+        net.heads.scales.mul_(net.heads.scales.new_tensor(factors))
+        return
+    counts = torch.tensor([span.stop - span.start for span in net.heads.layout.spans])
+    each = torch.tensor(factors, dtype=torch.float64).repeat_interleave(counts)
+    if isinstance(net.trunk, InputLayers):
+        net.trunk.scale_(each.to(net.trunk.weight))
+    else:
+        net.code_scale.mul_(each.unsqueeze(-1).to(net.code_scale))
+
+
+def _rescaled(net: "HyperNet", plan: Plan, factors: list[float]) -> Plan:
+    """Scale, and say so in the plan; its first rows are those of the generated tensors."""
+    _scale(net, factors)
+    heads = [replace(r, scale=r.scale * f) for r, f in zip(plan.rows, factors, strict=False)]
+    return replace(plan, rows=(*heads, *plan.rows[len(heads) :]))
+
+
+def _missing(net: "HyperNet", plan: Plan) -> list[float]:
+    """The factor that is missing from each tensor that comes in chunks, which scatter where there are few."""
+    config, stored = net.embeddings.config, net.embeddings.weight
+    factors = [1.0] * len(net.generated)
+    if stored is None:
+        return factors
+    tasks = None if config.tasks is None else torch.arange(config.tasks, device=stored.device)
+    with torch.no_grad():
+        made = net.generate(task=tasks, noise=False)
+    for i, (row, cut) in enumerate(zip(plan.rows, net.heads.layout.cut, strict=False)):
+        if cut and row.target is not None:
+            square = made[row.tensor].double().square().mean().item()
+            factors[i] = math.sqrt(row.target / square) if square else 1.0
+    return factors
+
+
+def _fill(net: "HyperNet", plan: Plan, made_by: str, generator: torch.Generator | None) -> None:
+    for row in plan.rows:
+        if row.made_by == made_by:
+            assert row.variance is not None
+            root = net if made_by == "trunk" else net.mainnet
+            fill_(root.get_parameter(row.tensor), row.variance, net.distribution, row.mean, generator)
+
+
+def _write_embeddings(net: "HyperNet", generator: torch.Generator | None) -> None:
+    net.embeddings.reset_parameters(generator)
+    if net.init.embedding is not None:
+        values = _constants(net)
+        if net.heads.layout.mixed:
+            values = [None if value is None else 1.0 for value in values]
+        net.embeddings.set_constants_(values, net.heads.layout.spans)
+
+
+def _constants(net: "HyperNet") -> list[float | None]:
+    """What the method sets each tensor's embedding to."""
+    assert net.init.embedding is not None
+    reads = [None if t.start is not None else reading(t, net.fidelity, gains=False) for t in net.generated]
+    return [None if read is None else net.init.embedding(read) for read in reads]
