@@ -9,9 +9,10 @@ from made_up import rows, write
 
 from hyperfan.errors import RunError
 from hyperfan.experiments.mnist.claims import HYPERFANS, MEANS, _gain, decide
-from hyperfan.experiments.mnist.config import CLASSICAL, Mnist, grid
+from hyperfan.experiments.mnist.config import Mnist, grid
 from hyperfan.experiments.mnist.runs import Run, Runs
 from hyperfan.experiments.mnist.starts import Start
+from hyperfan.experiments.settings import CLASSICAL
 from hyperfan.experiments.statistics import Estimate, growth
 
 BASE = Mnist(epochs=2)

@@ -6,9 +6,10 @@ import pytest
 import torch
 from torch.nn.functional import cross_entropy
 
-from hyperfan.experiments.mnist.config import CLASSICAL, Mnist
+from hyperfan.experiments.mnist.config import Mnist
 from hyperfan.experiments.mnist.starts import Images, start
 from hyperfan.experiments.mnist.training import build
+from hyperfan.experiments.settings import CLASSICAL
 
 CONFIG = Mnist(embedding=4, probe_images=20)
 

@@ -35,7 +35,7 @@ def start(**fields):
 
 def order(made):
     """The labels of every batch, which tell which pictures it has."""
-    return [made._batch(step)[1].tolist() for step in range(made.config.total)]
+    return [made.batch(step)[1].tolist() for step in range(made.config.total)]
 
 
 def embeddings(made):
@@ -115,7 +115,7 @@ def test_the_probe_does_not_change_training():
 
 def test_every_epoch_has_every_picture_once_in_an_order_of_its_own():
     made = start(images=60, batch=7)
-    first, second = ([made._batch(s)[0] for s in range(e * 8, e * 8 + 8)] for e in (0, 1))
+    first, second = ([made.batch(s)[0] for s in range(e * 8, e * 8 + 8)] for e in (0, 1))
     assert made.config.epoch_batches == 8
     for epoch in (first, second):
         pictures = torch.cat(epoch)
@@ -127,7 +127,7 @@ def test_every_epoch_has_every_picture_once_in_an_order_of_its_own():
 def test_a_batch_depends_on_its_step_alone():
     made = start()
     forwards = order(made)
-    backwards = [made._batch(step)[1].tolist() for step in reversed(range(made.config.total))]
+    backwards = [made.batch(step)[1].tolist() for step in reversed(range(made.config.total))]
     assert forwards == backwards[::-1]
 
 
@@ -202,7 +202,7 @@ def test_kaiming_fan_in_diverges(tmp_path):
     for _ in range(end["step"]):
         assert math.isfinite(made.step(_))
     assert not math.isfinite(made.step(end["step"]))
-    x = made._batch(end["step"])[0]
+    x = made.batch(end["step"])[0]
     finite = {
         path: bool(made.net.freeze()[: int(path) + 1](x).isfinite().all()) for path in ("0", "2", "4", "6", "8", "10")
     }

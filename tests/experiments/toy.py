@@ -17,6 +17,7 @@ from torch import nn
 
 import hyperfan as hf
 from hyperfan.errors import HyperfanError
+from hyperfan.experiments.classifier import Classifier, hypernet
 from hyperfan.experiments.loop import Summary, run
 from hyperfan.experiments.mnist.training import MnistTraining
 from hyperfan.experiments.seeds import generator
@@ -40,7 +41,7 @@ class Toy:
     nothing: None = None
 
     title = "toy"
-    epoch_batches = IMAGES // 8
+    epoch_batches = tested_every = IMAGES // 8
     stage = ("epoch", epoch_batches)
 
     def start(self, data_dir):
@@ -55,17 +56,13 @@ class ToyTraining(MnistTraining):
     """Batches, tests, probes and states are those of MNIST."""
 
     def __init__(self, config, _data_dir):
-        self.config = config
         data = generator(config.seed, "data")
         self.x, self.test_x = torch.randn(2, IMAGES, UNITS, generator=data)
         self.y, self.test_y = torch.randint(CLASSES, (2, IMAGES), generator=data)
         self.probe = Probe(self.test_x[: config.probe_images], self.test_y[: config.probe_images])
         mainnet = nn.Sequential(nn.Linear(UNITS, HIDDEN), nn.Tanh(), nn.Linear(HIDDEN, CLASSES))
-        self.net = hf.HyperNet(mainnet, 4, init=config.init)
-        self.net.reset_parameters(generator(config.seed, "init"), embeddings=generator(config.seed, "embeddings"))
-        self.plan = self.net.plan.to_dict()
-        self.optimiser = hf.SGD(self.net, lr=config.lr, momentum=0.9)
-        self._order = (-1, torch.empty(0))
+        net, plan = hypernet(mainnet, config.seed, 4, init=config.init)
+        Classifier.__init__(self, config, IMAGES, net, plan, hf.SGD(net, lr=config.lr, momentum=0.9))
 
 
 class Silent:

@@ -203,6 +203,16 @@ def test_the_gist_has_twice_the_variance():
         assert (a.variance, b.variance) == (1 / 50, 2 / 50)
 
 
+@pytest.mark.parametrize(("init", "variance"), [("kaiming-fan-in", 2 / 50), ("kaiming-fan-out", None)])
+def test_classical_init_takes_the_fans_of_the_head_itself(init, variance):
+    """It sees a linear layer from 50 codes to a chunk, whatever tensor the chunk goes to."""
+    net = all_cnn_net(init=init, fidelity="paper")
+    for name, head in net.heads.items():
+        expected = variance or 2 / head.weight.shape[1]
+        assert next(r for r in net.plan.rows if r.head == name).variance == pytest.approx(expected)
+        assert head.weight.var().item() == pytest.approx(expected, rel=0.1)
+
+
 @pytest.mark.parametrize("name", [m.name for m in available()])
 @pytest.mark.parametrize("chunks", [hf.Chunks(), hf.Chunks(size=50, flat=True, inputs=9)], ids=["ha", "flat"])
 def test_every_method_starts_both(name, chunks):

@@ -68,7 +68,7 @@ def has_rule(tensor: TensorSpec) -> bool:
 def _plan(net: "HyperNet", moments: list[float | None], plain: list[TensorSpec]) -> Plan:
     layout = net.heads.layout
     slots = [
-        Slot(t, head, net.width, moment, cut)
+        Slot(t, head, net.width, layout.heads[head].outputs, moment, cut)
         for t, head, moment, cut in zip(net.generated, layout.names, moments, layout.cut, strict=True)
     ]
     trunk = [t for t in net.trunk_spec or () if has_rule(t)]

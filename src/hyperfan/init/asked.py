@@ -19,13 +19,15 @@ from hyperfan.mainnet.spec import TensorSpec
 class Slot:
     """How a generator makes one tensor: through which head, from a code of which width and second moment ‖h‖².
 
-    The moment is ``None`` while it cannot be known, as for a trunk of the user's own that has no values yet. ``cut``
-    tells that the tensor comes in chunks, whose head serves tensors of any target.
+    ``outputs`` is how many values the head makes at once. The moment is ``None`` while it cannot be known, as for a
+    trunk of the user's own that has no values yet. ``cut`` tells that the tensor comes in chunks, whose head serves
+    tensors of any target.
     """
 
     tensor: TensorSpec
     head: str
     width: int
+    outputs: int
     moment: float | None
     cut: bool = False
 
@@ -60,7 +62,7 @@ class Asked:
             self._open.add(name)
             slot = self._slots[name]
             read = self._read(slot.tensor)
-            aim = self._aim(read, Fans(slot.width, slot.tensor.numel))
+            aim = self._aim(read, Fans(slot.width, slot.outputs))
             if not math.isfinite(aim.target or 0.0):
                 raise InitError(
                     f"'{slot.tensor.layer}' reads a nonlinearity whose slope is zero everywhere, so no variance of "

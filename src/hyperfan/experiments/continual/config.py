@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from hyperfan.errors import RunError
+from hyperfan.experiments.settings import check_counts, check_rate, check_seed
 
 if TYPE_CHECKING:
     from hyperfan.experiments.continual.training import ContinualTraining
@@ -63,19 +64,16 @@ class Continual:
     threads: int = 1
 
     def __post_init__(self) -> None:
-        for name in ("seeds", "iterations", "batch", "points", "embedding", "log_every", "checkpoint_every", "threads"):
-            if getattr(self, name) < 1:
-                raise RunError(f"--{name.replace('_', '-')} {getattr(self, name)}: at least 1 is needed")
-        if self.seed < 0:
-            raise RunError(f"--seed {self.seed}: seeds start at 0")
+        check_counts(self, "seeds", "iterations", "batch", "points", "embedding")
+        check_counts(self, "log_every", "checkpoint_every", "threads")
+        check_seed(self.seed)
         if self.batch > self.points:
             raise RunError(f"--batch {self.batch}: a batch has no more than the {self.points} training points")
         for name, values in (("inits", self.inits), ("rates", self.rates)):
             if not values or len(set(values)) < len(values):
                 raise RunError(f"--{name} {' '.join(map(str, values))}: name at least one, and each once")
         for rate in self.rates:
-            if not 0 < rate < math.inf:
-                raise RunError(f"--rates {rate:g}: a learning rate is positive and finite")
+            check_rate("rates", rate)
         if not 0 <= self.beta < math.inf:
             raise RunError(f"--beta {self.beta:g}: the regulariser's weight is not negative, and finite")
         if self.iterations % self.log_every:

@@ -8,7 +8,6 @@ from typing import Literal
 from hyperfan.experiments.claims import Claim, Fact, all_of, decide_all, within
 from hyperfan.experiments.mnist.config import (
     ADAM_RATES,
-    CLASSICAL,
     FEW,
     SEEDS,
     SGD_RATES,
@@ -17,6 +16,8 @@ from hyperfan.experiments.mnist.config import (
 )
 from hyperfan.experiments.mnist.runs import SETTLED, Run, Runs
 from hyperfan.experiments.mnist.starts import Start
+from hyperfan.experiments.runs import pairs
+from hyperfan.experiments.settings import CLASSICAL
 from hyperfan.experiments.statistics import Estimate, growth
 
 Starts = Callable[[Mnist], Sequence[Start]]
@@ -127,12 +128,12 @@ def _settles(c: Claim, runs: Runs, starts: Starts, base: Mnist) -> None:
                 c.measure(label, Estimate.of([r.restless(of, relative) for r in mine]))
     larger = []
     for init in HYPERFANS:
-        pairs = _pairs(found[init], found[BAD])
-        c.facts[f"{init}: settles sooner"] = within(Estimate.of([a.settled() - b.settled() for a, b in pairs]), high=0)
+        both = pairs(found[init], found[BAD])
+        c.facts[f"{init}: settles sooner"] = within(Estimate.of([a.settled() - b.settled() for a, b in both]), high=0)
         for of in moves:
-            ratio = Estimate.ratio([a.restless(of, True) / b.restless(of, True) for a, b in pairs])
+            ratio = Estimate.ratio([a.restless(of, True) / b.restless(of, True) for a, b in both])
             c.facts[f"{init}: the {of} moves less after the first third, relative to its size"] = within(ratio, 0, 1)
-            plain = Estimate.ratio([b.restless(of, False) / a.restless(of, False) for a, b in pairs])
+            plain = Estimate.ratio([b.restless(of, False) / a.restless(of, False) for a, b in both])
             larger.append(within(plain, 1, math.inf))
     if all_of(larger) and c.verdict != "holds":
         c.remark = "As they are, Xavier's weights do move more, since they are larger; the paper's figure shows that."
@@ -145,8 +146,8 @@ def _learns(c: Claim, runs: Runs, starts: Starts, base: Mnist) -> None:
         c.measure(f"{init}: accuracy at the end", _accuracy(mine), ".4f")
         c.measure(f"{init}: training loss in the last epoch", Estimate.ratio([r.training_loss() for r in mine]))
     for init in HYPERFANS:
-        pairs = _pairs(found[init], found[BAD])
-        loss = Estimate.ratio([a.training_loss() / b.training_loss() for a, b in pairs])
+        both = pairs(found[init], found[BAD])
+        loss = Estimate.ratio([a.training_loss() / b.training_loss() for a, b in both])
         c.facts[f"{init}: lower training loss in the last epoch than {BAD}"] = within(loss, 0, 1)
         c.facts[f"{init}: higher accuracy after one epoch"] = within(_gain(found[init], found[BAD], 1), 0)
 
@@ -160,8 +161,8 @@ def _biases(c: Claim, runs: Runs, starts: Starts, base: Mnist) -> None:
     for i, mine in two.items():
         c.measure(f"{i}, weights and biases: accuracy at the end", _accuracy(mine), ".4f")
     for i in HYPERFANS:
-        longer = Estimate.of([a.settled() - b.settled() for a, b in _pairs(two[i], one[i])])
-        sooner = Estimate.of([a.settled() - b.settled() for a, b in _pairs(two[i], two[BAD])])
+        longer = Estimate.of([a.settled() - b.settled() for a, b in pairs(two[i], one[i])])
+        sooner = Estimate.of([a.settled() - b.settled() for a, b in pairs(two[i], two[BAD])])
         c.facts[f"{i}: settles later than with weights alone"] = within(longer, 0)
         c.facts[f"{i}: settles sooner than {BAD}"] = within(sooner, high=0)
 
@@ -174,7 +175,7 @@ def _means(c: Claim, runs: Runs, starts: Starts, base: Mnist) -> None:
     for mean in MEANS:
         mine = runs.need(replace(base, init=mean, epochs=epochs), SEEDS)
         c.measure(f"{mean}: accuracy", _accuracy(mine, epochs), ".4f")
-        both = zip(_pairs(mine, full["hyperfan-in"]), _pairs(mine, full["hyperfan-out"]), strict=True)
+        both = zip(pairs(mine, full["hyperfan-in"]), pairs(mine, full["hyperfan-out"]), strict=True)
         gains = [a.accuracy(epochs) - max(i.accuracy(epochs), o.accuracy(epochs)) for (a, i), (_, o) in both]
         gain = c.measure(f"{mean} above the better of both", Estimate.of(gains), ".4f")
         c.facts[f"{mean}: less than {MARGIN:.1%} better"] = _no_better(gain)
@@ -220,8 +221,8 @@ def _no_better(gain: Estimate) -> Fact:
 
 def _beside(starts: Starts, base: Mnist, init: str, other: str, layer: int) -> Estimate:
     """One setting's activations over another's in a layer, seed by seed."""
-    pairs = zip(starts(replace(base, init=init)), starts(replace(base, init=other)), strict=True)
-    return Estimate.ratio([a.activations[layer] / b.activations[layer] for a, b in pairs])
+    both = zip(starts(replace(base, init=init)), starts(replace(base, init=other)), strict=True)
+    return Estimate.ratio([a.activations[layer] / b.activations[layer] for a, b in both])
 
 
 def _geometric(values: Sequence[float]) -> float:
@@ -240,13 +241,7 @@ def _accuracy(runs: list[Run], epoch: int | None = None) -> Estimate:
 
 def _gain(mine: list[Run], theirs: list[Run], epoch: int | None = None) -> Estimate:
     """Accuracy above that of others, paired by seed."""
-    return Estimate.of([a.accuracy(epoch) - b.accuracy(epoch) for a, b in _pairs(mine, theirs)])
-
-
-def _pairs(a: list[Run], b: list[Run]) -> list[tuple[Run, Run]]:
-    """By seed: the runs of one seed have the same embeddings, data order and probe."""
-    theirs = {r.config.seed: r for r in b}
-    return [(r, theirs[r.config.seed]) for r in a if r.config.seed in theirs]
+    return Estimate.of([a.accuracy(epoch) - b.accuracy(epoch) for a, b in pairs(mine, theirs)])
 
 
 CLAIMS: dict[str, tuple[str, Callable[[Claim, Runs, Starts, Mnist], None]]] = {

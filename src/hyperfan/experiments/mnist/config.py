@@ -1,18 +1,17 @@
 """What a run of the MNIST experiment depends on, and which runs the paper made."""
 
-import math
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from hyperfan.errors import RunError
+from hyperfan.experiments.settings import CLASSICAL, check_counts, check_rate, check_seed, title
 
 if TYPE_CHECKING:
     from hyperfan.experiments.loop import Summary
     from hyperfan.experiments.mnist.training import MnistTraining
 
-CLASSICAL = "classical"
-IMAGES = 60_000
+IMAGES, TEST_IMAGES = 60_000, 10_000
 
 
 @dataclass(frozen=True)
@@ -61,24 +60,20 @@ class Mnist:
     threads: int = 1
 
     def __post_init__(self) -> None:
-        counts = "epochs embedding batch images probe_images probe_every log_every checkpoint_every threads".split()
-        for name in [*counts, *([] if self.batches is None else ["batches"])]:
-            if getattr(self, name) < 1:
-                raise RunError(f"--{name.replace('_', '-')} {getattr(self, name)}: at least 1 is needed")
+        check_counts(self, "epochs", "embedding", "batch", "images", "batches", "probe_images", "probe_every")
+        check_counts(self, "log_every", "checkpoint_every", "threads")
         if self.images > IMAGES:
             raise RunError(f"--images {self.images}: MNIST has {IMAGES} training images")
         if self.batch > self.images:
             raise RunError(f"--batch {self.batch}: a batch has no more than the {self.images} training images")
-        if self.probe_images > 10_000:
-            raise RunError(f"--probe-images {self.probe_images}: MNIST has 10000 test images")
-        if self.seed < 0:
-            raise RunError(f"--seed {self.seed}: seeds start at 0")
+        if self.probe_images > TEST_IMAGES:
+            raise RunError(f"--probe-images {self.probe_images}: MNIST has {TEST_IMAGES} test images")
+        check_seed(self.seed)
         if self.init == CLASSICAL:
             for name, usual in (("generate", "weights"), ("heads", "shared")):
                 if getattr(self, name) != usual:
                     raise RunError(f"--init {CLASSICAL} --{name} {getattr(self, name)}: that net has no hypernet")
-        if self.lr is not None and not 0 < self.lr < math.inf:
-            raise RunError(f"--lr {self.lr:g}: a learning rate is positive and finite")
+        check_rate("lr", self.lr)
 
     @property
     def rate(self) -> float:
@@ -90,6 +85,16 @@ class Mnist:
     def epoch_batches(self) -> int:
         """Batches in an epoch; images that do not fill one are left out of it."""
         return self.images // self.batch
+
+    @property
+    def tested_every(self) -> int:
+        """Batches between two tests."""
+        return self.epoch_batches
+
+    @property
+    def test_images(self) -> int:
+        """How many there are."""
+        return TEST_IMAGES
 
     @property
     def stage(self) -> tuple[str, int]:
@@ -109,10 +114,7 @@ class Mnist:
         >>> Mnist(init="m2", seed=3, epochs=5).title
         'm2 seed-3 epochs-5'
         """
-        usual = Mnist(init=self.init)
-        told = [f for f in fields(self) if f.name not in ("init", "seed", *QUIET)]
-        other = [f"{f.name}-{getattr(self, f.name)}" for f in told if getattr(self, f.name) != getattr(usual, f.name)]
-        return " ".join([self.init, f"seed-{self.seed}", *other])
+        return title(self, Mnist(init=self.init), QUIET)
 
     @property
     def folder(self) -> Path:

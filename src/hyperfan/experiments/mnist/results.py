@@ -8,12 +8,13 @@ from typing import Any
 
 from hyperfan.experiments.files import one_line_if_it_fails
 from hyperfan.experiments.mnist.claims import decide
-from hyperfan.experiments.mnist.config import CLASSICAL, HEADLINE, SEEDS, Mnist, grid
+from hyperfan.experiments.mnist.config import HEADLINE, SEEDS, Mnist, grid
 from hyperfan.experiments.mnist.figures import figures
 from hyperfan.experiments.mnist.readme import readme
 from hyperfan.experiments.mnist.runs import Run, Runs
 from hyperfan.experiments.mnist.starts import Images, Start, start
 from hyperfan.experiments.publish import check_place, publish
+from hyperfan.experiments.settings import CLASSICAL
 from hyperfan.experiments.statistics import Estimate
 from hyperfan.report import save, settings
 

@@ -29,12 +29,7 @@ def write_summary(path: Path) -> Summary:
 
 
 def _sentence(run: Run) -> str:
-    end = run.rows[-1]
-    if run.diverged:
-        where = "the loss itself" if end["layer"] is None else f"layer '{end['layer']}'"
-        return f"Diverged at batch {end['step'] + 1}; the first to overflow was {where}."
-    epochs = run.config.total / run.config.epoch_batches
-    return f"{run.accuracy():.2%} of the test images right after {epochs:.3g} epochs; {_start(run.config)}."
+    return f"{run.told()}." if run.diverged else f"{run.told()}; {_start(run.config)}."
 
 
 def _start(config: Mnist) -> str:

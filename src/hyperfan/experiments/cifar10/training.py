@@ -1,0 +1,80 @@
+"""The CIFAR-10 experiment under way: net, optimiser and data, all from one seed."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from hyperfan.data import CIFAR10, cifar10, standardise
+from hyperfan.data.augment import shift_and_flip
+from hyperfan.errors import RunError
+from hyperfan.experiments.cifar10.config import Cifar10
+from hyperfan.experiments.classifier import Classifier, classical, hypernet, sgd
+from hyperfan.experiments.seeds import generator
+from hyperfan.experiments.settings import CLASSICAL
+from hyperfan.hypernet import Chunks
+from hyperfan.models import all_cnn
+
+PIECE = 100
+"""Test images that go through at once."""
+PIXELS = 4
+"""By how many a picture may be moved."""
+
+
+class Cifar10Training(Classifier):
+    """Inputs are standardised with the means and deviations of the training images' channels."""
+
+    config: Cifar10
+
+    def __init__(self, config: Cifar10, data_dir: Path | None) -> None:
+        self.device = _device(config.device)
+        splits = cifar10(data_dir)
+        self.x, self.y = (t[: config.images].to(self.device) for t in (splits.train.images, splits.train.labels))
+        self.test_x, self.test_y = (
+            t[: config.test_images].to(self.device) for t in (splits.test.images, splits.test.labels)
+        )
+        net, plan = build(config)
+        net.to(self.device)
+        super().__init__(config, len(self.x), net, plan, sgd(net, config.rate))
+
+    def batch(self, step: int) -> tuple[Tensor, Tensor]:
+        """Standardised, and augmented if so configured."""
+        chosen = self.chosen(step).to(self.device)
+        images = self.x[chosen]
+        if self.config.augment:
+            images = shift_and_flip(images, PIXELS, generator(self.config.seed, "augment", step))
+        return standardise(images, CIFAR10.mean, CIFAR10.std), self.y[chosen]
+
+    def test_batches(self) -> Iterator[tuple[Tensor, Tensor]]:
+        """As they are, but for being standardised."""
+        for x, y in zip(torch.split(self.test_x, PIECE), torch.split(self.test_y, PIECE), strict=True):
+            yield standardise(x, CIFAR10.mean, CIFAR10.std), y
+
+    def step(self, step: int) -> float:
+        """Train on one batch, at the rate of its epoch."""
+        for group in self.optimiser.param_groups:
+            group["lr"] = self.config.rate_at(step)
+        return super().step(step)
+
+
+def build(config: Cifar10) -> tuple[nn.Module, Any]:
+    """The net, and what was written into it, as JSON."""
+    with torch.device("meta"):
+        mainnet = all_cnn()
+    if config.init == CLASSICAL:
+        return classical(mainnet, config.seed, relu=True)
+    return hypernet(mainnet, config.seed, config.embedding, heads=Chunks(), init=config.init, fidelity=config.fidelity)
+
+
+def _device(name: str) -> torch.device:
+    try:
+        device = torch.device(name)
+        torch.empty(0, device=device)
+    except (RuntimeError, AssertionError) as error:  # torch says it so or so
+        raise RunError(
+            f"--device {name}: torch cannot use it here. On a CPU, --profile laptop is sized for two cores, and "
+            "--device cpu takes any profile"
+        ) from error
+    return device

@@ -1,0 +1,38 @@
+"""What the configurations of runs have in common: what is checked, and what a run is called."""
+
+import math
+from collections.abc import Collection
+from dataclasses import fields
+from typing import Any
+
+from hyperfan.errors import RunError
+
+CLASSICAL = "classical"
+"""In place of an init method: the mainnet without a hypernet."""
+
+
+def check_counts(config: Any, *names: str) -> None:
+    """Raise if any of these fields is less than 1; ``None`` stands for a default."""
+    for name in names:
+        value = getattr(config, name)
+        if value is not None and value < 1:
+            raise RunError(f"--{name.replace('_', '-')} {value}: at least 1 is needed")
+
+
+def check_rate(name: str, value: float | None) -> None:
+    """Raise if it is no learning rate; ``None`` stands for a default."""
+    if value is not None and not 0 < value < math.inf:
+        raise RunError(f"--{name} {value:g}: a learning rate is positive and finite")
+
+
+def check_seed(seed: int) -> None:
+    """Raise if it is no seed."""
+    if seed < 0:
+        raise RunError(f"--seed {seed}: seeds start at 0")
+
+
+def title(config: Any, usual: Any, untold: Collection[str]) -> str:
+    """Init and seed, and then whatever differs from the usual configuration but for the fields not to tell."""
+    told = [f.name for f in fields(config) if f.name not in ("init", "seed", *untold)]
+    other = [f"{name}-{getattr(config, name)}" for name in told if getattr(config, name) != getattr(usual, name)]
+    return " ".join([config.init, f"seed-{config.seed}", *other])
