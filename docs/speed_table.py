@@ -48,6 +48,11 @@ def table() -> str:
             f"{ratio('all_cnn_step'):.2f} {spread('all_cnn_step')} times the plain net's",
         ),
         (
+            "all_cnn_chunks_step",
+            "… its weights in 1943 chunks, an input layer for each",
+            f"{ratio('all_cnn_chunks_step'):.2f} {spread('all_cnn_chunks_step')} times the plain net's",
+        ),
+        (
             "mobilenet_head",
             "generating and updating MobileNet's 134.7 M head weights, noisy embeddings",
             f"{1 / ratio('mobilenet_head'):.1f} {spread('mobilenet_head', inverse=True)} times dense autograd's speed",

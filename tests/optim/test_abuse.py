@@ -10,12 +10,16 @@ from twins import Twins, assert_same, batches, build, loss_of
 import hyperfan as hf
 
 LR = 3e-4
-EMBEDDINGS = {"collapsed": hf.Embedding(7), "factored": hf.Embedding(7, noise=0.3)}
+NETS = {
+    "collapsed": {"embedding": hf.Embedding(7)},
+    "factored": {"embedding": hf.Embedding(7, noise=0.3)},
+    "chunks": {"embedding": hf.Embedding(7), "heads": hf.Chunks()},
+}
 
 
-@pytest.fixture(params=EMBEDDINGS)
+@pytest.fixture(params=NETS)
 def twins(request):
-    return Twins(build(EMBEDDINGS[request.param]), lr=LR, momentum=0.9, weight_decay=0.2, dampening=0.3)
+    return Twins(build(**NETS[request.param]), lr=LR, momentum=0.9, weight_decay=0.2, dampening=0.3)
 
 
 def run(twins, steps=8, before=None, after=None):
@@ -33,10 +37,13 @@ def run(twins, steps=8, before=None, after=None):
     twins.compare()
 
 
+TRAINED = ("trunk.weight",)  # the input layers of chunks
+
+
 def on_gradients(change):
     def before(net, opt, step):
         for name, p in net.named_parameters():
-            if name.startswith("heads.") and name.endswith("weight"):
+            if name in TRAINED or (name.startswith("heads.") and name.endswith("weight")):
                 change(p)
 
     return before

@@ -5,12 +5,12 @@ import torch
 from torch import Tensor
 
 from checks import assert_close
-from hyperfan.optim.lowrank import Factor, LowRank, Value
+from hyperfan.optim.lowrank import Blocks, Factor, LowRank, Value
 
 WIDTH, OUTPUTS = 6, 9
 
 
-def draw(rows: int = 2) -> tuple[LowRank, LowRank, Tensor, Tensor]:
+def factors(rows: int = 2) -> tuple[LowRank, LowRank, Tensor, Tensor]:
     """Gradients of a weight and a bias that share a factor, and what they stand for."""
     codes = torch.randn(rows, WIDTH, dtype=torch.float64)
     grads = torch.randn(rows, OUTPUTS, dtype=torch.float64)
@@ -18,6 +18,20 @@ def draw(rows: int = 2) -> tuple[LowRank, LowRank, Tensor, Tensor]:
     factor = Factor(codes, list(grads))
     low = [LowRank(p, Value(((factor, 1.0),))) for p in (weight, bias)]
     return *low, codes.T @ grads, grads.sum(0)
+
+
+def blocks() -> tuple[LowRank, LowRank, Tensor, Tensor]:
+    """The same for three small layers."""
+    codes, grads = (torch.randn(3, n, dtype=torch.float64) for n in (WIDTH, OUTPUTS))
+    factor = Blocks(codes, grads)
+    dense = torch.stack([torch.outer(c, g) for c, g in zip(codes, grads, strict=True)])
+    low = [LowRank(p, Value(((factor, 1.0),))) for p in (torch.empty_like(dense), torch.empty_like(grads))]
+    return *low, dense, grads.clone()
+
+
+@pytest.fixture(params=[factors, blocks])
+def draw(request):
+    return request.param
 
 
 OPERATIONS = {
@@ -54,7 +68,7 @@ IN_PLACE = {
 
 
 @pytest.mark.parametrize("name", OPERATIONS)
-def test_operations(name):
+def test_operations(draw, name):
     weight, bias, dense_weight, dense_bias = draw()
     for low, dense in ((weight, dense_weight), (bias, dense_bias)):
         made = OPERATIONS[name](low)
@@ -63,7 +77,7 @@ def test_operations(name):
 
 
 @pytest.mark.parametrize("name", IN_PLACE)
-def test_operations_in_place(name):
+def test_operations_in_place(draw, name):
     weight, bias, dense_weight, dense_bias = draw()
     IN_PLACE[name](weight)
     IN_PLACE[name](dense_weight)
@@ -72,7 +86,7 @@ def test_operations_in_place(name):
 
 
 @pytest.mark.parametrize("name", ["times a number", "twice", "norm", "negative", "detach", "clone"])
-def test_what_stays_in_factors(name):
+def test_what_stays_in_factors(draw, name):
     low, *_ = draw()
     OPERATIONS[name](low)
     made = OPERATIONS["twice"](low)
@@ -80,9 +94,9 @@ def test_what_stays_in_factors(name):
     assert made.value.dense is None
 
 
-def test_adding_to_a_parameter_reads_it_and_leaves_it_in_factors():
+def test_adding_to_a_parameter_reads_it_and_leaves_it_in_factors(draw):
     low, _, dense, _ = draw()
-    p = torch.ones(WIDTH, OUTPUTS, dtype=torch.float64)
+    p = torch.ones_like(dense)
     p.add_(low, alpha=-2)
     assert_close(p, 1 - 2 * dense)
     assert low.parts
@@ -90,7 +104,7 @@ def test_adding_to_a_parameter_reads_it_and_leaves_it_in_factors():
 
 def test_sums_of_the_same_codes_keep_their_rank():
     """So that accumulating over many batches costs no more memory than one."""
-    weight, bias, *_ = draw()
+    weight, bias, *_ = factors()
     codes = weight.parts[0][0].codes
     total_weight, total_bias = weight, bias
     dense = weight.to_dense()
@@ -105,7 +119,7 @@ def test_sums_of_the_same_codes_keep_their_rank():
 
 
 def test_sums_become_dense_when_that_is_smaller():
-    a, b, c, d = (draw()[0] for _ in range(4))
+    a, b, c, d = (factors()[0] for _ in range(4))
     three = a + b + c
     assert len(three.parts) == 3
     four = three + d
@@ -113,10 +127,26 @@ def test_sums_become_dense_when_that_is_smaller():
     assert_close(four.to_dense(), sum(g.to_dense() for g in (a, b, c, d)))
 
 
+def test_sums_of_blocks_do_so_by_block():
+    codes = torch.randn(3, WIDTH, dtype=torch.float64)
+    weight, *_ = blocks()
+    total = weight
+    for _ in range(WIDTH - 1):
+        total = total + blocks()[0]
+    assert len(total.parts) == WIDTH
+    assert_close(total.norm(), total.to_dense().norm())
+    assert (total + blocks()[0]).parts is None
+    one, two = (Blocks(codes, torch.randn(3, OUTPUTS, dtype=torch.float64)) for _ in range(2))
+    both = LowRank(weight, Value(((one, 1.0),))) + LowRank(weight, Value(((two, 1.0),)))
+    assert len(both.parts) == 1
+    assert isinstance(both.parts[0][0], Blocks)
+    assert_close(both.parts[0][0].matrix, one.matrix + two.matrix)
+
+
 @pytest.mark.parametrize("beta", [1.0, 0.5, 0.0])
 @pytest.mark.parametrize("which", [0, 1])
 @pytest.mark.parametrize("state", ["one", "two", "none", "dense"])
-def test_add_to(beta, which, state):
+def test_add_to(draw, beta, which, state):
     low = draw()[which]
     if state == "two":
         low = low + draw()[which]
@@ -130,6 +160,6 @@ def test_add_to(beta, which, state):
     assert_close(target, expected)
 
 
-def test_it_prints_as_what_it_is():
+def test_it_prints_as_what_it_is(draw):
     low, _, dense, _ = draw()
     assert repr(low) == repr(dense)

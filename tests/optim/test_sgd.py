@@ -31,6 +31,7 @@ NETS = {
         ("shared", "separate"), ("weights", "weights+biases"), ("fixed", "noise"), ("none", "trained")
     )
 }
+NETS["chunks"] = {"heads": hf.Chunks(), "embedding": hf.Embedding(7)}
 
 
 def kinds(opt):
@@ -57,7 +58,8 @@ def disturb(twins, step):
         assert kinds(twins.opt) == {"dense"}
     if step == 60:
         twins.opt.use("factored")
-        assert kinds(twins.opt) == {"factored"}
+        # Chunks have more codes than their head is wide, so that the dense gradient is the smaller one.
+        assert kinds(twins.opt) == {"dense" if isinstance(twins.ours.sharing, hf.Chunks) else "factored"}
     if step == 70:
         twins.opt.use()
     if step == 85:
@@ -76,6 +78,59 @@ def test_an_undisturbed_run_equals_dense_autograd(name, options):
     twins = Twins(build(**NETS[name]), **options)
     assert kinds(twins.opt) == {"collapsed" if "fixed" in name else "factored"}
     twins.train()
+
+
+@pytest.mark.parametrize("options", OPTIONS, ids=lambda o: "-".join(f"{k}{v}" for k, v in o.items() if v))
+def test_the_input_layers_of_chunks_collapse(options):
+    """Their gradient is never written out, and neither are they."""
+    # A step goes through two layers here, and is larger for it.
+    twins = Twins(build(**NETS["chunks"]), **{**options, "lr": LR / 10})
+    layers = twins.ours.trunk
+    before = {name: p.detach().clone() for name, p in dict.items(layers._parameters)}
+    assert {row.head: row.kind for row in twins.opt.plan.rows} == {"5": "dense", "input layers": "collapsed"}
+
+    def untouched(twins, step):
+        held = dict(layers._parameters)  # as they are
+        assert all(torch.equal(held[name], p) for name, p in before.items())
+        assert step == 0 or all(type(p.grad).__name__ == "LowRank" for p in held.values())
+
+    twins.train(between=untouched)
+    assert not torch.equal(layers.weight, before["weight"])
+
+
+@pytest.mark.parametrize(
+    ("options", "why"),
+    [
+        ({"embedding": hf.Embedding(7, trainable=True)}, "its embeddings are trained"),
+        ({"embedding": hf.Embedding(7, noise=0.1)}, "its codes have noise"),
+        (
+            {"embedding": hf.Embedding(7, per="net"), "heads": hf.Chunks(embedding=3, inputs=4)},
+            "the chunks' embeddings",
+        ),
+    ],
+    ids=["trained", "noise", "chunks"],
+)
+def test_input_layers_whose_embeddings_change_do_not(options, why):
+    twins = Twins(build(**{"heads": hf.Chunks(), **options}), lr=LR, momentum=0.9)
+    row = next(r for r in twins.opt.plan.rows if r.head == "input layers")
+    assert (row.kind, row.reason[: len(why)]) == ("dense", why)
+    twins.train(10)
+
+
+def test_input_layers_are_read_copied_and_given_other_embeddings():
+    twins = Twins(build(**NETS["chunks"]), lr=LR)
+    twins.train(3)
+    for read in (lambda net: net.trunk.weight, lambda net: net.state_dict()["trunk.weight"],
+                 lambda net: copy.deepcopy(net.trunk).weight, lambda net: copy.deepcopy(net).trunk.weight):  # fmt: skip
+        twins.train(3)
+        assert_same(read(twins.ours).detach(), read(twins.theirs).detach())
+    with torch.no_grad():
+        for net in (twins.ours, twins.theirs):
+            net.embeddings.weight.mul_(1.5)
+    twins.train(3)
+    twins.opt.release()
+    assert twins.ours.trunk.engine is None
+    assert type(twins.ours.trunk._parameters) is dict
 
 
 def test_a_frozen_trunk_collapses():

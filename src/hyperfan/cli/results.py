@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from hyperfan.errors import HyperfanError
+from hyperfan.experiments.cifar10.config import PROFILES as CIFAR10
 from hyperfan.experiments.continual.config import PROFILES as CONTINUAL
 from hyperfan.experiments.mnist.config import PROFILES as MNIST
 
@@ -14,7 +15,7 @@ Base = TypeVar("Base")
 
 def commands(args: Sequence[str]) -> dict[str, Callable[..., Any]]:
     """A command for each experiment."""
-    return {"mnist": mnist, "continual": continual}
+    return {"mnist": mnist, "continual": continual, "cifar10": cifar10}
 
 
 def mnist(
@@ -62,6 +63,30 @@ def continual(
     from hyperfan.experiments.continual.results import write_results
 
     base = _base(profile, CONTINUAL)
+    with _telling() as tell:
+        write_results(runs, out, base, tell, overwrite)
+    print(out / "README.md")
+
+
+def cifar10(
+    runs: Path = Path("runs/cifar10"),
+    out: Path = Path("results/cifar10"),
+    profile: str = "paper",
+    overwrite: bool = False,
+) -> None:
+    """Figures, summary and verdict from the runs of "hyperfan run cifar10 --all".
+
+    Example: hyperfan results cifar10 --profile laptop
+
+    Args:
+        runs: Where the runs are.
+        out: Where the results go.
+        profile: Of the runs: paper, laptop or smoke.
+        overwrite: Replace results that are there.
+    """
+    from hyperfan.experiments.cifar10.results import write_results
+
+    base = _base(profile, CIFAR10)
     with _telling() as tell:
         write_results(runs, out, base, tell, overwrite)
     print(out / "README.md")

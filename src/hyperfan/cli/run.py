@@ -2,12 +2,14 @@
 
 from collections import Counter
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal, get_args
 
 import tyro
 
 from hyperfan.errors import HyperfanError, nearest
+from hyperfan.experiments.cifar10 import config as cifar10
 from hyperfan.experiments.continual import config as continual
 from hyperfan.experiments.mnist import config as mnist
 
@@ -20,20 +22,42 @@ Bare = tyro.conf.arg(name="")
 def commands(args: Sequence[str]) -> dict[str, Callable[..., Any]]:
     """A command for each experiment, its defaults those of the profile asked for."""
     profile = _profile(args)
-    return {"mnist": _mnist(mnist.PROFILES[profile]), "continual": _continual(continual.PROFILES[profile])}
+    return {
+        "mnist": _mnist(mnist.PROFILES[profile]),
+        "continual": _continual(continual.PROFILES[profile]),
+        "cifar10": _cifar10(cifar10.PROFILES[profile]),
+    }
+
+
+@dataclass(frozen=True)
+class Options:
+    """How an experiment is run that trains one net after another.
+
+    Args:
+        profile: Where the other options start: the paper's full scale, some minutes, or some seconds.
+        all: Run every setting that the results rest on, with the options given as their base; "hyperfan results" then
+            compares them.
+        jobs: How many runs at once with --all; by default as many as there are cores for.
+        resume: Go on with the run in its folder, or start it if there is none.
+        run_dir: Folder of the run; with --all, of all runs. By default under runs/, named after its options.
+        data_dir: Where the data is. By default $HYPERFAN_DATA, then the user's cache.
+        tensorboard: Write scalars for TensorBoard to the run folder as well.
+    """
+
+    profile: Profile = "paper"
+    all: bool = False
+    jobs: int | None = None
+    resume: bool = False
+    run_dir: Path | None = None
+    data_dir: Path | None = None
+    tensorboard: bool = False
+
+
+HOW = Options()
 
 
 def _mnist(default: mnist.Mnist) -> Callable[..., int]:
-    def run_mnist(
-        config: Annotated[mnist.Mnist, Bare] = default,
-        profile: Profile = "paper",
-        all: bool = False,
-        jobs: int | None = None,
-        resume: bool = False,
-        run_dir: Path | None = None,
-        data_dir: Path | None = None,
-        tensorboard: bool = False,
-    ) -> int:
+    def run_mnist(config: Annotated[mnist.Mnist, Bare] = default, options: Annotated[Options, Bare] = HOW) -> int:
         """A feedforward net on MNIST (the paper's section 4.1), plain or generated.
 
         Ctrl-C stops a run and --resume goes on from its last checkpoint, also after a kill, to bit-identical results.
@@ -42,28 +66,43 @@ def _mnist(default: mnist.Mnist) -> Callable[..., int]:
 
         Args:
             config: What to run.
-            profile: Where the other options start: the paper's full scale, some minutes, or some seconds.
-            all: Run every setting that the results rest on, with the options given as their base; "hyperfan results"
-                then compares them.
-            jobs: How many runs at once with --all; by default as many as there are cores for.
-            resume: Go on with the run in its folder, or start it if there is none.
-            run_dir: Folder of the run; with --all, of all runs. By default under runs/mnist, named after its options.
-            data_dir: Where MNIST is. By default $HYPERFAN_DATA, then the user's cache.
-            tensorboard: Write scalars for TensorBoard to the run folder as well.
+            options: How.
         """
-        root = Path("runs") / "mnist"
-        if jobs is not None and jobs < 1:
-            raise HyperfanError(f"--jobs {jobs}: at least 1 is needed")
-        if all:
-            if tensorboard:
-                raise HyperfanError("--tensorboard is for a single run")
-            _leave_to_all(config, default, mnist.CHOSEN)
-            return _all({(run_dir or root) / c.folder: c for c in mnist.grid(config)}, jobs, data_dir, resume)
-        if jobs is not None:
-            raise HyperfanError("--jobs is for --all")
-        return _one(config, run_dir or root / config.folder, data_dir, resume, tensorboard)
+        return _one_or_all("mnist", mnist, config, default, options)
 
     return run_mnist
+
+
+def _cifar10(default: cifar10.Cifar10) -> Callable[..., int]:
+    def run_cifar10(config: Annotated[cifar10.Cifar10, Bare] = default, options: Annotated[Options, Bare] = HOW) -> int:
+        """All-CNN on CIFAR-10 (the paper's section 4.3), its weights made in chunks. The paper's scale needs a GPU.
+
+        Ctrl-C stops a run and --resume goes on from its last checkpoint, also after a kill, to bit-identical results.
+
+        Example: hyperfan run cifar10 --profile laptop --init hyperfan-out --seed 3
+
+        Args:
+            config: What to run.
+            options: How.
+        """
+        return _one_or_all("cifar10", cifar10, config, default, options)
+
+    return run_cifar10
+
+
+def _one_or_all(name: str, experiment: Any, config: Any, default: Any, o: Options) -> int:
+    root = Path("runs") / name
+    if o.jobs is not None and o.jobs < 1:
+        raise HyperfanError(f"--jobs {o.jobs}: at least 1 is needed")
+    if o.all:
+        if o.tensorboard:
+            raise HyperfanError("--tensorboard is for a single run")
+        _leave_to_all(config, default, experiment.CHOSEN)
+        runs = {(o.run_dir or root) / c.folder: c for c in experiment.grid(config)}
+        return _all(runs, o.jobs, o.data_dir, o.resume)
+    if o.jobs is not None:
+        raise HyperfanError("--jobs is for --all")
+    return _one(config, o.run_dir or root / config.folder, o.data_dir, o.resume, o.tensorboard)
 
 
 def _continual(default: continual.Continual) -> Callable[..., int]:

@@ -14,6 +14,7 @@ import itertools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -21,6 +22,7 @@ from torch import Tensor, nn
 from hyperfan.errors import HyperfanError
 from hyperfan.formulas.fans import Fans
 from hyperfan.hypernet.embeddings import Embedding
+from hyperfan.hypernet.heads import Engine, watch
 from hyperfan.hypernet.layout import Layout, Made, head_name, joined
 from hyperfan.mainnet.rules import Use, rule
 from hyperfan.mainnet.spec import TensorSpec
@@ -210,9 +212,13 @@ class InputLayers(nn.Module):
         super().__init__()
         self.weight = nn.Parameter(torch.empty(chunks, size, width, device=device, dtype=dtype))
         self.bias = nn.Parameter(torch.empty(chunks, width, device=device, dtype=dtype))
+        self.engine: Engine | None = None
 
     def forward(self, embeddings: Tensor) -> Tensor:
         """Each chunk's code."""
+        made = None if self.engine is None else self.engine.codes(embeddings)
+        if made is not None:
+            return made
         chunks, size, width = self.weight.shape
         rows = embeddings.view(-1, chunks, size).transpose(0, 1)
         return torch.baddbmm(self.bias.unsqueeze(1), rows, self.weight).transpose(0, 1).reshape(-1, width)
@@ -222,6 +228,16 @@ class InputLayers(nn.Module):
         """Multiply what each chunk's layer makes."""
         self.weight.mul_(factors[:, None, None])
         self.bias.mul_(factors[:, None])
+
+    def attach(self, engine: Engine | None) -> None:
+        """Let an engine train the layers, or, with ``None``, none."""
+        self.engine = engine
+        watch(self, engine)
+
+    def __getstate__(self) -> dict[str, Any]:
+        if self.engine is not None:
+            self.engine.sync()
+        return {**self.__dict__, "engine": None}
 
     def extra_repr(self) -> str:
         """Its size."""

@@ -21,12 +21,15 @@ class Engine(Protocol):
     def generate(self, name: str, codes: Tensor) -> Tensor:
         """What a head makes of (n, d_k)."""
 
+    def codes(self, embeddings: Tensor) -> Tensor | None:
+        """What the input layers of chunks would make, if that needs no layers just now."""
+
     def sync(self) -> None:
-        """Write to the heads what was trained without them."""
+        """Write to the heads, and to input layers, what was trained without them."""
 
 
 class Fresh(dict[str, nn.Parameter | None]):
-    """The parameters of a head, which an engine brings up to date before anyone reads them through the module.
+    """The parameters of a module, which an engine brings up to date before anyone reads them through the module.
 
     ``dict(fresh)`` and ``dict.values(fresh)`` read them as they are.
     """
@@ -57,6 +60,12 @@ class Fresh(dict[str, nn.Parameter | None]):
     def __reduce__(self) -> tuple[Any, ...]:
         self.sync()
         return dict, (dict(self),)
+
+
+def watch(module: nn.Module, engine: Engine | None) -> None:
+    """Let an engine bring the module's own parameters up to date, or, with ``None``, none."""
+    plain = dict(module._parameters)
+    module._parameters = plain if engine is None else Fresh(plain, engine.sync)
 
 
 class Head(nn.Module):
@@ -148,8 +157,7 @@ class Heads(nn.ModuleDict):
             self.engine.sync()
         self.engine = engine
         for head in self.children():
-            plain = dict(head._parameters)
-            head._parameters = plain if engine is None else Fresh(plain, engine.sync)
+            watch(head, engine)
 
     def sync(self) -> None:
         """Let the heads hold what was trained."""

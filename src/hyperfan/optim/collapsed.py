@@ -13,6 +13,8 @@ touched. All that H can have become is
 from what it was, H₀, and the momentum V₀ it came with; the numbers (s, q) and (r, p) follow the same rule with the
 gradient left out. Multiplying by C gives D = K⁻¹·(s·W₀ + q·M₀ − W) and B = K⁻¹·(M − r·W₀ − p·M₀), with M the momentum
 of W. That needs K to be well conditioned: √cond(K) is what recovery loses in precision.
+
+The input layers of chunks are the same with one code for each layer, so that K is a number for each, ‖e‖² + 1.
 """
 
 from collections.abc import Sequence
@@ -23,7 +25,7 @@ from torch import Tensor
 
 from hyperfan.errors import HyperfanError
 from hyperfan.hypernet.changes import fingerprint, versions
-from hyperfan.optim.lowrank import Factor, gradients, is_batched
+from hyperfan.optim.lowrank import Blocks, Factor, gradients, is_batched
 from hyperfan.optim.rule import Settings, update
 
 Momentum = tuple[Tensor, Tensor]
@@ -54,8 +56,8 @@ class Collapsed:
         self.weight, self.bias, self.name, self.shape = weight, bias, name, tuple(shape)
         self.codes = codes.to(weight.dtype)
         self.count = len(codes)
-        self.gram = gram(codes)
-        self._columns: list[list[float]] = self.gram.T.tolist()
+        """How many tensors it makes."""
+        self._prepare(codes)
         self.made: Tensor | None = None
         self._versions: object = None
         self._fingerprint = torch.empty(0)
@@ -65,8 +67,8 @@ class Collapsed:
     def make(self, momentum: Momentum | None) -> None:
         """Make W from the head, and its momentum from the head's."""
         self._start = momentum
-        self.made = torch.addmm(self.bias, self.codes, self.weight)
-        self._momentum = None if momentum is None else torch.addmm(momentum[1], self.codes, momentum[0])
+        self.made = self._through(self.weight, self.bias)
+        self._momentum = None if momentum is None else self._through(*momentum)
         self._shares = torch.tensor([1.0, 0.0], dtype=torch.float64)
         self._momentum_shares = None if momentum is None else torch.tensor([0.0, 1.0], dtype=torch.float64)
         self._versions, self._fingerprint = versions((self.weight, self.bias)), fingerprint((self.weight, self.bias))
@@ -106,15 +108,7 @@ class Collapsed:
         assert self.made is not None
 
         def add(target: Tensor, alpha: float, beta: float) -> None:
-            if self.count > FEW:
-                target.addmm_(self.gram.to(target), factor.matrix, alpha=alpha * scale, beta=beta)
-                return
-            if beta != 1:
-                target.mul_(beta)
-            rows = target.unbind(0)
-            for g, column in zip(factor.rows, self._columns, strict=True):  # each g is read from memory once
-                for row, weight in zip(rows, column, strict=True):
-                    row.add_(g, alpha=alpha * scale * weight)
+            self._add(target, factor, alpha * scale, beta)
 
         self._momentum = update(self.made, self._momentum, add, settings)
         self._momentum_shares = update(self._shares, self._momentum_shares, _add_nothing, settings)
@@ -125,32 +119,115 @@ class Collapsed:
         if self.made is None or not (self.ahead and self.holds()):
             self.made = None
             return None
-        inverse = torch.linalg.inv(self.gram).to(self.codes)
-        first = torch.addmm(self.bias, self.codes, self.weight)
+        first = self._through(self.weight, self.bias)
         zero = torch.zeros((), dtype=first.dtype, device=first.device)
         (start, start_bias), first_momentum = (zero, zero), zero
         if self._start is not None:
             start, start_bias = self._start
-            first_momentum = torch.addmm(start_bias, self.codes, start)
+            first_momentum = self._through(start, start_bias)
         recovered: Momentum | None = None
         if self._momentum is not None and self._momentum_shares is not None:
             r, p = self._momentum_shares.tolist()
-            b = inverse @ (self._momentum - r * first - p * first_momentum)
-            recovered = (
-                torch.addmm(r * self.weight + p * start, self.codes.T, b),
-                r * self.bias + p * start_bias + b.sum(0),
-            )
+            recovered = (r * self.weight + p * start, r * self.bias + p * start_bias)
+            self._back(*recovered, self._solve(self._momentum - r * first - p * first_momentum), 1.0)
         s, q = self._shares.tolist()
-        d = inverse @ (s * first + q * first_momentum - self.made)
+        d = self._solve(s * first + q * first_momentum - self.made)
         self.ahead, self.made = False, None  # from here on nothing is left to fail
         for target, its_start in ((self.weight, start), (self.bias, start_bias)):
             if s != 1:
                 target.mul_(s)
             if q != 0:
                 target.add_(its_start, alpha=q)
-        self.weight.addmm_(self.codes.T, d, alpha=-1)
-        self.bias.sub_(d.sum(0))
+        self._back(self.weight, self.bias, d, -1.0)
         return recovered
+
+    def tensors(self) -> Sequence[Tensor]:
+        """What it makes, one by one."""
+        assert self.made is not None
+        return self.made.view(-1, *self.shape).unbind(0)
+
+    def gradients(self, grads: Sequence[Tensor | None]) -> list[Tensor | None]:
+        """Of weight and bias, from those of the tensors made; none if none of these was used."""
+        seen = [g for g in grads if g is not None]
+        if not seen:
+            return [None, None]
+        flat = [torch.zeros_like(self.bias) if g is None else g.reshape(-1) for g in grads]
+        if any(map(is_batched, seen)):
+            rows = torch.stack(flat)
+            return [self.codes.T @ rows, rows.sum(0)]
+        return [*gradients(Factor(self.codes, flat), self.weight, self.bias)]
+
+    # ── the linear algebra ─────────────────────────────────────────────────────────────────────────────────────────
+
+    def _prepare(self, codes: Tensor) -> None:
+        """K, and what is made of it."""
+        self.gram = gram(codes)
+        self._columns: list[list[float]] = self.gram.T.tolist()
+
+    def _through(self, weight: Tensor, bias: Tensor) -> Tensor:
+        """C·H + 1·βᵀ."""
+        return torch.addmm(bias, self.codes, weight)
+
+    def _solve(self, made: Tensor) -> Tensor:
+        """K⁻¹ times something of the shape of W."""
+        inverse: Tensor = torch.linalg.inv(self.gram)
+        return inverse.to(self.codes) @ made
+
+    def _back(self, weight: Tensor, bias: Tensor, d: Tensor, alpha: float) -> None:
+        """Add alpha·CᵀD and alpha·1ᵀD, in place."""
+        weight.addmm_(self.codes.T, d, alpha=alpha)
+        bias.add_(d.sum(0), alpha=alpha)
+
+    def _add(self, target: Tensor, factor: Factor, alpha: float, beta: float) -> None:
+        """``target ← beta·target + alpha·K·G``."""
+        if self.count > FEW:
+            target.addmm_(self.gram.to(target), factor.matrix, alpha=alpha, beta=beta)
+            return
+        if beta != 1:
+            target.mul_(beta)
+        rows = target.unbind(0)
+        for g, column in zip(factor.rows, self._columns, strict=True):  # each g is read from memory once
+            for row, weight in zip(rows, column, strict=True):
+                row.add_(g, alpha=alpha * weight)
+
+
+class CollapsedInputs(Collapsed):
+    """Input layers, one for each chunk, trained through the codes they make.
+
+    Args:
+        weight, bias: of all layers, (b, size, width) and (b, width).
+        name: what to call them in messages.
+        embeddings: (b, size), which the caller never changes.
+    """
+
+    def __init__(self, weight: Tensor, bias: Tensor, name: str, embeddings: Tensor) -> None:
+        super().__init__(weight, bias, name, embeddings, bias.shape)
+        self.count = 1
+
+    def gradients(self, grads: Sequence[Tensor | None]) -> list[Tensor | None]:
+        """Of weight and bias, from that of the codes."""
+        (codes,) = grads
+        if codes is None:
+            return [None, None]
+        if is_batched(codes):
+            return [self.codes.unsqueeze(2) * codes.unsqueeze(1), codes.clone()]
+        return [*gradients(Blocks(self.codes, codes), self.weight, self.bias)]
+
+    def _prepare(self, codes: Tensor) -> None:
+        self.gram = codes.detach().double().square().sum(1, keepdim=True) + 1
+
+    def _through(self, weight: Tensor, bias: Tensor) -> Tensor:
+        return torch.baddbmm(bias.unsqueeze(1), self.codes.unsqueeze(1), weight).squeeze(1)
+
+    def _solve(self, made: Tensor) -> Tensor:
+        return made / self.gram.to(made)
+
+    def _back(self, weight: Tensor, bias: Tensor, d: Tensor, alpha: float) -> None:
+        weight.baddbmm_(self.codes.unsqueeze(2), d.unsqueeze(1), alpha=alpha)
+        bias.add_(d, alpha=alpha)
+
+    def _add(self, target: Tensor, factor: Factor, alpha: float, beta: float) -> None:
+        (target.mul_(beta) if beta != 1 else target).addcmul_(self.gram.to(target), factor.matrix, value=alpha)
 
 
 def _add_nothing(target: Tensor, alpha: float, beta: float) -> None:
@@ -174,27 +251,11 @@ class Rows(torch.autograd.Function):
         """The factors, as gradients of weight and bias."""
         out: list[Tensor | None] = []
         for head in ctx.heads:
-            out += _gradients(head, grads[: head.count])
+            out += head.gradients(grads[: head.count])
             grads = grads[head.count :]
         return None, *out
 
 
-def _gradients(head: Collapsed, grads: Sequence[Tensor | None]) -> list[Tensor | None]:
-    """Of weight and bias, from those of the tensors made; none if none of these was used."""
-    seen = [g for g in grads if g is not None]
-    if not seen:
-        return [None, None]
-    flat = [torch.zeros_like(head.bias) if g is None else g.reshape(-1) for g in grads]
-    if any(map(is_batched, seen)):
-        rows = torch.stack(flat)
-        return [head.codes.T @ rows, rows.sum(0)]
-    return [*gradients(Factor(head.codes, flat), head.weight, head.bias)]
-
-
 def rows(heads: Sequence[Collapsed]) -> list[Tensor]:
     """What the heads make, tensor by tensor."""
-    made: list[Tensor] = []
-    for head in heads:
-        assert head.made is not None
-        made += head.made.view(-1, *head.shape).unbind(0)
-    return made
+    return [tensor for head in heads for tensor in head.tensors()]

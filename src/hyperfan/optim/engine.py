@@ -1,9 +1,12 @@
-"""What an optimiser puts on a hypernet's heads: it makes their tensors, and applies their gradients."""
+"""What an optimiser puts on a hypernet's heads: it makes their tensors, and applies their gradients.
+
+The input layers of chunks stand among the heads under a name of their own.
+"""
 
 import contextlib
 import warnings
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, MutableMapping
+from collections.abc import Callable, Iterator, Mapping, MutableMapping, Sequence
 from typing import Any
 
 import torch
@@ -11,11 +14,13 @@ from torch import Tensor
 
 from hyperfan.errors import HyperfanWarning
 from hyperfan.hypernet import HyperNet
+from hyperfan.hypernet.chunks import InputLayers
+from hyperfan.hypernet.heads import Head
 from hyperfan.hypernet.transforms import transformed
-from hyperfan.optim.collapsed import Collapsed, Momentum, Rows, rows
+from hyperfan.optim.collapsed import Collapsed, CollapsedInputs, Momentum, Rows, rows
 from hyperfan.optim.factored import Factored
 from hyperfan.optim.lowrank import LowRank
-from hyperfan.optim.plan import HOOKED, Kind, Row, choose, saved, why_dependent
+from hyperfan.optim.plan import HOOKED, INPUTS, Kind, Row, choose, choose_inputs, saved, why_dependent
 from hyperfan.optim.rule import Settings, update
 
 State = MutableMapping[Tensor, dict[str, Any]]
@@ -48,9 +53,12 @@ class Engine:
         self._seen: tuple[object, ...] = ()
         parts = [net.heads, net.embeddings, *([] if net.trunk is None else [net.trunk])]
         self._watched = [p for part in parts for p in part.parameters()]
-        self._heads = {name: net.heads.head(name) for name in net.heads.layout.heads}
+        self._heads: dict[str, Head | InputLayers] = {name: net.heads.head(name) for name in net.heads.layout.heads}
+        self._inputs = net.trunk if isinstance(net.trunk, InputLayers) else None
+        if self._inputs is not None:
+            self._heads[INPUTS] = self._inputs
         self._parameters = {name: (head.weight, head.bias) for name, head in self._heads.items()}
-        net.heads.attach(self)
+        self._attach(self)
 
     # ── the plan ───────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -61,13 +69,21 @@ class Engine:
         if seen != self._seen:
             chosen, given = {}, self._groups()
             for name in self._parameters:
-                chosen[name] = choose(self.net, name, lambda p: id(p) in given)
+                chosen[name] = self._fastest(name, given)
                 if name in self.asked and chosen[name][0] in ("collapsed", "factored"):
                     chosen[name] = self.asked[name]
+                if name == INPUTS and chosen[name][0] == "factored":  # a small gain beside what that is for
+                    chosen[name] = ("dense", chosen[name][1])
             if {n for n, (kind, _) in chosen.items() if kind == "collapsed"} != set(self._collapsed):
                 self.drop()
             self._chosen, self._seen = chosen, seen
         return self._chosen
+
+    def _fastest(self, name: str, given: Groups) -> tuple[Kind, str]:
+        if name != INPUTS:
+            return choose(self.net, name, lambda p: id(p) in given)
+        assert self._inputs is not None
+        return choose_inputs(self.net, self._inputs, lambda p: id(p) in given)
 
     def parameters(self) -> list[Tensor]:
         """Of all heads."""
@@ -111,8 +127,10 @@ class Engine:
         for name, (kind, reason) in chosen.items():
             settings = groups.get(id(self._parameters[name][0]))
             momentum = settings is not None and settings.momentum != 0
-            codes = self.net.heads.layout.heads[name].count
-            lines.append(Row(name, codes, kind, reason, saved(self._heads[name], codes, kind, momentum)))
+            layout, (weight, bias) = self.net.heads.layout, self._parameters[name]
+            codes = layout.pieces if name == INPUTS else layout.heads[name].count
+            held = bias.numel() * (1 if name == INPUTS else codes)
+            lines.append(Row(name, codes, kind, reason, saved(weight, bias, held, kind, momentum)))
         return lines
 
     # ── making tensors ─────────────────────────────────────────────────────────────────────────────────────────────
@@ -127,9 +145,35 @@ class Engine:
         made: Tensor = _outside_graphs(self._factored, name, codes)
         return made
 
+    def codes(self, embeddings: Tensor) -> Tensor | None:
+        """What the input layers make, if they are collapsed."""
+        made: Tensor | None = _outside_graphs(self._input_codes, embeddings)
+        return made
+
+    def _input_codes(self, embeddings: Tensor) -> Tensor | None:
+        if self.chosen()[INPUTS][0] != "collapsed":
+            return None
+        weight, bias = self._parameters[INPUTS]
+        if embeddings.requires_grad or transformed() or not self._is_own(INPUTS) or len(embeddings) != len(bias):
+            return None  # reading the layers brings them up to date
+        training, head = torch.is_grad_enabled(), self._collapsed.get(INPUTS)
+        with _plainly(embeddings.device.type):
+            if head is None or not _same(head.codes, embeddings.to(weight.dtype)):
+                self._recover(INPUTS)
+                head = CollapsedInputs(weight, bias, INPUTS, embeddings.clone())
+                reason = self._why_lopsided(INPUTS)
+                if reason is not None:
+                    self.asked[INPUTS] = ("dense", reason)
+                    return None
+                self._collapsed[INPUTS] = head
+            if head.made is None or not head.holds(thorough=not training):
+                head.make(self._momentum(INPUTS))
+        made: Sequence[Tensor] = _apply(Rows, [head], weight, bias) if training else rows([head])
+        return made[0]
+
     def _rows(self, codes: Tensor) -> dict[int, Tensor]:
         kinds = self.chosen()
-        if "collapsed" not in (kind for kind, _ in kinds.values()):
+        if not any(kind == "collapsed" and name != INPUTS for name, (kind, _) in kinds.items()):
             return {}
         if codes.ndim != 2 or codes.requires_grad or transformed() or not all(map(self._is_own, self._parameters)):
             self.sync()
@@ -160,7 +204,7 @@ class Engine:
     def _collapse(self, codes: Tensor) -> None:
         self.drop()
         for name, (kind, _) in self.chosen().items():
-            if kind == "collapsed":
+            if kind == "collapsed" and name != INPUTS:
                 members = self.net.heads.layout.heads[name].tensors
                 mine = codes[members]
                 reason = why_dependent(mine) or self._why_lopsided(name)
@@ -251,7 +295,12 @@ class Engine:
             self._collapsed, self._codes = {}, None
         self.drop()
         if self.net.heads.engine is self:
-            self.net.heads.attach(None)
+            self._attach(None)
+
+    def _attach(self, engine: "Engine | None") -> None:
+        self.net.heads.attach(engine)
+        if self._inputs is not None:
+            self._inputs.attach(engine)
 
     def _recover(self, name: str) -> None:
         head = self._collapsed.get(name)
@@ -284,6 +333,10 @@ def _plainly(device: str) -> Iterator[None]:
     """Without gradients, lower precision or inference tensors, whatever the caller is in."""
     with torch.inference_mode(False), torch.no_grad(), torch.autocast(device, enabled=False):
         yield
+
+
+def _same(a: Tensor, b: Tensor) -> bool:
+    return a.device == b.device and a.dtype == b.dtype and torch.equal(a, b)
 
 
 def _apply(function: type[torch.autograd.Function], *args: Any) -> Any:

@@ -26,6 +26,8 @@ class Factor:
     """
 
     __slots__ = ("_sum", "codes", "grads")
+    dimensions = 2
+    """Of the weight whose gradient it makes; the bias has one less."""
 
     def __init__(self, codes: Tensor, grads: Tensor | Sequence[Tensor]) -> None:
         self.codes, self.grads = codes, grads
@@ -48,12 +50,69 @@ class Factor:
         """The sum of two factors of the same codes; one sum for the weight's and the bias's gradient."""
         if self._sum is None or self._sum[0] is not other:
             added = [a + b for a, b in zip(self.rows, other.rows, strict=True)]
-            self._sum = (other, Factor(self.codes, added))
+            self._sum = (other, type(self)(self.codes, added))
         return self._sum[1]
 
     def clone(self) -> "Factor":
         """A copy with gradients of its own."""
-        return Factor(self.codes, [row.clone() for row in self.rows])
+        return type(self)(self.codes, [row.clone() for row in self.rows])
+
+    @property
+    def rank(self) -> int:
+        """Of the gradient that it makes, at most."""
+        return len(self.codes)
+
+    def add_to_(self, target: Tensor, alpha: float, beta: float) -> None:
+        """Add a multiple of the gradient to beta·target, which has the shape of the weight or of the bias."""
+        if target.ndim == 2 and len(self.codes) == 1:  # twice as fast as a product
+            target.addr_(self.codes[0], self.rows[0], alpha=alpha, beta=beta)
+        elif target.ndim == 2:
+            target.addmm_(self.codes.T, self.matrix, alpha=alpha, beta=beta)
+        else:
+            for row in self.rows:
+                (target.mul_(beta) if beta != 1 else target).add_(row, alpha=alpha)
+                beta = 1.0
+
+    def overlap(self, other: "Factor") -> Tensor:
+        """The inner product of two weights' gradients: the sum over (C·C′ᵀ)∘(G·G′ᵀ), which is small."""
+        return ((self.codes @ other.codes.T) * (self.matrix @ other.matrix.T)).sum()
+
+
+class Blocks(Factor):
+    """The same for many small layers, each with a code of its own: (b, d) and (b, outputs).
+
+    Their weights are one tensor (b, d, outputs), of which block i has the gradient codesᵢ ⊗ gradsᵢ; their biases are
+    one of (b, outputs).
+    """
+
+    __slots__ = ()
+    dimensions = 3
+
+    @property
+    def rows(self) -> Sequence[Tensor]:
+        """All of them in one tensor."""
+        return (self.matrix,)
+
+    @property
+    def matrix(self) -> Tensor:
+        """The gradient of what each layer made."""
+        return self.grads if isinstance(self.grads, Tensor) else self.grads[0]
+
+    @property
+    def rank(self) -> int:
+        """Of each block."""
+        return 1
+
+    def add_to_(self, target: Tensor, alpha: float, beta: float) -> None:
+        """As for one layer."""
+        if target.ndim == 3:
+            target.baddbmm_(self.codes.unsqueeze(2), self.matrix.unsqueeze(1), alpha=alpha, beta=beta)
+        else:
+            (target.mul_(beta) if beta != 1 else target).add_(self.matrix, alpha=alpha)
+
+    def overlap(self, other: Factor) -> Tensor:
+        """Block by block."""
+        return ((self.codes * other.codes).sum(1) * (self.matrix * other.matrix).sum(1)).sum()
 
 
 def is_batched(tensor: Tensor) -> bool:
@@ -80,7 +139,7 @@ class Value:
 
 
 class LowRank(Tensor):
-    """The gradient of a head's weight (d_k, outputs), Σ a·Cᵀ·G, or of its bias (outputs), Σ a·1ᵀ·G."""
+    """The gradient of a head's weight (d_k, outputs), Σ a·Cᵀ·G, or of its bias (outputs), Σ a·1ᵀ·G; or of blocks."""
 
     value: Value
 
@@ -112,29 +171,20 @@ class LowRank(Tensor):
     def add_to_(self, target: Tensor, alpha: float, beta: float = 1.0) -> None:
         """``target ← beta·target + alpha·self``, without writing this out."""
         for factor, scale in self.parts or ():
-            if self.ndim == 2 and len(factor.codes) == 1:  # twice as fast as a product
-                target.addr_(factor.codes[0], factor.rows[0], alpha=alpha * scale, beta=beta)
-                beta = 1.0
-            elif self.ndim == 2:
-                target.addmm_(factor.codes.T, factor.matrix, alpha=alpha * scale, beta=beta)
-                beta = 1.0
-            else:
-                for row in factor.rows:
-                    (target.mul_(beta) if beta != 1 else target).add_(row, alpha=alpha * scale)
-                    beta = 1.0
+            factor.add_to_(target, alpha * scale, beta)
+            beta = 1.0
         if beta != 1:
             target.mul_(beta)
         if self.parts is None:
             target.add_(self.to_dense(), alpha=alpha)
 
     def norm2(self) -> Tensor:
-        """The Euclidean norm: ‖Cᵀ·G‖² is the sum over (C·Cᵀ)∘(G·Gᵀ), which is small."""
-        if self.ndim == 1 or not self.parts:
+        """The Euclidean norm, from the factors' inner products."""
+        parts = self.parts
+        if not parts or self.ndim < parts[0][0].dimensions:
             return self.to_dense().square().sum().sqrt()
-        codes = torch.cat([scale * factor.codes for factor, scale in self.parts])
-        rows = torch.cat([factor.matrix for factor, _ in self.parts])
-        gram = (codes @ codes.T) * (rows @ rows.T)
-        return torch.sqrt(gram.sum().clamp_min(0))
+        pairs = [a * b * f.overlap(g) for f, a in parts for g, b in parts]
+        return torch.stack(pairs).sum().clamp_min(0).sqrt()
 
     def numpy(self, *, force: bool = False) -> Any:
         """As the dense tensor."""
@@ -204,7 +254,7 @@ def _sum(a: Any, b: Any, alpha: float = 1) -> Value | None:
         else:
             parts.append((factor, scale))
     made = LowRank(a, Value(tuple(parts)))
-    if parts and sum(len(factor.codes) for factor, _ in parts) > parts[0][0].codes.shape[1]:
+    if parts and sum(factor.rank for factor, _ in parts) > parts[0][0].codes.shape[1]:
         return Value((), made.to_dense())  # more rows than the dense gradient has
     return made.value
 

@@ -7,12 +7,14 @@ from typing import Literal
 import torch
 
 from hyperfan.hypernet import HyperNet
-from hyperfan.hypernet.heads import Head
+from hyperfan.hypernet.chunks import InputLayers
 from hyperfan.optim.collapsed import CONDITION_LIMIT, gram
 from hyperfan.text import table
 
 Kind = Literal["collapsed", "factored", "dense", "frozen"]
 HOOKED = "it has forward hooks"
+INPUTS = "input layers"
+"""What those of chunks are called among the heads; no head has a space in its name."""
 
 
 @dataclass(frozen=True)
@@ -79,6 +81,19 @@ def choose(net: HyperNet, name: str, given: Callable[[torch.Tensor], bool]) -> t
     return ("collapsed", "its codes are constant") if dependent is None else ("factored", dependent)
 
 
+def choose_inputs(net: HyperNet, layers: InputLayers, given: Callable[[torch.Tensor], bool]) -> tuple[Kind, str]:
+    """The same for the input layers of chunks."""
+    both = [p.requires_grad and given(p) for p in (layers.weight, layers.bias)]
+    if not (layers.weight.requires_grad or layers.bias.requires_grad):
+        return "frozen", "requires no gradients"
+    if not all(both):
+        return "dense", "not all of it is trained by this optimiser"
+    if layers._forward_hooks or layers._forward_pre_hooks:
+        return "dense", HOOKED
+    moving = _why_embeddings_change(net)
+    return ("collapsed", "their embeddings are constant") if moving is None else ("dense", moving)
+
+
 def why_dependent(codes: torch.Tensor) -> str | None:
     """Why a head cannot be recovered from what these codes made, if so."""
     condition = float(torch.linalg.cond(gram(codes)))
@@ -87,16 +102,22 @@ def why_dependent(codes: torch.Tensor) -> str | None:
     return f"its codes are nearly dependent (condition number {condition:.0e})"
 
 
-def saved(head: Head, codes: int, kind: Kind, momentum: bool) -> int:
-    """Bytes that the plan does not hold and torch.optim.SGD would."""
-    dense = (head.weight.numel() + head.bias.numel()) * head.weight.element_size()
-    factors = codes * head.bias.numel() * head.weight.element_size()
+def saved(weight: torch.Tensor, bias: torch.Tensor, held: int, kind: Kind, momentum: bool) -> int:
+    """Bytes that the plan does not hold and torch.optim.SGD would; ``held`` is how many values of gradient it does."""
     if kind in ("dense", "frozen"):
         return 0
-    return (dense - factors) * (2 if momentum and kind == "collapsed" else 1)
+    spared = (weight.numel() + bias.numel() - held) * weight.element_size()
+    return spared * (2 if momentum and kind == "collapsed" else 1)
 
 
 def _why_codes_change(net: HyperNet) -> str | None:
+    moving = _why_embeddings_change(net)
+    if moving is None and net.trunk is not None and any(p.requires_grad for p in net.trunk.parameters()):
+        return "its codes come from a trunk that is trained"
+    return moving
+
+
+def _why_embeddings_change(net: HyperNet) -> str | None:
     config, weight = net.embeddings.config, net.embeddings.weight
     if config.given:
         return "its codes are given at the call; dense if each sample has its own"
@@ -106,8 +127,8 @@ def _why_codes_change(net: HyperNet) -> str | None:
         return "its codes have noise"
     if weight is not None and weight.requires_grad:
         return "its embeddings are trained"
-    if net.trunk is not None and any(p.requires_grad for p in net.trunk.parameters()):
-        return "its codes come from a trunk that is trained"
+    if net.embeddings.chunks is not None and net.embeddings.chunks.requires_grad:
+        return "the chunks' embeddings are trained"
     return None
 
 

@@ -3,6 +3,7 @@
 from hyperfan.report.canvas import save
 from hyperfan.report.curves import evolution, loss_and_accuracy
 from hyperfan.report.page import page
+from hyperfan.report.rates import accuracy_by_rate
 from hyperfan.report.ridges import ridges
 from hyperfan.report.setting import Rows, Setting, settings
 from hyperfan.report.tasks import Fit, fits, losses_by_task
@@ -11,6 +12,7 @@ __all__ = [
     "Fit",
     "Rows",
     "Setting",
+    "accuracy_by_rate",
     "evolution",
     "fits",
     "loss_and_accuracy",

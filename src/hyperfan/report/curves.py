@@ -11,21 +11,26 @@ if TYPE_CHECKING:
 
 POINTS = 180
 """At most so many in a line of losses."""
+GOOD = 0.6
+"""An accuracy from which small gains count."""
 
 
 @styled
-def loss_and_accuracy(settings: Sequence[Setting], epoch_batches: int, title: str) -> "Figure":
+def loss_and_accuracy(settings: Sequence[Setting], epoch_batches: int, title: str, unit: str = "epoch") -> "Figure":
     """Training loss, test loss and test accuracy by epoch: the mean over a setting's runs, and their range.
 
-    The axis of accuracy has as much room between 90 and 99 % as between 50 and 90.
+    The axis of accuracy has as much room between 90 and 99 % as between 50 and 90, if anyone gets there. Where the
+    unit is a batch, ``epoch_batches`` is 1.
     """
     from matplotlib.ticker import NullLocator
 
     figure, [axes] = canvas(1, 3, title, (12.5, 3.8))
+    best = 0.0
     for s in settings:
         for ax, (kind, key) in zip(axes, (("train", "loss"), ("test", "loss"), ("test", "accuracy")), strict=True):
             steps, columns = _columns([_thinned(_series(r, kind, key, epoch_batches)) for r in s.runs])
             middle = [sum(c) / len(c) for c in columns]
+            best = max([best, *middle]) if key == "accuracy" else best
             dot = "o" if len(steps) == 1 else None  # a run that diverged at once
             ax.plot(steps, middle, color=s.colour, linestyle=s.line, linewidth=1.5, marker=dot, label=s.label)
             if len(s.runs) > 1:
@@ -33,13 +38,17 @@ def loss_and_accuracy(settings: Sequence[Setting], epoch_batches: int, title: st
                 ax.fill_between(steps, low, high, color=s.colour, alpha=0.2, linewidth=0)
     for ax, label in zip(axes, ("training loss, mean", "test loss, summed", "test accuracy"), strict=True):
         ax.set_title(label)
-        ax.set_xlabel("epoch")
+        ax.set_xlabel(unit)
         ax.grid(color="#e5e5e5", linewidth=0.6)
     axes[0].set_yscale("log")
     axes[1].set_yscale("log")
-    axes[2].set_yscale("logit")
-    axes[2].set_yticks([0.1, 0.5, 0.9, 0.95, 0.98, 0.99], ["10 %", "50 %", "90 %", "95 %", "98 %", "99 %"])
-    axes[2].yaxis.set_minor_locator(NullLocator())
+    if best > GOOD:
+        axes[2].set_yscale("logit")
+        axes[2].set_yticks([0.1, 0.5, 0.9, 0.95, 0.98, 0.99], ["10 %", "50 %", "90 %", "95 %", "98 %", "99 %"])
+        axes[2].yaxis.set_minor_locator(NullLocator())
+    else:
+        axes[2].set_ylim(bottom=0)
+        axes[2].yaxis.set_major_formatter(lambda value, _: f"{100 * value:.0f} %")
     _legend(figure, settings)
     return figure
 
