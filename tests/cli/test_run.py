@@ -17,6 +17,7 @@ from hyperfan.cli.main import main
 from hyperfan.data import Labelled, Splits
 from hyperfan.data.lookup import find
 from hyperfan.errors import DataError, HyperfanError
+from hyperfan.experiments.cifar10 import config as cifar10
 from hyperfan.experiments.mnist import training
 from hyperfan.experiments.mnist.config import PROFILES, Mnist, grid
 from hyperfan.experiments.sweep import Ended
@@ -147,7 +148,7 @@ def test_without_data(capsys, tmp_path):
     assert [p.name for p in tmp_path.iterdir()] == ["empty"]
 
 
-def asked(monkeypatch, *args):
+def asked(monkeypatch, *args, experiment="mnist"):
     """The configurations that would run, and where."""
     seen = {}
 
@@ -159,7 +160,7 @@ def asked(monkeypatch, *args):
 
     monkeypatch.setattr(run_commands, "_one", one)
     monkeypatch.setattr(run_commands, "_all", all_of)
-    assert main(["run", "mnist", *args]) == 0
+    assert main(["run", experiment, *args]) == 0
     return seen
 
 
@@ -177,6 +178,22 @@ def test_all_is_the_grid_on_the_options_given(monkeypatch):
     seen = asked(monkeypatch, "--all", "--profile", "smoke", "--seed", "2", "--run-dir", "there")
     assert list(seen.values()) == grid(replace(PROFILES["smoke"], seed=2))
     assert {str(path.parent) for path in seen} == {"there"}
+
+
+def test_cifar10_has_its_own_profiles_and_grid(capsys, monkeypatch):
+    (config,) = asked(monkeypatch, "--profile", "laptop", "--augment", experiment="cifar10").values()
+    assert config == replace(cifar10.PROFILES["laptop"], augment=True)
+    seen = asked(monkeypatch, "--all", "--profile", "smoke", experiment="cifar10")
+    assert list(seen.values()) == cifar10.grid(cifar10.PROFILES["smoke"])
+    assert {str(path.parent) for path in seen} == {"runs/cifar10"}
+    assert main(["run", "cifar10", "--all", "--lr", "0.1"]) == 2
+    assert capsys.readouterr().err == "hyperfan: --lr is for a single run; --all sets it for each of its own\n"
+
+
+def test_without_a_gpu_the_papers_scale_says_what_to_do(capsys, monkeypatch, tmp_path):
+    assert main(["run", "cifar10", "--device", "cuda:77"]) == 2
+    assert "--profile laptop is sized for two cores" in capsys.readouterr().err
+    assert not (tmp_path / "runs").exists()
 
 
 @pytest.mark.parametrize(("outcome", "code"), [("finished", 0), ("diverged", 0), ("failed: no room", 2)])

@@ -6,7 +6,7 @@ import math
 import pytest
 from made_up import rows
 
-from hyperfan.report import evolution, loss_and_accuracy, page, ridges, save, settings
+from hyperfan.report import accuracy_by_rate, evolution, loss_and_accuracy, page, ridges, save, settings
 from hyperfan.report.ridges import HEIGHT, _merged
 
 PANELS = [[("0", "layer 1"), ("2", "layer 2")]]
@@ -28,6 +28,26 @@ def test_loss_is_the_mean_over_runs_by_epoch(made):
     band = train.collections[0].get_paths()[0].vertices[:, 1]
     assert (band.min(), band.max()) == (0.3, 0.5)
     assert line(test, "large").get_ydata().tolist() == pytest.approx([90.0, 10.0])
+
+
+def test_where_nobody_is_good_accuracy_is_drawn_as_it_is_and_batches_may_be_counted(made):
+    poor = settings({"poor": [rows((0.1, 0.2))]})
+    for drawn, scale in ((made, "logit"), (poor, "linear")):
+        assert loss_and_accuracy(drawn, 6000, "title").axes[2].get_yscale() == scale
+    first = loss_and_accuracy(poor, 1, "title", "batch").axes[0]
+    assert (first.get_xlabel(), line(first, "poor").get_xdata().tolist()) == ("batch", [6000])
+
+
+def test_accuracies_by_rate_and_what_diverged():
+    found = {"good": {1e-3: [None], 1e-4: [0.4, 0.5]}, "bad": {1e-3: [None, None], 1e-9: [0.1]}}
+    good, bad = accuracy_by_rate(found, 0.1, "title").axes
+    finished, diverged = good.get_lines()[:2]
+    assert finished.get_xydata().tolist() == [[1e-4, 0.4], [1e-4, 0.5]]
+    assert diverged.get_xydata().tolist() == [[1e-3, 0.1]]
+    assert (finished.get_marker(), diverged.get_marker()) == ("o", "x")
+    assert len(bad.get_lines()[1].get_xdata()) == 2
+    assert (good.get_title(), bad.get_title()) == ("good", "bad")
+    assert good.get_ylim()[0] == 0
 
 
 def test_evolution_is_mean_plus_deviation(made):

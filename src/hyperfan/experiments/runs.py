@@ -38,6 +38,11 @@ class Run(Generic[Config]):
             return 1 / CLASSES
         raise RunError(f"'{self.config.title}' was not tested after batch {step}")
 
+    def first_loss(self) -> float:
+        """Mean over the test images before training; infinite if that overflowed."""
+        loss = next(self.of("test"))["loss"]
+        return math.inf if loss is None else float(loss) / float(self.config.test_images)
+
     def test_loss(self) -> float:
         """Summed over the test images at the end; of a run that diverged, that of guessing."""
         last = list(self.of("test"))[-1]

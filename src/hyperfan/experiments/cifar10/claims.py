@@ -1,6 +1,5 @@
 """The paper's claim about CIFAR-10, taken apart into facts that an interval can decide."""
 
-import math
 from dataclasses import replace
 
 from hyperfan.experiments.cifar10.config import BASELINES, HYPERFANS, RATES, SEEDS, Cifar10
@@ -22,7 +21,7 @@ def _trains(c: Claim, runs: Runs, base: Cifar10) -> None:
     found = {init: runs.need(config, SEEDS) for init, config in best.items()}
     for init, mine in found.items():
         at = f"{init}, best rate {best[init].rate:g}"
-        c.measure(f"{at}: test loss of an image before training", Estimate.ratio([_first(r) for r in mine]))
+        c.measure(f"{at}: test loss of an image before training", Estimate.ratio([r.first_loss() for r in mine]))
         last = Estimate.ratio([r.training_loss(LAST) for r in mine])
         c.measure(f"{at}: training loss in the last {LAST} batches", last)
         c.measure(f"{at}: test accuracy", _accuracy(mine), ".1%")
@@ -57,12 +56,6 @@ def _none_trains(right: list[Estimate]) -> Fact:
 
 def _accuracy(runs: list[Run]) -> Estimate:
     return Estimate.of([r.accuracy() for r in runs])
-
-
-def _first(run: Run) -> float:
-    """The mean test loss before the first batch."""
-    loss = next(run.of("test"))["loss"]
-    return math.inf if loss is None else float(loss) / run.config.test_images
 
 
 def _span(init: str) -> str:

@@ -76,7 +76,7 @@ def _row(runs: list[Run]) -> dict[str, Any]:
         "rate": config.rate,
         "seeds": [r.config.seed for r in runs],
         "diverged": len(runs) - len(whole),
-        "first loss": statistics.fmean(next(r.of("test"))["loss"] / config.test_images for r in runs),
+        "first loss": statistics.fmean(r.first_loss() for r in runs),
         "training loss": statistics.fmean(r.training_loss(LAST) for r in whole) if whole else None,
         "accuracy": asdict(Estimate.of([r.accuracy() for r in runs])),
         "accuracies": [r.accuracy() for r in runs],

@@ -1,0 +1,158 @@
+"""The CIFAR-10 experiment on pictures of noise: its configuration, its rates, its data, and going on after a stop."""
+
+import dataclasses
+from dataclasses import replace
+
+import pytest
+import torch
+from toy import InterruptedAfter, Silent, contents
+
+import hyperfan as hf
+from hyperfan.data import CIFAR10, Labelled, Splits, standardise
+from hyperfan.errors import RunError
+from hyperfan.experiments.cifar10 import training
+from hyperfan.experiments.cifar10.config import PROFILES, RATES, Cifar10, grid
+from hyperfan.experiments.loop import run
+
+SMALL = replace(PROFILES["smoke"], embedding=4)
+
+
+@pytest.fixture(autouse=True)
+def _noise(monkeypatch):
+    def pictures(count):
+        drawn = torch.Generator().manual_seed(count)
+        images = torch.randint(256, (count, 3, 32, 32), generator=drawn, dtype=torch.uint8)
+        return Labelled(images, torch.randint(10, (count,), generator=drawn))
+
+    monkeypatch.setattr(training, "cifar10", lambda _data_dir: Splits(pictures(40), pictures(130)))
+
+
+def start(**fields):
+    return replace(SMALL, **fields).start(None)
+
+
+# ── the configuration ──────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_the_papers_run():
+    """Section 4.3: 500 epochs of batches of 100, SGD with 0.0005, a tenth of it at 350 and 450, embeddings of 50."""
+    run = PROFILES["paper"]
+    assert run == Cifar10()
+    assert (run.epochs, run.batch, run.embedding, run.images, run.total) == (500, 100, 50, 50_000, 250_000)
+    assert (run.augment, run.fidelity, run.test_images, run.tested_every) == (False, "paper", 10_000, 500)
+    rates = {epoch: run.rate_at(500 * epoch) for epoch in (0, 349, 350, 449, 450, 499)}
+    assert rates == pytest.approx({0: 5e-4, 349: 5e-4, 350: 5e-5, 449: 5e-5, 450: 5e-6, 499: 5e-6})
+    assert run.rate_at(500 * 350 - 1) == 5e-4
+
+
+def test_every_field_that_changes_what_is_trained_changes_the_folder():
+    other = {"seed": 1, "epochs": 2, "lr": 0.5, "drops": (1, 2), "augment": True, "fidelity": "exact", "embedding": 2,
+             "batch": 2, "images": 200, "batches": 2, "threads": 2, "init": "m2", "checkpoint_every": 2}  # fmt: skip
+    watching = {"test_images", "test_every", "log_every", "device"}
+    assert {f.name for f in dataclasses.fields(Cifar10)} == {*other, *watching}
+    folders = [Cifar10(**{name: value}).folder for name, value in other.items()]
+    assert len({Cifar10().folder, *folders}) == len(other) + 1
+    assert all(len(folder.parts) == 1 for folder in folders)
+
+
+def test_the_grid_is_every_init_at_every_rate_with_three_seeds():
+    runs = grid(PROFILES["laptop"])
+    assert len({run.folder for run in runs}) == len(runs) == 3 * sum(map(len, RATES.values()))
+    assert {run.init for run in runs} >= {"hyperfan-in", "hyperfan-out", "kaiming-fan-in", "kaiming-fan-out"}
+    assert all(5e-4 in RATES[init] for init in RATES if init != "classical")  # the paper's
+    assert [run.seed for run in runs] == sorted(run.seed for run in runs)  # each seed is whole before the next
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"epochs": 0}, "--epochs 0: at least 1 is needed"),
+        ({"test_every": 0}, "--test-every 0: at least 1 is needed"),
+        ({"images": 50_001}, "--images 50001: CIFAR-10 has 50000"),
+        ({"test_images": 10_001}, "--test-images 10001: CIFAR-10 has 10000"),
+        ({"images": 9}, "--batch 100: a batch has no more than the 9 training images"),
+        ({"drops": (3, 2)}, "--drops 3 2: name epochs from 1 on, each later than the last"),
+        ({"drops": (0,)}, "--drops 0: name epochs from 1 on, each later than the last"),
+        ({"lr": -1.0}, "--lr -1: a learning rate is positive and finite"),
+        ({"seed": -1}, "--seed -1: seeds start at 0"),
+    ],
+)
+def test_what_cannot_be(fields, message):
+    with pytest.raises(RunError) as caught:
+        Cifar10(**fields)
+    assert str(caught.value) == message
+
+
+@pytest.mark.parametrize("device", ["cuda:9", "no such"])
+def test_a_device_that_is_not_there(device):
+    with pytest.raises(RunError, match=f"--device {device}: torch cannot use it here"):
+        start(device=device)
+
+
+# ── training ───────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_the_hypernet_is_the_papers():
+    made = start(init="hyperfan-out", embedding=50)
+    assert isinstance(made.net, hf.HyperNet)
+    assert made.net.heads.layout.pieces == 1943
+    assert made.plan["method"] == "hyperfan-out"
+    assert made.plan["fidelity"] == "paper"
+    assert made.plan["warnings"] == []
+    kinds = {row.head: row.kind for row in made.optimiser.plan.rows}
+    assert kinds == {"96x3x3": "dense", "96x1x1": "dense", "input layers": "collapsed"}
+
+
+def test_the_classical_net_has_kaiming_init():
+    made = start(init="classical")
+    assert not isinstance(made.net, hf.HyperNet)
+    for layer in made.net:
+        if isinstance(layer, torch.nn.Conv2d):
+            variance = 2 / layer.weight[0].numel()
+            assert layer.weight.var().item() == pytest.approx(variance, rel=0.1)
+            assert not layer.bias.any()
+
+
+def test_pictures_are_standardised_and_only_augmented_if_asked():
+    plain, moved = start(), start(augment=True)
+    x, y = plain.batch(1)
+    chosen = plain.chosen(1)
+    assert torch.equal(x, standardise(plain.x[chosen], CIFAR10.mean, CIFAR10.std))
+    assert torch.equal(y, plain.y[chosen])
+    assert torch.equal(y, moved.batch(1)[1])
+    assert not torch.equal(x, moved.batch(1)[0])
+    assert torch.equal(moved.batch(1)[0], moved.batch(1)[0])
+    tested = torch.cat([x for x, _ in moved.test_batches()])
+    assert torch.equal(tested, standardise(moved.test_x, CIFAR10.mean, CIFAR10.std))
+
+
+def test_the_rate_drops_by_epoch():
+    made = start(epochs=3, drops=(1, 2), lr=1e-6)
+    seen = []
+    for step in range(made.config.total):
+        made.step(step)
+        seen.append(made.optimiser.param_groups[0]["lr"])
+    assert seen == pytest.approx([1e-6] * 4 + [1e-7] * 4 + [1e-8] * 4)
+
+
+def test_tests_come_every_so_often_and_at_the_end():
+    made = start(test_every=3, epochs=1)
+    assert [s for s in range(5) if list(made.tests(s))] == [0, 3, 4]
+    (row,) = made.tests(0)
+    with torch.no_grad():
+        out = made.net(standardise(made.test_x, CIFAR10.mean, CIFAR10.std))
+    assert len(made.test_x) == 20
+    assert row["accuracy"] == (out.argmax(1) == made.test_y).double().mean().item()
+
+
+@pytest.mark.parametrize("fields", [{}, {"init": "classical"}, {"augment": True, "drops": (1,), "epochs": 2}], ids=str)
+def test_stopped_and_resumed(tmp_path, fields):
+    config = replace(SMALL, **fields)
+    assert run(config, tmp_path / "a", Silent()) == "finished"
+    assert run(config, tmp_path / "b", InterruptedAfter(3)) == "stopped"
+    assert run(config, tmp_path / "b", Silent(), resume=True) == "finished"
+    assert contents(tmp_path / "a") == contents(tmp_path / "b")
+
+
+def test_kaiming_fan_in_diverges_at_the_papers_rate(tmp_path):
+    assert run(replace(SMALL, init="kaiming-fan-in", lr=5e-4), tmp_path / "a", Silent()) == "diverged"
