@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from hyperfan import formulas, init
     from hyperfan.errors import HyperfanError, HyperfanWarning
     from hyperfan.formulas import Fans
-    from hyperfan.hypernet import Chunks, Embedding, HyperNet
+    from hyperfan.hypernet import Chunks, Embedding, HyperNet, predict
     from hyperfan.mainnet import Use, read, rule
     from hyperfan.optim import SGD
 
@@ -29,6 +29,7 @@ __all__ = [
     "Use",
     "formulas",
     "init",
+    "predict",
     "read",
     "rule",
 ]
@@ -42,6 +43,7 @@ _HOMES = {
     "HyperfanError": "hyperfan.errors",
     "HyperfanWarning": "hyperfan.errors",
     "Use": "hyperfan.mainnet",
+    "predict": "hyperfan.hypernet",
     "read": "hyperfan.mainnet",
     "rule": "hyperfan.mainnet",
 }

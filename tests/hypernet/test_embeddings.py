@@ -49,6 +49,84 @@ def test_noise_has_its_width():
     assert noise.abs().max() <= 0.5 + 1e-6
 
 
+class Blocks(nn.Module):
+    """Two blocks of two layers, and one that the net itself holds."""
+
+    def __init__(self):
+        super().__init__()
+        self.a, self.b = (nn.Sequential(nn.Linear(4, 4), nn.ReLU(), nn.Linear(4, 4), nn.ReLU()) for _ in range(2))
+        self.last = nn.Linear(4, 4)
+
+    def forward(self, x):
+        return self.last(self.b(self.a(x)))
+
+
+def noisy(embedding, **options):
+    return hf.HyperNet(Blocks(), embedding, nonlinearity="relu", **options)
+
+
+SCOPES = {
+    # tensors in order: a.0 weight, bias, a.2 weight, bias, b.0 …, b.2 …, last …
+    "embedding": [0, 1, 2, 3, 4, 5, 6, 7, 8, 9],
+    "layer": [0, 0, 1, 1, 2, 2, 3, 3, 4, 4],
+    "block": [0, 0, 0, 0, 1, 1, 1, 1, 2, 2],
+    "network": [0] * 10,
+}
+
+
+@pytest.mark.parametrize("scope", SCOPES)
+def test_those_of_one_scope_get_the_same_noise(scope):
+    embedding = hf.Embedding(7, noise=0.5, scope=scope)
+    net = noisy(embedding, generate="weights+biases")
+    assert [t.layer for t in net.generated][::2] == ["a.0", "a.2", "b.0", "b.2", "last"]
+    drawn = net.embeddings(None, None, True) - net.embeddings.weight
+    for i in range(10):
+        for j in range(10):
+            same = torch.allclose(drawn[i], drawn[j], atol=1e-6)
+            assert same == (SCOPES[scope][i] == SCOPES[scope][j]), (i, j)
+    assert drawn.abs().max() <= 0.5 + 1e-6
+    again = net.embeddings(None, None, True) - net.embeddings.weight
+    assert not torch.allclose(drawn, again)
+
+
+def test_the_chunks_of_a_layer_share_its_noise():
+    net = noisy(hf.Embedding(7, noise=0.5, scope="block"), heads=hf.Chunks(size=2))
+    drawn = net.embeddings(None, None, True) - net.embeddings.weight
+    first = drawn[net.heads.layout.spans[0]]
+    assert len(first) == 8
+    assert torch.allclose(first, first[:1].expand_as(first), atol=1e-6)
+    assert not torch.allclose(first[0], drawn[net.heads.layout.spans[2]][0])
+
+
+def test_every_task_or_sample_has_noise_of_its_own():
+    net = noisy(hf.Embedding(7, noise=0.5, scope="network", tasks=3))
+    tasks = torch.tensor([1, 1])
+    drawn = net.embeddings(tasks, None, True) - net.embeddings.weight[tasks]
+    assert drawn.shape == (2, 5, 7)
+    assert torch.allclose(drawn[0], drawn[0][:1].expand(5, 7), atol=1e-6)
+    assert not torch.allclose(drawn[0], drawn[1])
+
+
+@pytest.mark.parametrize(
+    ("fields", "heads", "message"),
+    [
+        ({"scope": "blocks", "noise": 0.1}, None, "scope='blocks': did you mean 'block'"),
+        ({"scope": "layer"}, None, "there is no noise"),
+        ({"scope": "layer", "noise": 0.1, "per": "net"}, None, "there is one embedding for the net"),
+        ({"scope": "layer", "noise": 0.1}, hf.Chunks(size=9, flat=True), "a flat chunk may span layers"),
+    ],
+)
+def test_scopes_that_cannot_be(fields, heads, message):
+    with pytest.raises(hf.HyperfanError, match=message):
+        noisy(hf.Embedding(4, **fields), heads=heads)
+
+
+def test_flat_chunks_may_share_the_noise_of_the_network():
+    net = noisy(hf.Embedding(4, noise=0.1, scope="network"), heads=hf.Chunks(size=9, flat=True))
+    drawn = net.embeddings(None, None, True) - net.embeddings.weight
+    assert torch.allclose(drawn, drawn[:1].expand_as(drawn), atol=1e-6)
+
+
 def test_tasks_have_embeddings_of_their_own():
     net = hf.HyperNet(mlp(), hf.Embedding(4, tasks=3, trainable=True))
     x = torch.randn(3, 6)

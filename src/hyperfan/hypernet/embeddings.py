@@ -7,11 +7,12 @@ from typing import Literal, TypeGuard, get_args
 import torch
 from torch import Tensor, nn
 
-from hyperfan.errors import CallError, HyperfanError
+from hyperfan.errors import CallError, HyperfanError, nearest
 from hyperfan.init.plan import Distribution
 from hyperfan.init.write import fill_
 
 Task = int | Tensor
+Scope = Literal["embedding", "layer", "block", "network"]
 
 
 @dataclass(frozen=True)
@@ -25,6 +26,8 @@ class Embedding:
         tasks: if given, a table with one entry for each of so many tasks; choose with ``net(x, task=2)``.
         given: it comes with each call, ``net(x, embedding=e)``; then ``std`` tells what to expect.
         noise: half-width of uniform noise added anew at each call, in training or with ``net(x, noise=True)``.
+        scope: what gets the same noise: each "embedding" its own, all those of a "layer", of a "block" (the module that
+            holds the layer), or of the "network".
         std: standard deviation of its distribution (1 is the paper's U(−√3, √3)).
         distribution: "uniform" or "normal".
         normalise: scale every code to root mean square 1 before the heads; then the init is exact for every code.
@@ -36,6 +39,7 @@ class Embedding:
     tasks: int | None = None
     given: bool = False
     noise: float = 0.0
+    scope: Scope = "embedding"
     std: float = 1.0
     distribution: Distribution = "uniform"
     normalise: bool = False
@@ -49,6 +53,11 @@ class Embedding:
             raise HyperfanError("an embedding that is given at the call has nothing to train and no table of tasks")
         if not self.noise >= 0:
             raise HyperfanError(f"Embedding(noise={self.noise:g}): the half-width of the noise must not be negative")
+        if self.scope not in get_args(Scope):
+            raise HyperfanError(f"scope='{self.scope}': {nearest(str(self.scope), get_args(Scope))}")
+        if self.scope != "embedding" and (not self.noise or self.per == "net"):
+            why = "there is one embedding for the net" if self.noise else "there is no noise"
+            raise HyperfanError(f"scope='{self.scope}' says which embeddings share their noise, but {why}")
         if not 0 < self.std < math.inf:
             raise HyperfanError(f"Embedding(std={self.std:g}): the standard deviation must be positive and finite")
         if self.distribution not in get_args(Distribution):
@@ -84,6 +93,8 @@ class Embeddings(nn.Module):
     ) -> None:
         super().__init__()
         self.config = config
+        self.groups: list[int] | None = None
+        """The group of each embedding, if those of a group share their noise."""
         self.size = config.size + own[0]
         self.register_parameter("chunks", None)
         if own[0]:
@@ -131,8 +142,15 @@ class Embeddings(nn.Module):
         if self.config.given and task is not None:
             raise CallError("task= was passed, but this net's embedding is given at the call: pass embedding=")
         if self.config.noise and (self.training if noise is None else noise):
-            stored = stored + torch.empty_like(stored).uniform_(-self.config.noise, self.config.noise)
+            stored = stored + self._noise(stored)
         return self.beside_chunks(stored)
+
+    def _noise(self, stored: Tensor) -> Tensor:
+        reach = self.config.noise
+        if self.groups is None:
+            return torch.empty_like(stored).uniform_(-reach, reach)
+        drawn = stored.new_empty(*stored.shape[:-2], max(self.groups) + 1, stored.shape[-1]).uniform_(-reach, reach)
+        return drawn.index_select(-2, torch.tensor(self.groups, device=stored.device))
 
     def _stored(self, task: Task | None) -> Tensor:
         assert self.weight is not None
@@ -176,7 +194,8 @@ class Embeddings(nn.Module):
         c = self.config
         kind = "given" if c.given else "trainable" if c.trainable else "fixed"
         tasks = f", {c.tasks} tasks" if c.tasks is not None else ""
-        noise = f", noise ±{c.noise:g}" if c.noise else ""
+        shared = "" if c.scope == "embedding" else f" by {c.scope}"
+        noise = f", noise ±{c.noise:g}{shared}" if c.noise else ""
         return f"{kind}, {self.n} × {c.size}{tasks}{noise}{', normalised' if c.normalise else ''}"
 
 

@@ -2,6 +2,7 @@
 
 import os
 import warnings
+from collections.abc import Mapping
 from typing import Any, Self, cast
 
 import torch
@@ -15,6 +16,7 @@ from hyperfan.hypernet.heads import Heads
 from hyperfan.hypernet.kept import Kept, keep, kept
 from hyperfan.hypernet.layout import Sharing, Whole
 from hyperfan.hypernet.per_sample import PerSample
+from hyperfan.hypernet.scopes import noise_groups
 from hyperfan.hypernet.start import has_rule, predicted_plan, write
 from hyperfan.hypernet.transforms import transformed
 from hyperfan.hypernet.trunk import Trunk, make_trunk, read_trunk, trunk_width
@@ -91,6 +93,7 @@ class HyperNet(nn.Module):
 
         own = (chunks.embedding, chunks.trainable) if chunks else (0, False)
         self.embeddings = Embeddings(embedding, layout.pieces, device, dtype, own)
+        self.embeddings.groups = noise_groups(embedding, layout)
         size = self.embeddings.size
         inputs = chunks.input_width(size) if chunks else 0
         self.trunk: nn.Module | None
@@ -142,13 +145,16 @@ class HyperNet(nn.Module):
         """
         if self._reusable(task, embedding, noise):
             tensors = self._cache.get(lambda: self.heads(self.codes(task=task, noise=noise)), *self._sources(task))
-            return self.skeleton({**tensors, **self._kept()}, *args, **kwargs)
+            return self.run(tensors, *args, **kwargs)
         codes = self.codes(task=task, embedding=embedding, noise=noise)
         if codes.ndim == 3:
             return self.per_sample(self.skeleton, self.heads, codes, self._kept(), grouped, args, kwargs)
         if grouped:
             raise CallError("grouped=True needs many codes: a tensor of tasks, or embedding= with a leading dimension")
-        tensors = self.heads(codes)
+        return self.run(self.heads(codes), *args, **kwargs)
+
+    def run(self, tensors: Mapping[str, Tensor], *args: Any, **kwargs: Any) -> Any:
+        """Run the mainnet with these tensors in place of those generated now, as :meth:`generate` returns them."""
         return self.skeleton({**tensors, **self._kept()}, *args, **kwargs)
 
     def codes(self, *, task: Task | None = None, embedding: Tensor | None = None, noise: bool | None = None) -> Tensor:
