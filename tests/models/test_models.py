@@ -38,4 +38,4 @@ def test_the_head_of_the_bayesian_mobilenet():
     heads = sum(head.weight.numel() for head in net.heads.children())
     assert heads == 32 * (4_231_976 - 21_888 - 1_000) == 134_690_816
     rows = {row.tensor: row for row in net.plan.rows}
-    assert rows["3.weight"].fan_in == rows["3.weight"].fan_out == 9
+    assert rows["1.0.weight"].fan_in == rows["1.0.weight"].fan_out == 9

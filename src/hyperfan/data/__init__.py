@@ -3,11 +3,12 @@
 from hyperfan.data.cifar import cifar10
 from hyperfan.data.folder import ImageFolder, imagenette
 from hyperfan.data.idx import mnist
-from hyperfan.data.labelled import CIFAR10, MNIST, Labelled, Splits, standardise
+from hyperfan.data.labelled import CIFAR10, IMAGENET, MNIST, Labelled, Splits, standardise
 from hyperfan.data.regression import regression_tasks
 
 __all__ = [
     "CIFAR10",
+    "IMAGENET",
     "MNIST",
     "ImageFolder",
     "Labelled",

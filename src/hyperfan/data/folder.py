@@ -2,6 +2,7 @@
 
 import os
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
@@ -9,6 +10,9 @@ from torch.utils.data import Dataset
 
 from hyperfan.data.lookup import find, mending, readable
 from hyperfan.errors import DataError
+
+if TYPE_CHECKING:
+    from PIL.Image import Image
 
 ENDINGS = (".jpg", ".jpeg", ".png")
 
@@ -22,20 +26,27 @@ class ImageFolder(Dataset[tuple[Tensor, int]]):
 
     A picture is (3, height, width), uint8, RGB. Classes and files are in the order of their names; hidden ones are
     passed over, and links are followed. Pictures are decoded when asked for, which needs Pillow.
+
+    Args:
+        root, split: where they are.
+        skip_empty: leave out classes without pictures, which are then in ``empty``, instead of raising.
     """
 
-    def __init__(self, root: str | os.PathLike[str], split: str) -> None:
+    def __init__(self, root: str | os.PathLike[str], split: str, skip_empty: bool = False) -> None:
         folder = Path(root) / split
-        self.classes = tuple(_names(folder, folders=True))
+        names = _names(folder, folders=True)
+        held = {name: _names(folder / name, folders=False, may_be_empty=skip_empty) for name in names}
+        self.classes = tuple(name for name in names if held[name])
+        self.empty = tuple(name for name in names if not held[name])
         self.files = [(os.path.join(folder, name, file), label) for label, name in enumerate(self.classes)
-                      for file in _names(folder / name, folders=False)]  # fmt: skip
+                      for file in held[name]]  # fmt: skip
 
     def __len__(self) -> int:
         return len(self.files)
 
     def __getitem__(self, index: int) -> tuple[Tensor, int]:
         path, label = self.files[index]
-        return _decoded(path), label
+        return pixels(open_picture(path)), label
 
 
 def imagenette(data_dir: str | os.PathLike[str] | None = None) -> tuple[ImageFolder, ImageFolder]:
@@ -52,28 +63,33 @@ def imagenette(data_dir: str | os.PathLike[str] | None = None) -> tuple[ImageFol
         return train, val
 
 
-def _names(folder: Path, *, folders: bool) -> list[str]:
+def _names(folder: Path, *, folders: bool, may_be_empty: bool = False) -> list[str]:
     with readable(folder), os.scandir(folder) as entries:
         shown = [entry for entry in entries if not entry.name.startswith(".")]
         names = sorted(e.name for e in shown if (e.is_dir() if folders else e.name.lower().endswith(ENDINGS)))
-    if not names:
+    if not names and not may_be_empty:
         sought = "folders of classes" if folders else f"pictures ({', '.join(ENDINGS)})"
         raise DataError(f"{folder} holds no {sought}: was the set unpacked whole, as <root>/<split>/<class>/<picture>?")
     return names
 
 
-def _decoded(path: str) -> Tensor:
+def open_picture(path: str) -> "Image":
+    """A picture as Pillow has it, decoded, in RGB."""
     try:
         from PIL import Image
     except ImportError as error:
         raise DataError(f"pictures need Pillow ({error}): pip install 'hyperfan[data]'") from error
     with readable(path), open(path, "rb") as stream:
         try:
-            picture = Image.open(stream).convert("RGB")
+            return Image.open(stream).convert("RGB")
         except Exception as error:  # of a damaged file, Pillow's decoders raise nearly anything
             raise DataError(
                 f"{path} cannot be read as a picture ({type(error).__name__}: {error}): put a good copy in its place, "
                 "or delete it"
             ) from error
-    pixels = torch.frombuffer(bytearray(picture.tobytes()), dtype=torch.uint8)
-    return pixels.reshape(picture.height, picture.width, 3).permute(2, 0, 1).contiguous()
+
+
+def pixels(picture: "Image") -> Tensor:
+    """As (3, height, width), uint8."""
+    flat = torch.frombuffer(bytearray(picture.tobytes()), dtype=torch.uint8)
+    return flat.reshape(picture.height, picture.width, 3).permute(2, 0, 1).contiguous()

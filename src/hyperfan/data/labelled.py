@@ -41,6 +41,7 @@ class Scale:
 
 
 MNIST = Scale(mean=0.13066, std=0.30811)
+IMAGENET = Scale(mean=(0.485, 0.456, 0.406), std=(0.229, 0.224, 0.225))
 CIFAR10 = Scale(mean=(0.49140, 0.48216, 0.44653), std=(0.24703, 0.24349, 0.26159))
 
 

@@ -10,10 +10,11 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
-from hyperfan.errors import HyperfanWarning
+from hyperfan.errors import HyperfanWarning, RunError
 from hyperfan.experiments.folder import Row
+from hyperfan.experiments.ranks import ALONE, Ranks
 from hyperfan.experiments.seeds import generator
-from hyperfan.hypernet import HyperNet
+from hyperfan.hypernet import Embedding, HyperNet
 from hyperfan.optim import SGD
 from hyperfan.probe import Moments, first_overflow
 
@@ -50,12 +51,19 @@ class Classifier(ABC):
         images: how many there are to train on.
         net, plan: what is trained, and what was written into it, as JSON.
         optimiser: trains the net.
+        ranks: the processes that share each batch.
     """
 
     def __init__(
-        self, config: Config, images: int, net: nn.Module, plan: Any, optimiser: torch.optim.Optimizer
+        self,
+        config: Config,
+        images: int,
+        net: nn.Module,
+        plan: Any,
+        optimiser: torch.optim.Optimizer,
+        ranks: Ranks = ALONE,
     ) -> None:
-        self.config, self.images = config, images
+        self.config, self.images, self.ranks = config, images, ranks
         self.net, self.plan, self.optimiser = net, plan, optimiser
         self._order: tuple[int, Tensor] = (-1, torch.empty(0))
 
@@ -72,9 +80,10 @@ class Classifier(ABC):
         x, y = self.batch(step)
         self.optimiser.zero_grad()
         loss = cross_entropy(self.net(x), y)
-        value = loss.item()
+        value = self.ranks.mean(loss.item())
         if math.isfinite(value):
             torch.autograd.backward(loss)
+            self.ranks.average(self.optimiser)
             self.optimiser.step()
         return value
 
@@ -116,6 +125,10 @@ class Classifier(ABC):
                 held.setdefault(int(index), {})[name] = tensor
         self.optimiser.load_state_dict({**self.optimiser.state_dict(), "state": held})
 
+    def together(self, step: int) -> int:
+        """Bring all processes to where the first one is; returns how many batches it has trained on."""
+        return self.ranks.together(step, self.state, self.load)
+
     def plain(self) -> nn.Module:
         """The net with its weights written out, as they are now."""
         if not isinstance(self.net, HyperNet):
@@ -136,7 +149,7 @@ def sgd(net: nn.Module, lr: float) -> torch.optim.Optimizer:
     return SGD(net, lr=lr) if isinstance(net, HyperNet) else torch.optim.SGD(net.parameters(), lr=lr)
 
 
-def hypernet(mainnet: nn.Module, seed: int, embedding: int, **settings: Any) -> tuple[HyperNet, Any]:
+def hypernet(mainnet: nn.Module, seed: int, embedding: int | Embedding, **settings: Any) -> tuple[HyperNet, Any]:
     """A hypernet for a mainnet on the meta device, and its plan, as JSON, with the warnings it came with."""
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", HyperfanWarning)
@@ -159,3 +172,16 @@ def classical(mainnet: nn.Module, seed: int, relu: bool) -> tuple[nn.Module, Any
             nn.init.zeros_(layer.bias)
     rows = {n: {"mean": m.mean, "std": m.std} for n, p in plain.named_parameters() for m in [Moments.of(p)]}
     return plain, {"init": "kaiming" if relu else "xavier", "parameters": rows}
+
+
+def device_named(name: str) -> torch.device:
+    """The device, if torch can use it."""
+    try:
+        device = torch.device(name)
+        torch.empty(0, device=device)
+    except (RuntimeError, AssertionError) as error:  # torch says it so or so
+        raise RunError(
+            f"--device {name}: torch cannot use it here. On a CPU, --profile laptop is sized for two cores, and "
+            "--device cpu takes any profile"
+        ) from error
+    return device

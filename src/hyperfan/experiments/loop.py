@@ -55,6 +55,9 @@ class Training(Protocol):
     def load(self, state: dict[str, Tensor]) -> None:
         """Go back to such a state."""
 
+    def together(self, step: int) -> int:
+        """Bring all processes that train together to where the first one is; returns its step."""
+
 
 class Experiment(Protocol):
     """A frozen dataclass: the whole configuration of a run."""
@@ -127,6 +130,16 @@ def run(
                 progress.close()
 
 
+def follow(experiment: Experiment, data_dir: Path | None = None) -> Outcome:
+    """Train beside a process that runs the experiment, on another part of each batch; it alone writes anything."""
+    with _threads(experiment.threads):
+        training = experiment.start(data_dir)
+        for step in range(training.together(0), experiment.total):
+            if not math.isfinite(training.step(step)):
+                return "diverged"
+        return "finished"
+
+
 class _Runner:
     def __init__(
         self,
@@ -159,6 +172,7 @@ class _Runner:
             self.step = self.saved = state.step
             self.loss_sum, self.loss_count = state.loss_sum, state.loss_count
             self.progress.note(f"resumed {self.folder.path} at batch {self.step}")
+        self.training.together(self.step)
         return self._train()
 
     def _train(self) -> Outcome:

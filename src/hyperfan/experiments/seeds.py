@@ -14,6 +14,11 @@ def generator(seed: int, *purpose: object) -> torch.Generator:
     >>> bool(first == torch.rand(1, generator=generator(3, "order", 1)))
     False
     """
+    return torch.Generator().manual_seed(number(seed, *purpose))
+
+
+def number(seed: int, *purpose: object) -> int:
+    """What such a generator is seeded with; for torch's own, where a module draws from that."""
     words = "/".join(map(str, (seed, *purpose)))
     digest = hashlib.sha256(words.encode()).digest()
-    return torch.Generator().manual_seed(int.from_bytes(digest[:8], "big") >> 1)
+    return int.from_bytes(digest[:8], "big") >> 1

@@ -4,6 +4,6 @@ from hyperfan.hypernet.chunks import Chunks
 from hyperfan.hypernet.embeddings import Embedding
 from hyperfan.hypernet.hypernet import HyperNet
 from hyperfan.hypernet.per_sample import PerSample
-from hyperfan.hypernet.predict import Prediction, predict
+from hyperfan.hypernet.prediction import Prediction, predict
 
 __all__ = ["Chunks", "Embedding", "HyperNet", "PerSample", "Prediction", "predict"]

@@ -7,6 +7,7 @@ from hyperfan.report.rates import accuracy_by_rate
 from hyperfan.report.ridges import ridges
 from hyperfan.report.setting import Rows, Setting, settings
 from hyperfan.report.tasks import Fit, fits, losses_by_task
+from hyperfan.report.uncertainty import uncertainty
 
 __all__ = [
     "Fit",
@@ -21,4 +22,5 @@ __all__ = [
     "ridges",
     "save",
     "settings",
+    "uncertainty",
 ]

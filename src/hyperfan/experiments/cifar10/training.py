@@ -9,9 +9,8 @@ from torch import Tensor, nn
 
 from hyperfan.data import CIFAR10, cifar10, standardise
 from hyperfan.data.augment import shift_and_flip
-from hyperfan.errors import RunError
 from hyperfan.experiments.cifar10.config import Cifar10
-from hyperfan.experiments.classifier import Classifier, classical, hypernet, sgd
+from hyperfan.experiments.classifier import Classifier, classical, device_named, hypernet, sgd
 from hyperfan.experiments.seeds import generator
 from hyperfan.experiments.settings import CLASSICAL
 from hyperfan.hypernet import Chunks
@@ -29,7 +28,7 @@ class Cifar10Training(Classifier):
     config: Cifar10
 
     def __init__(self, config: Cifar10, data_dir: Path | None) -> None:
-        self.device = _device(config.device)
+        self.device = device_named(config.device)
         splits = cifar10(data_dir)
         self.x, self.y = (t[: config.images].to(self.device) for t in (splits.train.images, splits.train.labels))
         self.test_x, self.test_y = (
@@ -66,15 +65,3 @@ def build(config: Cifar10) -> tuple[nn.Module, Any]:
     if config.init == CLASSICAL:
         return classical(mainnet, config.seed, relu=True)
     return hypernet(mainnet, config.seed, config.embedding, heads=Chunks(), init=config.init, fidelity=config.fidelity)
-
-
-def _device(name: str) -> torch.device:
-    try:
-        device = torch.device(name)
-        torch.empty(0, device=device)
-    except (RuntimeError, AssertionError) as error:  # torch says it so or so
-        raise RunError(
-            f"--device {name}: torch cannot use it here. On a CPU, --profile laptop is sized for two cores, and "
-            "--device cpu takes any profile"
-        ) from error
-    return device

@@ -1,0 +1,54 @@
+"""The usual crops for photographs: a random part of one to train on, its middle to test on."""
+
+import math
+from typing import TYPE_CHECKING
+
+import torch
+
+if TYPE_CHECKING:
+    from PIL.Image import Image
+
+TRIES = 10
+LEAST, RATIO = 0.08, 4 / 3
+"""The smallest part of a picture's area to train on, and the widest sides of it to each other."""
+MARGIN = 256 / 224
+"""How much larger than the crop a test picture's shorter side is."""
+
+
+def random_crop(picture: "Image", size: int, generator: torch.Generator) -> "Image":
+    """A random part of a picture, of any shape within bounds, made (size, size) and mirrored half the time."""
+    from PIL.Image import Resampling, Transpose
+
+    made = picture.resize((size, size), Resampling.BILINEAR, box=random_box(picture.size, generator))
+    mirrored = torch.rand((), generator=generator).item() < 0.5
+    return made.transpose(Transpose.FLIP_LEFT_RIGHT) if mirrored else made
+
+
+def random_box(size: tuple[int, int], generator: torch.Generator) -> tuple[int, int, int, int]:
+    """Left, top, right and bottom of a part of 8 to 100 % of the area, with sides up to 4 : 3.
+
+    Where none is found that fits, it is the middle, as much of it as has such sides.
+    """
+    width, height = size
+    for _ in range(TRIES):
+        area = width * height * torch.empty(()).uniform_(LEAST, 1, generator=generator).item()
+        ratio = math.exp(torch.empty(()).uniform_(-math.log(RATIO), math.log(RATIO), generator=generator).item())
+        w, h = round(math.sqrt(area * ratio)), round(math.sqrt(area / ratio))
+        if 0 < w <= width and 0 < h <= height:
+            left = int(torch.randint(width - w + 1, (), generator=generator))
+            top = int(torch.randint(height - h + 1, (), generator=generator))
+            return left, top, left + w, top + h
+    w, h = min(width, round(height * RATIO)), min(height, round(width * RATIO))
+    left, top = (width - w) // 2, (height - h) // 2
+    return left, top, left + w, top + h
+
+
+def centre_crop(picture: "Image", size: int) -> "Image":
+    """The middle, (size, size), of a picture whose shorter side was first made an eighth larger than that."""
+    from PIL.Image import Resampling
+
+    width, height = picture.size
+    scale = round(size * MARGIN) / min(width, height)
+    width, height = max(round(width * scale), size), max(round(height * scale), size)
+    left, top = (width - size) // 2, (height - size) // 2
+    return picture.resize((width, height), Resampling.BILINEAR).crop((left, top, left + size, top + size))

@@ -1,0 +1,174 @@
+"""What a run of the Bayesian MobileNet depends on, and which runs the claims rest on."""
+
+import math
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+from hyperfan.errors import RunError
+from hyperfan.experiments.settings import check_counts, check_rate, check_seed, title
+
+if TYPE_CHECKING:
+    from hyperfan.experiments.imagenet.training import ImagenetTraining
+    from hyperfan.experiments.loop import Summary
+
+
+@dataclass(frozen=True)
+class Imagenet:
+    """A run: MobileNet v1 on photographs in folders, its weights made by a linear hypernet from noisy embeddings.
+
+    Args:
+        init: an init method ("hyperfan methods" lists them).
+        seed: for init, embeddings, noise, data order and crops.
+        epochs: passes over the training pictures.
+        lr: learning rate.
+        weight_decay: of L2 regularisation, on all that is trained.
+        last: whether the last layer is generated too, or plain.
+        norm: whether the mainnet has batch norm.
+        noise: half-width of the uniform noise on the embeddings, drawn anew for each batch.
+        scope: what gets the same noise: a layer, a depthwise-separable block, or the network.
+        samples: draws of the weights that a test averages over.
+        fidelity: the paper's formulae to the letter, or exact moments.
+        embedding: size of the embeddings.
+        width: multiplies the channels of every layer.
+        size: pixels of a picture's sides.
+        held_out: how many classes, the last, are not trained on, to see what the net says to what it does not know.
+        images: how many training pictures make an epoch: as many as the classes trained on have.
+        batch: pictures in a batch.
+        batches: end after so many batches.
+        test_images: how many pictures to test on, spread over the classes; by default all.
+        test_every: batches between two tests; by default an epoch's.
+        log_every: batches that a line of training loss averages over.
+        checkpoint_every: batches between checkpoints.
+        skip_bad: leave out, and count, pictures that do not decode, classes without pictures, and classes to test on
+            that are not trained on; otherwise each is an error.
+        workers: processes that decode pictures; 0 decodes in the run's own.
+        device: where to train, "cpu" or a GPU such as "cuda".
+        threads: for torch.
+    """
+
+    init: str = "hyperfan-in"
+    seed: int = 0
+    epochs: int = 25
+    lr: float = 0.1
+    weight_decay: float = 0.0005
+    last: Literal["generated", "plain"] = "generated"
+    norm: bool = True
+    noise: float = 0.1
+    scope: Literal["layer", "block", "network"] = "block"
+    samples: int = 10
+    fidelity: Literal["paper", "exact"] = "paper"
+    embedding: int = 32
+    width: float = 1.0
+    size: int = 224
+    held_out: int = 0
+    images: int = 1_281_167
+    batch: int = 256
+    batches: int | None = None
+    test_images: int | None = None
+    test_every: int | None = None
+    log_every: int = 50
+    checkpoint_every: int = 5000
+    skip_bad: bool = False
+    workers: int = 8
+    device: str = "cuda"
+    threads: int = 1
+
+    def __post_init__(self) -> None:
+        check_counts(self, "epochs", "samples", "embedding", "size", "batch", "images", "batches")
+        check_counts(self, "test_images", "test_every", "log_every", "checkpoint_every", "threads")
+        check_seed(self.seed)
+        check_rate("lr", self.lr)
+        for name in ("weight_decay", "noise", "held_out", "workers"):
+            if not 0 <= getattr(self, name) < math.inf:
+                raise RunError(f"--{name.replace('_', '-')} {getattr(self, name):g}: it must not be negative")
+        if self.batch > self.images:
+            raise RunError(f"--batch {self.batch}: a batch has no more than the {self.images} training images")
+        if not 0 < self.width < math.inf or round(32 * self.width) < 1:
+            raise RunError(f"--width {self.width:g}: no channels would be left")
+
+    @property
+    def epoch_batches(self) -> int:
+        """Batches in an epoch; pictures that do not fill one are left out of it."""
+        return self.images // self.batch
+
+    @property
+    def tested_every(self) -> int:
+        """Batches between two tests."""
+        return self.epoch_batches if self.test_every is None else self.test_every
+
+    @property
+    def stage(self) -> tuple[str, int]:
+        """What a run goes through, and how many batches each has."""
+        return "epoch", self.epoch_batches
+
+    @property
+    def total(self) -> int:
+        """Batches in the run."""
+        every = self.epochs * self.epoch_batches
+        return every if self.batches is None else min(every, self.batches)
+
+    @property
+    def title(self) -> str:
+        """Its init and whatever is not as in the paper's profile, which also names its folder.
+
+        >>> Imagenet(init="m3", seed=3, last="plain").title
+        'm3 seed-3 last-plain'
+        """
+        return title(self, Imagenet(init=self.init), QUIET)
+
+    @property
+    def folder(self) -> Path:
+        """Where the run goes unless told otherwise, under ``runs/imagenet``."""
+        return Path(self.title.replace(" ", "_"))
+
+    def start(self, data_dir: Path | None) -> "ImagenetTraining":
+        """Build everything from the seed."""
+        from hyperfan.experiments.imagenet.training import ImagenetTraining
+
+        return ImagenetTraining(self, data_dir)
+
+    def summarise(self, path: Path) -> "Summary":
+        """Draw the run in this folder."""
+        from hyperfan.experiments.imagenet.summary import write_summary
+
+        return write_summary(path)
+
+
+QUIET = ("test_images", "test_every", "log_every", "device", "workers", "skip_bad")
+"""Settings that say how a run is watched, or where and how it is fed, not what it does."""
+CHOSEN = ("init", "last", "norm")
+"""Settings in which the runs of the grid differ."""
+
+LAPTOP = Imagenet(
+    lr=0.1 * 32 / 256,  # as the batch is smaller
+    images=800,
+    held_out=2,
+    size=64,
+    batch=32,
+    batches=100,
+    test_every=100,
+    log_every=1,
+    checkpoint_every=50,
+    workers=0,
+    device="cpu",
+)
+PROFILES = {
+    "paper": Imagenet(),
+    "laptop": LAPTOP,
+    "smoke": replace(LAPTOP, width=0.25, embedding=4, batches=4, test_every=2, test_images=20, checkpoint_every=2),
+}
+
+INITS = ("kaiming-fan-in", "kaiming-fan-out", "hyperfan-in", "hyperfan-out")
+SEEDS = 3
+
+
+def grid(base: Imagenet) -> list[Imagenet]:
+    """Every run that the claims rest on: each init, with the last layer generated or not, with batch norm and without.
+
+    Each seed is whole before the next.
+    """
+    lasts: tuple[Literal["generated", "plain"], ...] = ("generated", "plain")
+    bases = [replace(base, last=last, norm=norm) for norm in (True, False) for last in lasts]
+    seeds = range(base.seed, base.seed + SEEDS)
+    return [replace(b, init=init, seed=seed) for seed in seeds for b in bases for init in INITS]

@@ -1,0 +1,154 @@
+"""The photographs of a run: which there are, and batch after batch of them, decoded by workers."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.utils.data import DataLoader, Dataset, Sampler
+
+from hyperfan.data.crops import centre_crop, random_crop
+from hyperfan.data.folder import ImageFolder, open_picture, pixels
+from hyperfan.data.lookup import find
+from hyperfan.errors import DataError, HyperfanError
+from hyperfan.experiments.seeds import generator
+
+Files = list[tuple[str, int]]
+"""Pictures by path, with the numbers of their classes."""
+Batch = tuple[Tensor, Tensor, list[str]]
+"""Pictures, uint8, their classes, and the paths of those that did not decode."""
+
+
+@dataclass(frozen=True)
+class Pictures:
+    """What there is to train on, to test on, and of classes that are not trained on.
+
+    Args:
+        classes: the names of those trained on.
+        train, test, unknown: the files.
+        left_out: classes that were left out, and why, where that was asked for.
+    """
+
+    classes: tuple[str, ...]
+    train: Files
+    test: Files
+    unknown: Files
+    left_out: tuple[str, ...]
+
+
+def read_pictures(data_dir: Path | None, held_out: int, skip_bad: bool) -> Pictures:
+    """Read a folder laid out as ImageNet is: <root>/train/<class>/ and <root>/val/<class>/.
+
+    Args:
+        data_dir: the root, or a folder with Imagenette in it, which is also the default.
+        held_out: how many classes not to train on, the last by name; their pictures to test on are ``unknown``.
+        skip_bad: leave out classes without pictures, and those to test on that are not trained on.
+    """
+    root = data_dir if data_dir is not None and (data_dir / "train").is_dir() else find("imagenette", data_dir)
+    train, val = (ImageFolder(root, split, skip_empty=skip_bad) for split in ("train", "val"))
+    left_out = [f"{split}/{name} has no pictures" for split, f in (("train", train), ("val", val)) for name in f.empty]
+    stray = [name for name in val.classes if name not in train.classes]
+    if stray and not skip_bad:
+        raise DataError(
+            f"{root / 'val'} has the class {stray[0]}, which {root / 'train'} lacks, so that nobody could learn it: "
+            "remove it, or pass --skip-bad to leave such classes out"
+        )
+    left_out += [f"val/{name} is not in train" for name in stray]
+    kept = len(train.classes) - held_out
+    if kept < 2:
+        raise HyperfanError(
+            f"--held-out {held_out}: of {len(train.classes)} classes in {root / 'train'} two must remain to train on"
+        )
+    known = {name: i for i, name in enumerate(train.classes)}
+    named = [(path, known[val.classes[label]]) for path, label in val.files if val.classes[label] in known]
+    return Pictures(
+        train.classes[:kept],
+        [(path, label) for path, label in train.files if label < kept],
+        [(path, label) for path, label in named if label < kept],
+        [(path, label) for path, label in named if label >= kept],
+        tuple(left_out),
+    )
+
+
+def spread(files: Files, most: int | None) -> Files:
+    """At most so many of them, evenly spaced, so that every class has its share."""
+    if most is None or most >= len(files):
+        return files
+    return [files[i * len(files) // most] for i in range(most)]
+
+
+class Crops(Dataset[Any]):
+    """Pictures cut to size: for training at random, which follows from seed, epoch and picture; or the middle.
+
+    Args:
+        files: which.
+        size: pixels of the sides.
+        seed: of random crops; without it, the middle.
+        skip_bad: return the path of a picture that does not decode, instead of raising.
+    """
+
+    def __init__(self, files: Files, size: int, seed: int | None, skip_bad: bool) -> None:
+        self.files, self.size, self.seed, self.skip_bad = files, size, seed, skip_bad
+
+    def __getitem__(self, key: tuple[int, int]) -> tuple[Tensor, int] | str:
+        epoch, index = key
+        path, label = self.files[index]
+        try:
+            picture = open_picture(path)
+        except DataError as error:
+            if self.skip_bad:
+                return path
+            raise DataError(f"{error}; --skip-bad leaves such pictures out, and counts them") from error
+        if self.seed is None:
+            return pixels(centre_crop(picture, self.size)), label
+        return pixels(random_crop(picture, self.size, generator(self.seed, "crop", epoch, index))), label
+
+
+def collate(found: Sequence[tuple[Tensor, int] | str]) -> Batch:
+    """A batch of those that decoded."""
+    good = [f for f in found if not isinstance(f, str)]
+    bad = [f for f in found if isinstance(f, str)]
+    if not good:
+        raise DataError(f"none of {len(bad)} pictures could be read, beginning with {bad[0]}: is the folder damaged?")
+    return torch.stack([x for x, _ in good]), torch.tensor([y for _, y in good]), bad
+
+
+class Order(Sampler[list[tuple[int, int]]]):
+    """The batches of a run from one on: each epoch has every picture once, in an order of its own.
+
+    Args:
+        seed: of the order.
+        pictures, batch: how many there are, and in a batch.
+        first, last: which batches.
+        rank, world: of processes that share a batch, this one's part of it.
+    """
+
+    def __init__(self, seed: int, pictures: int, batch: int, first: int, last: int, rank: int, world: int) -> None:
+        self.seed, self.pictures, self.batch, self.first, self.last = seed, pictures, batch, first, last
+        self.rank, self.world = rank, world
+
+    def __iter__(self) -> Iterator[list[tuple[int, int]]]:
+        known, order = -1, torch.empty(0)
+        for step in range(self.first, self.last):
+            epoch, batch = divmod(step, self.pictures // self.batch)
+            if epoch != known:
+                known, order = epoch, torch.randperm(self.pictures, generator=generator(self.seed, "order", epoch))
+            chosen = order[batch * self.batch : (batch + 1) * self.batch].tolist()
+            yield [(epoch, index) for index in chosen[self.rank :: self.world]]
+
+    def __len__(self) -> int:
+        return self.last - self.first
+
+
+def all_in_turn(crops: Crops, batch: int, workers: int) -> DataLoader[Batch]:
+    """All pictures in turn."""
+    keys = [(0, index) for index in range(len(crops.files))]
+    batches = [keys[i : i + batch] for i in range(0, len(keys), batch)]
+    return DataLoader(crops, batch_sampler=batches, num_workers=workers, collate_fn=collate)
+
+
+def batches_in_order(crops: Crops, order: Order, workers: int) -> DataLoader[Batch]:
+    """The batches of a run."""
+    return DataLoader(crops, batch_sampler=order, num_workers=workers, collate_fn=collate)

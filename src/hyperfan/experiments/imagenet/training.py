@@ -1,0 +1,166 @@
+"""The Bayesian MobileNet under way: net, optimiser and photographs, all from one seed."""
+
+from collections.abc import Iterator
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from hyperfan.data import IMAGENET, standardise
+from hyperfan.errors import RunError
+from hyperfan.experiments.classifier import Classifier, device_named, hypernet
+from hyperfan.experiments.folder import Row
+from hyperfan.experiments.imagenet.config import Imagenet
+from hyperfan.experiments.imagenet.pictures import (
+    Batch,
+    Crops,
+    Files,
+    Order,
+    all_in_turn,
+    batches_in_order,
+    read_pictures,
+    spread,
+)
+from hyperfan.experiments.ranks import Ranks
+from hyperfan.experiments.scores import score, separation
+from hyperfan.experiments.seeds import generator, number
+from hyperfan.hypernet import Embedding, HyperNet, predict
+from hyperfan.mainnet.spec import TensorSpec
+from hyperfan.models import mobilenet
+from hyperfan.optim import SGD
+
+PIECE = 100
+"""Test pictures that go through at once."""
+BINS = 40
+"""Of a histogram of entropies, from 0 to that of guessing."""
+
+
+class ImagenetTraining(Classifier):
+    """Trains on random crops, and tests on the middle of each picture with several draws of the weights."""
+
+    config: Imagenet
+    net: HyperNet
+
+    def __init__(self, config: Imagenet, data_dir: Path | None) -> None:
+        ranks = Ranks.of_environment(config.device)
+        self.device = device_named(ranks.device)
+        found = read_pictures(data_dir, config.held_out, config.skip_bad)
+        if len(found.train) != config.images:
+            raise RunError(
+                f"--images {config.images}: the {len(found.classes)} classes trained on have {len(found.train)} "
+                f"pictures: pass --images {len(found.train)}"
+            )
+        if config.batch % ranks.world:
+            raise RunError(f"--batch {config.batch} cannot be shared by {ranks.world} processes: use a multiple")
+        self.classes = len(found.classes)
+        self.train = Crops(found.train, config.size, config.seed, config.skip_bad)
+        self.known, self.unknown = (spread(files, config.test_images) for files in (found.test, found.unknown))
+        self.skipped = set(found.left_out)
+        """Pictures and classes that were left out so far."""
+        self._stream: tuple[int, Iterator[Batch]] = (-1, iter(()))
+        net, plan = build(config, self.classes)
+        net.to(self.device)
+        super().__init__(
+            config, config.images, net, plan, SGD(net, lr=config.lr, weight_decay=config.weight_decay), ranks
+        )
+
+    def batch(self, step: int) -> tuple[Tensor, Tensor]:
+        """This process's part of it, standardised."""
+        at, stream = self._stream
+        if at != step:
+            c, ranks = self.config, self.ranks
+            order = Order(c.seed, c.images, c.batch, step, c.total + 1, ranks.rank, ranks.world)
+            stream = iter(batches_in_order(self.train, order, c.workers))
+        pictures, labels, bad = next(stream)
+        self._stream = step + 1, stream
+        self.skipped.update(bad)
+        return self._ready(pictures), labels.to(self.device)
+
+    def step(self, step: int) -> float:
+        """Train on one batch, with noise that follows from seed and step, the same in all processes."""
+        torch.manual_seed(number(self.config.seed, "noise", step))
+        return super().step(step)
+
+    def tests(self, step: int) -> Iterator[Row]:
+        """Scores on the test pictures, every so often and at the end; what is known of unknown classes at the end."""
+        if step == 0 or (step % self.config.tested_every and step != self.config.total):
+            return
+        torch.manual_seed(number(self.config.seed, "test", step))
+        probabilities, labels, entropy, disagreement = self._predict(self.known)
+        scores = score(probabilities, labels)
+        row = {k: v for k, v in asdict(scores).items() if k != "reliability"}
+        yield {"kind": "test", "step": step, "loss": scores.nll * len(labels), **row, "skipped": len(self.skipped)}
+        if step != self.config.total:
+            return
+        told: dict[str, Any] = {"kind": "uncertainty", "step": step, "classes": self.classes}
+        told["reliability"] = scores.reliability
+        told |= {"known": _histograms(entropy, disagreement, self.classes)}
+        if self.unknown:
+            _, _, other, other_disagreement = self._predict(self.unknown)
+            told |= {"unknown": _histograms(other, other_disagreement, self.classes)}
+            told |= {
+                "separation by entropy": separation(entropy, other),
+                "separation by disagreement": separation(disagreement, other_disagreement),
+            }
+        yield told
+
+    def test_batches(self) -> Iterator[tuple[Tensor, Tensor]]:
+        """Of the classes trained on."""
+        return self._tested(self.known)
+
+    def _tested(self, files: Files) -> Iterator[tuple[Tensor, Tensor]]:
+        crops = Crops(files, self.config.size, None, self.config.skip_bad)
+        for pictures, labels, bad in all_in_turn(crops, PIECE, self.config.workers):
+            self.skipped.update(bad)
+            yield self._ready(pictures), labels.to(self.device)
+
+    def _predict(self, files: Files) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """Probabilities, labels, entropy and mutual information, batch by batch."""
+        made: list[tuple[Tensor, ...]] = []
+        for x, y in self._tested(files):
+            p = predict(self.net, x, self.config.samples if self.config.noise else 1)
+            made.append((p.probabilities, y, p.entropy, p.mutual_information))
+        probabilities, labels, entropy, disagreement = (torch.cat(column) for column in zip(*made, strict=True))
+        return probabilities, labels, entropy, disagreement
+
+    def _ready(self, pictures: Tensor) -> Tensor:
+        return standardise(pictures.to(self.device), IMAGENET.mean, IMAGENET.std)
+
+
+def build(config: Imagenet, classes: int) -> tuple[HyperNet, Any]:
+    """The net, and what was written into it, as JSON. A last layer that is plain starts the same under every init."""
+    with torch.device("meta"):
+        mainnet = mobilenet(classes, config.width, config.norm)
+    net, plan = hypernet(
+        mainnet,
+        config.seed,
+        Embedding(config.embedding, noise=config.noise, scope=config.scope if config.noise else "embedding"),
+        heads="separate",
+        generate=_weights if config.last == "generated" else _all_but_the_last,
+        init=config.init,
+        fidelity=config.fidelity,
+    )
+    if config.last == "plain":
+        last = net.mainnet.get_parameter(f"{len(mainnet) - 1}.weight")
+        nn.init.kaiming_uniform_(last, nonlinearity="linear", generator=generator(config.seed, "last"))
+    return net, plan
+
+
+def _weights(t: TensorSpec) -> bool:
+    return t.role == "weight"
+
+
+def _all_but_the_last(t: TensorSpec) -> bool:
+    return t.role == "weight" and t.kind != "Linear"
+
+
+def _histograms(entropy: Tensor, disagreement: Tensor, classes: int) -> dict[str, list[int]]:
+    """How many pictures have which entropy and mutual information, from 0 to ln(classes)."""
+    most = torch.log(torch.tensor(float(classes))).item()
+
+    def counts(values: Tensor) -> list[int]:
+        return [int(n) for n in torch.histc(values.float().cpu(), BINS, 0.0, most)]
+
+    return {"entropy": counts(entropy), "disagreement": counts(disagreement)}

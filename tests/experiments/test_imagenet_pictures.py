@@ -1,0 +1,136 @@
+"""The photographs of a run: which are trained and tested on, in which order, and what is done about bad ones."""
+
+import pytest
+import torch
+from PIL import Image
+
+from hyperfan.errors import DataError, HyperfanError
+from hyperfan.experiments.imagenet.pictures import (
+    Crops,
+    Order,
+    all_in_turn,
+    batches_in_order,
+    collate,
+    read_pictures,
+    spread,
+)
+
+
+@pytest.fixture
+def root(tmp_path):
+    """Four classes, 5 pictures each to train on and 2 to test on; a picture's colour tells its class and number."""
+    for split, many in (("train", 5), ("val", 2)):
+        for c, name in enumerate("abcd"):
+            (tmp_path / split / name).mkdir(parents=True)
+            for i in range(many):
+                Image.new("RGB", (30, 20), (10 * c, i, 7)).save(tmp_path / split / name / f"{i}.png")
+    return tmp_path
+
+
+def names(files, root):
+    return [(path.removeprefix(f"{root}/"), label) for path, label in files]
+
+
+def test_the_last_classes_are_held_out(root):
+    found = read_pictures(root, held_out=1, skip_bad=False)
+    assert found.classes == ("a", "b", "c")
+    assert len(found.train) == 15
+    assert {label for _, label in found.train} == {0, 1, 2}
+    assert names(found.test, root) == [(f"val/{c}/{i}.png", k) for k, c in enumerate("abc") for i in range(2)]
+    assert names(found.unknown, root) == [("val/d/0.png", 3), ("val/d/1.png", 3)]
+    assert read_pictures(root, held_out=0, skip_bad=False).unknown == []
+    with pytest.raises(HyperfanError, match="--held-out 3: of 4 classes"):
+        read_pictures(root, held_out=3, skip_bad=False)
+
+
+def test_classes_to_test_on_are_known_by_their_names(root):
+    for file in (root / "val/a").iterdir():
+        file.unlink()
+    (root / "val/a").rmdir()
+    found = read_pictures(root, held_out=0, skip_bad=False)
+    assert names(found.test, root) == [(f"val/{c}/{i}.png", k) for k, c in enumerate("bcd", 1) for i in range(2)]
+
+
+def test_a_class_to_test_on_that_train_lacks(root):
+    (root / "val/d").rename(root / "val/zebra")
+    with pytest.raises(DataError, match=r"has the class zebra, which .*train lacks.*--skip-bad"):
+        read_pictures(root, held_out=0, skip_bad=False)
+    found = read_pictures(root, held_out=0, skip_bad=True)
+    assert found.left_out == ("val/zebra is not in train",)
+    assert len(found.test) == 6
+
+
+def test_a_class_without_pictures(root):
+    (root / "train/c2").mkdir()
+    with pytest.raises(DataError, match="holds no pictures"):
+        read_pictures(root, held_out=0, skip_bad=False)
+    found = read_pictures(root, held_out=0, skip_bad=True)
+    assert found.classes == ("a", "b", "c", "d")
+    assert found.left_out == ("train/c2 has no pictures",)
+
+
+def test_a_picture_that_does_not_decode(root):
+    bad = root / "train/b/3.png"
+    bad.write_bytes(b"no picture")
+    files = read_pictures(root, held_out=0, skip_bad=False).train
+    index = [path for path, _ in files].index(str(bad))
+    with pytest.raises(DataError, match=r"3\.png cannot be read as a picture.*--skip-bad leaves such pictures out"):
+        Crops(files, 8, 0, skip_bad=False)[0, index]
+    crops = Crops(files, 8, 0, skip_bad=True)
+    x, y, skipped = collate([crops[0, index - 1], crops[0, index], crops[0, index + 1]])
+    assert skipped == [str(bad)]
+    assert x.shape == (2, 3, 8, 8)
+    assert y.tolist() == [1, 1]
+    with pytest.raises(DataError, match=r"none of 1 pictures could be read, beginning with .*3\.png"):
+        collate([crops[0, index]])
+
+
+def test_a_crop_follows_from_seed_epoch_and_picture(root):
+    files = read_pictures(root, 0, False).train
+    Image.effect_noise((60, 60), 80).convert("RGB").save(files[0][0])
+    first = Crops(files, 16, 3, False)
+    assert torch.equal(first[2, 0][0], Crops(files, 16, 3, False)[2, 0][0])
+    for other in (first[1, 0], Crops(files, 16, 4, False)[2, 0]):
+        assert not torch.equal(first[2, 0][0], other[0])
+    middle = Crops(files, 16, None, False)
+    assert torch.equal(middle[0, 0][0], middle[5, 0][0])
+
+
+def test_every_epoch_has_every_picture_once_in_an_order_of_its_own():
+    batches = list(Order(7, 20, 6, 0, 9, 0, 1))
+    assert [{epoch for epoch, _ in batch} for batch in batches] == [{0}] * 3 + [{1}] * 3 + [{2}] * 3
+    epochs = [[i for batch in batches[e : e + 3] for _, i in batch] for e in (0, 3, 6)]
+    assert all(len(set(e)) == 18 for e in epochs)
+    assert epochs[0] != epochs[1] != epochs[2]
+    assert list(Order(7, 20, 6, 4, 9, 0, 1)) == batches[4:]
+    assert len(Order(7, 20, 6, 4, 9, 0, 1)) == 5
+    assert list(Order(8, 20, 6, 0, 9, 0, 1)) != batches
+
+
+def test_processes_share_each_batch():
+    whole = list(Order(7, 20, 6, 0, 5, 0, 1))
+    parts = [list(Order(7, 20, 6, 0, 5, rank, 3)) for rank in range(3)]
+    for i, batch in enumerate(whole):
+        assert sorted(key for part in parts for key in part[i]) == sorted(batch)
+        assert {len(part[i]) for part in parts} == {2}
+
+
+def test_some_pictures_of_every_class():
+    files = [(str(i), i // 10) for i in range(40)]
+    assert spread(files, None) == spread(files, 50) == files
+    assert [label for _, label in spread(files, 8)] == [0, 0, 1, 1, 2, 2, 3, 3]
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_workers_change_nothing(root, workers):
+    files = read_pictures(root, 0, False).train
+    order = Order(1, 20, 6, 1, 4, 0, 1)
+    found = list(batches_in_order(Crops(files, 8, 5, False), order, workers))
+    crops = Crops(files, 8, 5, False)
+    for (x, y, bad), keys in zip(found, order, strict=True):
+        assert torch.equal(x, torch.stack([crops[key][0] for key in keys]))
+        assert y.tolist() == [files[i][1] for _, i in keys]
+        assert bad == []
+    tested = list(all_in_turn(Crops(files, 8, None, False), 8, workers))
+    assert [len(y) for _, y, _ in tested] == [8, 8, 4]
+    assert torch.cat([y for _, y, _ in tested]).tolist() == [label for _, label in files]
