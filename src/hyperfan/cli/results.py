@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 from hyperfan.errors import HyperfanError
 from hyperfan.experiments.cifar10.config import PROFILES as CIFAR10
 from hyperfan.experiments.continual.config import PROFILES as CONTINUAL
+from hyperfan.experiments.imagenet.config import PROFILES as IMAGENET
 from hyperfan.experiments.mnist.config import PROFILES as MNIST
 
 Base = TypeVar("Base")
@@ -15,7 +16,7 @@ Base = TypeVar("Base")
 
 def commands(args: Sequence[str]) -> dict[str, Callable[..., Any]]:
     """A command for each experiment."""
-    return {"mnist": mnist, "continual": continual, "cifar10": cifar10}
+    return {"mnist": mnist, "continual": continual, "cifar10": cifar10, "imagenet": imagenet}
 
 
 def mnist(
@@ -87,6 +88,30 @@ def cifar10(
     from hyperfan.experiments.cifar10.results import write_results
 
     base = _base(profile, CIFAR10)
+    with _telling() as tell:
+        write_results(runs, out, base, tell, overwrite)
+    print(out / "README.md")
+
+
+def imagenet(
+    runs: Path = Path("runs/imagenet"),
+    out: Path = Path("results/imagenet"),
+    profile: str = "paper",
+    overwrite: bool = False,
+) -> None:
+    """Figures, summary and verdicts from the runs of "hyperfan run imagenet --all".
+
+    Example: hyperfan results imagenet --profile laptop
+
+    Args:
+        runs: Where the runs are.
+        out: Where the results go.
+        profile: Of the runs: paper, laptop or smoke.
+        overwrite: Replace results that are there.
+    """
+    from hyperfan.experiments.imagenet.results import write_results
+
+    base = _base(profile, IMAGENET)
     with _telling() as tell:
         write_results(runs, out, base, tell, overwrite)
     print(out / "README.md")

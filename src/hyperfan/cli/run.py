@@ -1,5 +1,6 @@
 """``hyperfan run``: the experiments of the paper. A configuration's fields are the options."""
 
+import os
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -11,6 +12,7 @@ import tyro
 from hyperfan.errors import HyperfanError, nearest
 from hyperfan.experiments.cifar10 import config as cifar10
 from hyperfan.experiments.continual import config as continual
+from hyperfan.experiments.imagenet import config as imagenet
 from hyperfan.experiments.mnist import config as mnist
 
 STOPPED = 130
@@ -26,6 +28,7 @@ def commands(args: Sequence[str]) -> dict[str, Callable[..., Any]]:
         "mnist": _mnist(mnist.PROFILES[profile]),
         "continual": _continual(continual.PROFILES[profile]),
         "cifar10": _cifar10(cifar10.PROFILES[profile]),
+        "imagenet": _imagenet(imagenet.PROFILES[profile]),
     }
 
 
@@ -90,8 +93,37 @@ def _cifar10(default: cifar10.Cifar10) -> Callable[..., int]:
     return run_cifar10
 
 
+def _imagenet(default: imagenet.Imagenet) -> Callable[..., int]:
+    def run_imagenet(
+        config: Annotated[imagenet.Imagenet, Bare] = default, options: Annotated[Options, Bare] = HOW
+    ) -> int:
+        """A Bayesian MobileNet on photographs in folders (the paper's section 4.4). The paper's scale needs GPUs.
+
+        --data-dir is a folder with train/<class>/ and val/<class>/, as ImageNet has; by default it is Imagenette.
+        Several GPUs share each batch under torchrun: torchrun --nproc-per-node 8 -m hyperfan.cli.main run imagenet.
+        Ctrl-C stops a run and --resume goes on from its last checkpoint, also after a kill.
+
+        Example: hyperfan run imagenet --profile laptop --init hyperfan-out --last plain
+
+        Args:
+            config: What to run.
+            options: How.
+        """
+        return _one_or_all("imagenet", imagenet, config, default, options)
+
+    return run_imagenet
+
+
 def _one_or_all(name: str, experiment: Any, config: Any, default: Any, o: Options) -> int:
     root = Path("runs") / name
+    follower = int(os.environ.get("RANK", "0")) > 0
+    if follower and (o.all or name != "imagenet"):
+        raise HyperfanError("torchrun is for a single run of imagenet: start the others without it")
+    if follower:
+        from hyperfan.experiments.loop import follow
+
+        follow(config, o.data_dir)
+        return 0
     if o.jobs is not None and o.jobs < 1:
         raise HyperfanError(f"--jobs {o.jobs}: at least 1 is needed")
     if o.all:

@@ -1,7 +1,7 @@
 """What do people see? Figures drawn from the metrics of runs."""
 
 from hyperfan.report.canvas import save
-from hyperfan.report.curves import evolution, loss_and_accuracy
+from hyperfan.report.curves import evolution, loss_and_accuracy, training_losses
 from hyperfan.report.page import page
 from hyperfan.report.rates import accuracy_by_rate
 from hyperfan.report.ridges import ridges
@@ -22,5 +22,6 @@ __all__ = [
     "ridges",
     "save",
     "settings",
+    "training_losses",
     "uncertainty",
 ]

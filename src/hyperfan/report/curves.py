@@ -1,6 +1,6 @@
 """How training went: loss and accuracy, and what the probe saw, against batches."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from hyperfan.report.canvas import canvas, styled, tick
@@ -54,6 +54,31 @@ def loss_and_accuracy(settings: Sequence[Setting], epoch_batches: int, title: st
 
 
 @styled
+def training_losses(panels: Mapping[str, Sequence[Setting]], title: str) -> "Figure":
+    """Training loss by batch, a panel for each label: the mean over a setting's runs, and their range.
+
+    The settings are the same in all panels.
+    """
+    figure, [axes] = canvas(1, len(panels), title, (12.5, 3.8))
+    for ax, (label, settings) in zip(axes, panels.items(), strict=True):
+        for s in settings:
+            steps, columns = _columns([_thinned(_series(r, "train", "loss", 1)) for r in s.runs])
+            middle = [sum(c) / len(c) for c in columns]
+            dot = "o" if len(steps) == 1 else None  # a run that diverged at once
+            ax.plot(steps, middle, color=s.colour, linestyle=s.line, linewidth=1.5, marker=dot)
+            if len(s.runs) > 1:
+                low, high = [min(c) for c in columns], [max(c) for c in columns]
+                ax.fill_between(steps, low, high, color=s.colour, alpha=0.2, linewidth=0)
+        ax.set_title(label)
+        ax.set_xlabel("batch")
+        ax.set_yscale("log")
+        ax.grid(color="#e5e5e5", linewidth=0.6)
+    axes[0].set_ylabel("training loss")
+    _legend(figure, next(iter(panels.values())), diverged=False)
+    return figure
+
+
+@styled
 def evolution(
     settings: Sequence[Setting],
     quantity: str,
@@ -102,15 +127,16 @@ def evolution(
     return figure
 
 
-def _legend(figure: "Figure", settings: Sequence[Setting]) -> None:
-    """Below the panels: each setting, and how many of its runs diverged."""
+def _legend(figure: "Figure", settings: Sequence[Setting], diverged: bool = True) -> None:
+    """Below the panels: each setting and, if wanted, how many of its runs diverged."""
     from matplotlib.lines import Line2D
 
     looks: list[dict[str, Any]] = [{"color": s.colour, "linestyle": s.line, "linewidth": 1.5} for s in settings]
     handles = [Line2D([], [], **look) for look in looks]
     gone = [sum(r[-1].get("outcome") == "diverged" for r in s.runs) for s in settings]
     labels = [
-        f"{s.label} ({n} of {len(s.runs)} diverged)" if n else s.label for s, n in zip(settings, gone, strict=True)
+        f"{s.label} ({n} of {len(s.runs)} diverged)" if n and diverged else s.label
+        for s, n in zip(settings, gone, strict=True)
     ]
     figure.legend(handles, labels, loc="outside lower center", ncols=len(settings), frameon=False)
 

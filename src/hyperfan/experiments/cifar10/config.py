@@ -166,8 +166,8 @@ RATES = {
     "hyperfan-in": _GOOD,
     "hyperfan-out": _GOOD,
     # From the paper's rate down by tenths, until nothing moves any more.
-    "kaiming-fan-out": tuple(5 * 10.0**-k for k in range(4, 14)),
-    "kaiming-fan-in": tuple(5 * 10.0**-k for k in range(4, 18)),
+    "kaiming-fan-out": tuple(float(f"5e-{k}") for k in range(4, 14)),
+    "kaiming-fan-in": tuple(float(f"5e-{k}") for k in range(4, 18)),
     CLASSICAL: (1e-2,),
 }
 """Which learning rates are tried for each init."""

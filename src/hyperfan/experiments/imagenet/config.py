@@ -142,21 +142,22 @@ CHOSEN = ("init", "last", "norm")
 
 LAPTOP = Imagenet(
     lr=0.1 * 32 / 256,  # as the batch is smaller
+    epochs=24,
     images=800,
     held_out=2,
     size=64,
+    width=0.25,
     batch=32,
-    batches=100,
-    test_every=100,
+    test_every=600,
     log_every=1,
-    checkpoint_every=50,
+    checkpoint_every=100,
     workers=0,
     device="cpu",
 )
 PROFILES = {
     "paper": Imagenet(),
     "laptop": LAPTOP,
-    "smoke": replace(LAPTOP, width=0.25, embedding=4, batches=4, test_every=2, test_images=20, checkpoint_every=2),
+    "smoke": replace(LAPTOP, epochs=1, embedding=4, batches=4, test_every=2, test_images=20, checkpoint_every=2),
 }
 
 INITS = ("kaiming-fan-in", "kaiming-fan-out", "hyperfan-in", "hyperfan-out")

@@ -143,12 +143,18 @@ class Order(Sampler[list[tuple[int, int]]]):
 
 
 def all_in_turn(crops: Crops, batch: int, workers: int) -> DataLoader[Batch]:
-    """All pictures in turn."""
+    """All pictures."""
     keys = [(0, index) for index in range(len(crops.files))]
-    batches = [keys[i : i + batch] for i in range(0, len(keys), batch)]
-    return DataLoader(crops, batch_sampler=batches, num_workers=workers, collate_fn=collate)
+    return _loader(crops, [keys[i : i + batch] for i in range(0, len(keys), batch)], workers)
 
 
 def batches_in_order(crops: Crops, order: Order, workers: int) -> DataLoader[Batch]:
     """The batches of a run."""
-    return DataLoader(crops, batch_sampler=order, num_workers=workers, collate_fn=collate)
+    return _loader(crops, order, workers)
+
+
+def _loader(crops: Crops, batches: Any, workers: int) -> DataLoader[Batch]:
+    # With a generator of its own: it would draw from torch's, from which noise is drawn too.
+    return DataLoader(
+        crops, batch_sampler=batches, num_workers=workers, collate_fn=collate, generator=torch.Generator()
+    )

@@ -1,5 +1,6 @@
 """Finished runs of the Bayesian MobileNet."""
 
+import math
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -12,8 +13,13 @@ class Run(runs.Run[Imagenet]):
     """One run that is over."""
 
     def beginning(self) -> float:
-        """The training loss of the first batches, before any step has had much effect."""
-        return float(next(self.of("train"))["loss"])
+        """The training loss of the first batch, or batches that a line of metrics has; infinite if it overflowed."""
+        first = next(self.of("train"), None)
+        return math.inf if first is None else float(first["loss"])
+
+    def ending(self) -> float:
+        """The mean training loss over the last quarter; infinite if it diverged."""
+        return math.inf if self.diverged else self.training_loss(-(-self.config.total // 4))
 
     def scores(self) -> Mapping[str, Any] | None:
         """Of the last test, if it came to one."""
