@@ -4,8 +4,9 @@ import subprocess
 import sys
 
 BENCHMARKS = (
-    "training_step peer_step all_cnn_step mobilenet_head per_sample forward_overhead mnist_run continual_grid".split()
-)
+    "training_step peer_step all_cnn_step mobilenet_head mobilenet_training per_sample forward_overhead mnist_run "
+    "continual_grid"
+).split()
 
 if __name__ == "__main__":
     # Each in a process of its own, so that what one imports and allocates is not another's time.

@@ -63,6 +63,12 @@ def table() -> str:
             f"{ratio('mobilenet_head_memory'):.2f}; dense {results['mobilenet_head_memory']['dense_autograd']:.2f}",
         ),
         (
+            "mobilenet_training_memory",
+            "training it: bytes at peak beside the mainnet's own, over those of the parameters",
+            f"{ratio('mobilenet_training_memory'):.2f}; dense "
+            f"{results['mobilenet_training_memory']['dense_autograd']:.2f}",
+        ),
+        (
             "per_sample",
             "64 samples of the MNIST net, each with its own code, forward and backward",
             f"{1 / ratio('per_sample'):.1f} {spread('per_sample', inverse=True)} times vmap(functional_call)'s speed",

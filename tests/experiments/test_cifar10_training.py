@@ -60,6 +60,7 @@ def test_the_grid_is_every_init_at_every_rate_with_three_seeds():
     assert len({run.folder for run in runs}) == len(runs) == 3 * sum(map(len, RATES.values()))
     assert {run.init for run in runs} >= {"hyperfan-in", "hyperfan-out", "kaiming-fan-in", "kaiming-fan-out"}
     assert all(5e-4 in RATES[init] for init in RATES if init != "classical")  # the paper's
+    assert {run.seed for run in grid(replace(PROFILES["laptop"], seed=3))} == {3, 4, 5}
     assert [run.seed for run in runs] == sorted(run.seed for run in runs)  # each seed is whole before the next
 
 
@@ -103,6 +104,13 @@ def test_the_hypernet_is_the_papers():
     assert kinds == {"96x3x3": "dense", "96x1x1": "dense", "input layers": "collapsed"}
 
 
+def test_everything_is_drawn_anew_for_another_seed():
+    a, b = start().net.state_dict(), start(seed=1).net.state_dict()
+    for name in ("embeddings.weight", "trunk.weight", "heads.96x3x3.weight"):
+        assert not torch.equal(a[name], b[name])
+    assert start().chosen(0).tolist() != start(seed=1).chosen(0).tolist()
+
+
 def test_the_classical_net_has_kaiming_init():
     made = start(init="classical")
     assert not isinstance(made.net, hf.HyperNet)
@@ -122,6 +130,12 @@ def test_pictures_are_standardised_and_only_augmented_if_asked():
     assert torch.equal(y, moved.batch(1)[1])
     assert not torch.equal(x, moved.batch(1)[0])
     assert torch.equal(moved.batch(1)[0], moved.batch(1)[0])
+    ones = start(augment=True, images=2, batch=2, epochs=9)  # the same two pictures in every batch
+    seen = [ones.batch(step)[0] for step in range(6)]
+    assert len({tuple(s.sum((1, 2, 3)).sort().values.tolist()) for s in seen}) > 3
+    black = standardise(torch.zeros(1, 3, 1, 1, dtype=torch.uint8), CIFAR10.mean, CIFAR10.std)
+    margins = [(s == black).all(1).sum().item() for s in seen]  # what came in from outside
+    assert 0 < max(margins) <= 2 * (32 * 32 - 28 * 28)
     tested = torch.cat([x for x, _ in moved.test_batches()])
     assert torch.equal(tested, standardise(moved.test_x, CIFAR10.mean, CIFAR10.std))
 
@@ -143,6 +157,8 @@ def test_tests_come_every_so_often_and_at_the_end():
         out = made.net(standardise(made.test_x, CIFAR10.mean, CIFAR10.std))
     assert len(made.test_x) == 20
     assert row["accuracy"] == (out.argmax(1) == made.test_y).double().mean().item()
+    loss = torch.nn.functional.cross_entropy(out, made.test_y, reduction="sum").item()
+    assert row["loss"] == pytest.approx(loss, rel=1e-4)
 
 
 @pytest.mark.parametrize("fields", [{}, {"init": "classical"}, {"augment": True, "drops": (1,), "epochs": 2}], ids=str)

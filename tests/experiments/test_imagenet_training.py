@@ -93,7 +93,9 @@ def test_what_cannot_be(fields, message):
 
 def test_the_number_of_pictures_is_checked(pictures):
     with pytest.raises(RunError, match="the 3 classes trained on have 18 pictures: pass --images 18"):
-        replace(SMALL, images=17).start(pictures)
+        replace(SMALL, images=19).start(pictures)
+    some = replace(SMALL, images=9).start(pictures)
+    assert [label for _, label in some.train.files] == [0, 0, 0, 1, 1, 1, 2, 2, 2]
 
 
 def test_without_pictures(tmp_path):

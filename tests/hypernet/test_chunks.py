@@ -1,7 +1,6 @@
 """Tensors made in chunks: by channels as in Ha et al., and flat; against loops over chunks."""
 
 import math
-import time
 from typing import ClassVar
 
 import pytest
@@ -239,6 +238,54 @@ def test_a_chunk_across_tensors_gives_each_its_own_variance():
     assert ratio.item() == pytest.approx(100, rel=0.6)
 
 
+MIXED = nn.Sequential(nn.Linear(40, 20), nn.ReLU(), nn.Linear(20, 40), nn.ReLU(), nn.Linear(40, 10))
+
+
+@pytest.mark.parametrize("fidelity", ["paper", "exact"])
+def test_normalised_codes_do_not_lose_the_scale(fidelity):
+    net = hf.HyperNet(MIXED, hf.Embedding(30, normalise=True), heads=hf.Chunks(), fidelity=fidelity)
+    made = net.generate()
+    for row in net.plan.rows:
+        if row.made_by == "head":
+            ratio = made[row.tensor].square().mean().item() / row.target
+            assert ratio == pytest.approx(1, rel=1e-4 if fidelity == "exact" else 0.5)
+
+
+@pytest.mark.parametrize(
+    "chunks", [hf.Chunks(), hf.Chunks(inputs=0), hf.Chunks(size=70, flat=True)], ids=["ha", "no inputs", "flat"]
+)
+def test_noise_is_part_of_the_scale(chunks):
+    """The target is the variance with noise, on average over its draws."""
+    torch.manual_seed(0)
+    net = hf.HyperNet(MIXED, hf.Embedding(30, noise=1.5), heads=chunks)
+    draws = [net.generate(noise=True) for _ in range(200)]
+    for row in net.plan.rows:
+        if row.made_by == "head":
+            mean = sum(made[row.tensor].square().mean().item() for made in draws) / len(draws)
+            # Few chunks from one draw of the head; without care it would be 1.75 times the target.
+            assert mean / row.target == pytest.approx(1, abs=0.35)
+
+
+def test_tensors_of_different_dtypes_have_different_heads():
+    mainnet = nn.Sequential(nn.Linear(4, 4).double(), nn.Linear(4, 4))
+    net = hf.HyperNet(mainnet, 6, heads=hf.Chunks(), nonlinearity="linear")
+    assert {name: tensor.dtype for name, tensor in net.generate().items()} == {
+        "0.weight": torch.float64,
+        "1.weight": torch.float32,
+    }
+    assert set(net.heads) == {"4-float64", "4-float32"}
+    with pytest.raises(HyperfanError, match="different dtypes cannot be one flat vector"):
+        hf.HyperNet(mainnet, 6, heads=hf.Chunks(size=5, flat=True), nonlinearity="linear")
+
+
+def test_many_tasks_are_met_on_average():
+    net = hf.HyperNet(MIXED, hf.Embedding(8, tasks=5, per="net"), heads=hf.Chunks(size=70, flat=True, embedding=6))
+    made = net.generate(task=torch.arange(5))
+    for row in net.plan.rows:
+        if row.made_by == "head":
+            assert made[row.tensor].square().mean().item() == pytest.approx(row.target, rel=1e-4)
+
+
 def test_m4_on_flat_chunks_puts_its_constant_on_the_tensors():
     mainnet = nn.Sequential(nn.Linear(400, 300), nn.ReLU(), nn.Linear(300, 100))
     net = hf.HyperNet(mainnet, 10, heads=hf.Chunks(size=7000, flat=True, inputs=20), init="m4")
@@ -251,9 +298,7 @@ def test_m4_on_flat_chunks_puts_its_constant_on_the_tensors():
 
 def test_sizes_that_do_not_fit_are_named():
     mainnet = nn.Sequential(nn.Linear(12, 8), nn.ReLU(), nn.Linear(8, 9))
-    with pytest.raises(
-        HyperfanError, match=r"'0\.weight' has 8 output and 12 input channels, neither a multiple of"
-    ) as e:
+    with pytest.raises(HyperfanError, match=r"'0\.weight' has 8 × 12 channels, neither a multiple of") as e:
         hf.HyperNet(mainnet, 4, heads=hf.Chunks(size=9))
     assert str(e.value).endswith("sizes that fit every tensor: 8, 4, 3, 2")
     assert hf.HyperNet(mainnet, 4, heads=hf.Chunks()).heads.layout.size == 8
@@ -302,7 +347,6 @@ def test_chunks_are_saved_and_loaded(tmp_path):
 
 
 def test_a_million_chunks_are_planned_and_a_hundred_thousand_made_without_a_loop():
-    start = time.perf_counter()
     with torch.device("meta"):
         wide = nn.Sequential(*(nn.Linear(1000, 1000, bias=False) for _ in range(2)))
     net = hf.HyperNet(wide, 8, heads=hf.Chunks(size=2), nonlinearity="linear")
@@ -316,7 +360,6 @@ def test_a_million_chunks_are_planned_and_a_hundred_thousand_made_without_a_loop
         head.register_forward_hook(lambda *_: calls.append(1))
     made(torch.randn(2, 400)).sum().backward()
     assert len(calls) == 1
-    assert time.perf_counter() - start < 60  # a loop would take minutes
 
 
 @pytest.mark.parametrize(

@@ -64,7 +64,7 @@ GRADIENTS = {
 }
 
 
-@pytest.mark.filterwarnings("ignore:head .* is trained with a dense gradient")
+@pytest.mark.filterwarnings("ignore:'.*' is trained with a dense gradient")
 @pytest.mark.parametrize("name", GRADIENTS)
 def test_gradients_changed_by_hand(twins, name):
     run(twins, before=on_gradients(GRADIENTS[name]))

@@ -99,22 +99,121 @@ def test_the_input_layers_of_chunks_collapse(options):
 
 
 @pytest.mark.parametrize(
-    ("options", "why"),
+    "options",
     [
-        ({"embedding": hf.Embedding(7, trainable=True)}, "its embeddings are trained"),
-        ({"embedding": hf.Embedding(7, noise=0.1)}, "its codes have noise"),
-        (
-            {"embedding": hf.Embedding(7, per="net"), "heads": hf.Chunks(embedding=3, inputs=4)},
-            "the chunks' embeddings",
-        ),
+        {"embedding": hf.Embedding(7, trainable=True)},
+        {"embedding": hf.Embedding(7, noise=0.1)},
+        {"embedding": hf.Embedding(7, per="net"), "heads": hf.Chunks(embedding=3, inputs=4)},
     ],
     ids=["trained", "noise", "chunks"],
 )
-def test_input_layers_whose_embeddings_change_do_not(options, why):
+def test_input_layers_whose_embeddings_change_do_not(options):
     twins = Twins(build(**{"heads": hf.Chunks(), **options}), lr=LR, momentum=0.9)
     row = next(r for r in twins.opt.plan.rows if r.head == "input layers")
-    assert (row.kind, row.reason[: len(why)]) == ("dense", why)
+    assert (row.kind, row.reason) == ("dense", "their embeddings are not constant")
     twins.train(10)
+
+
+def test_the_plan_counts_what_input_layers_save():
+    net = build(**NETS["chunks"])
+    row = next(r for r in hf.SGD(net, lr=LR, momentum=0.9).plan.rows if r.head == "input layers")
+    chunks, size, width = net.trunk.weight.shape
+    assert row.codes == chunks == 17
+    assert row.saved == 2 * 8 * chunks * size * width  # gradient and momentum of the weight; the bias's are held
+
+
+def test_input_layers_under_functional_call_and_torch_func():
+    twins = Twins(build(**NETS["chunks"]), lr=LR, momentum=0.9)
+    twins.train(3)
+    x, y = next(batches(1))
+    other = {name: p.detach() + 0.1 for name, p in twins.theirs.named_parameters()}
+    outs = [torch.func.functional_call(net, other, (x,)) for net in (twins.ours, twins.theirs)]
+    assert_same(*outs)
+    parameters = [dict(net.named_parameters()) for net in (twins.ours, twins.theirs)]
+    grads = [
+        torch.func.grad(
+            lambda p, net=net: torch.nn.functional.cross_entropy(torch.func.functional_call(net, p, (x,)), y)
+        )(held)
+        for net, held in zip((twins.ours, twins.theirs), parameters, strict=True)
+    ]
+    for name in grads[1]:
+        assert_same(grads[0][name], grads[1][name], name)
+    twins.train(3)
+
+
+def test_input_layers_frozen_hooked_and_given_in_part():
+    twins = Twins(build(**NETS["chunks"]), lr=LR, momentum=0.9)
+
+    def plan():
+        return next((r.kind, r.reason) for r in twins.opt.plan.rows if r.head == "input layers")
+
+    twins.train(3)
+    for net in (twins.ours, twins.theirs):
+        net.trunk.requires_grad_(False)
+    assert plan() == ("frozen", "requires no gradients")
+    twins.train(3)
+    for net in (twins.ours, twins.theirs):
+        net.trunk.weight.requires_grad_(True)
+    assert plan()[0] == "dense"
+    twins.train(3)
+    for net in (twins.ours, twins.theirs):
+        net.trunk.requires_grad_(True)
+    assert plan()[0] == "collapsed"
+    twins.train(3)
+    for net in (twins.ours, twins.theirs):
+        net.trunk.register_forward_hook(lambda layers, args, out: out.mul_(1.1))  # in place: not for what is lent
+    assert plan() == ("dense", "it has forward hooks")
+    twins.train(3)
+
+
+def test_with_frozen_heads_evaluation_still_sees_every_step():
+    twins = Twins(build(**NETS["chunks"]), lr=LR)
+    x, _ = next(batches(1))
+    for net in (twins.ours, twins.theirs):
+        net.heads.requires_grad_(False)
+        net.mainnet.requires_grad_(False)
+
+    def look(twins, step):
+        with torch.no_grad():
+            assert_same(*(net.eval()(x) for net in (twins.ours, twins.theirs)))
+        twins.ours.train()
+        twins.theirs.train()
+
+    twins.train(5, between=look)
+
+
+@pytest.mark.parametrize("lost", [0, 1], ids=["weight", "bias"])
+@pytest.mark.parametrize("name", ["chunks", "shared-weights-fixed-none"])
+def test_momentum_of_one_parameter_taken_away(name, lost):
+    twins = Twins(build(**NETS[name]), lr=LR, momentum=0.9)
+    twins.train(4)
+    for net, opt in ((twins.ours, twins.opt), (twins.theirs, twins.oracle)):
+        part = net.trunk if name == "chunks" else net.heads["5x5"]
+        opt.state.pop(list(part.parameters())[lost])
+    twins.train(4)
+
+
+def test_two_nets_that_share_input_layers():
+    """Each with an optimiser of its own, in turn; and one of them only looking."""
+    found = []
+    for ours in (True, False):
+        one, two = build(**NETS["chunks"]), build(**NETS["chunks"])
+        two.trunk = one.trunk
+        watching = build(**NETS["chunks"]).eval()
+        watching.trunk = one.trunk
+        make = hf.SGD if ours else lambda net, **options: torch.optim.SGD(net.parameters(), **options)
+        opts = [make(net, lr=LR) for net in (one, two)]
+        seen = []
+        for i, (x, y) in enumerate(batches(6)):
+            net, opt = (one, two)[i % 2], opts[i % 2]
+            opt.zero_grad()
+            loss_of(net, x, y).backward()
+            opt.step()
+            with torch.no_grad():
+                seen.append(watching(x))
+        found.append(([t.clone() for net in (one, two) for t in net.state_dict().values()], seen))
+    for a, b in zip(found[0][0] + found[0][1], found[1][0] + found[1][1], strict=True):
+        assert_same(a, b)
 
 
 def test_input_layers_are_read_copied_and_given_other_embeddings():

@@ -6,7 +6,16 @@ import math
 import pytest
 from made_up import rows
 
-from hyperfan.report import accuracy_by_rate, evolution, loss_and_accuracy, page, ridges, save, settings
+from hyperfan.report import (
+    accuracy_by_rate,
+    evolution,
+    loss_and_accuracy,
+    page,
+    ridges,
+    save,
+    settings,
+    training_losses,
+)
 from hyperfan.report.ridges import HEIGHT, _merged
 
 PANELS = [[("0", "layer 1"), ("2", "layer 2")]]
@@ -48,6 +57,20 @@ def test_accuracies_by_rate_and_what_diverged():
     assert len(bad.get_lines()[1].get_xdata()) == 2
     assert (good.get_title(), bad.get_title()) == ("good", "bad")
     assert good.get_ylim()[0] == 0
+    assert good.get_xscale() == "log"
+
+
+def test_runs_of_different_length_are_thinned_alike():
+    def run(steps, value):
+        return [{"kind": "train", "step": i + 1, "loss": value} for i in range(steps)] + [
+            {"kind": "end", "step": steps}
+        ]
+
+    made = settings({"both": [run(700, 3.0), run(300, 1.0)]})
+    (drawn,) = (ax.get_lines()[0].get_xydata() for ax in training_losses({"panel": made}, "title").axes)
+    assert len(drawn) <= 180
+    assert [y for x, y in drawn if x <= 300] == [2.0] * sum(x <= 300 for x, _ in drawn)
+    assert {y for x, y in drawn if x > 300} == {3.0}
 
 
 def test_evolution_is_mean_plus_deviation(made):

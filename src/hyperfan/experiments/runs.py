@@ -94,18 +94,25 @@ class Runs(Generic[AnyRun]):
 
     def __init__(self, root: Path, read: Callable[[Path], AnyRun], command: str) -> None:
         self.command = command
-        self.all: dict[Any, AnyRun] = {}
+        self._found: dict[str, AnyRun] = {}
         for file in sorted(root.glob("*/config.json")):
             if not (file.parent / "metrics.jsonl").exists():
                 continue  # it has only just begun
             run = read(file.parent)
             if run.rows and run.rows[-1]["kind"] == "end":
-                self.all[run.config] = run
+                self._found[run.config.title] = run  # which leaves out how it was watched, and where it ran
+
+    def __contains__(self, config: Any) -> bool:
+        """Whether there is a run of it."""
+        return config.title in self._found
+
+    def __iter__(self) -> Iterator[AnyRun]:
+        return iter(self._found.values())
 
     def seeds(self, config: Any, n: int) -> list[AnyRun]:
         """The runs of a setting that are there, for up to n seeds from its own."""
         wanted = (replace(config, seed=config.seed + i) for i in range(n))
-        return [self.all[c] for c in wanted if c in self.all]
+        return [self._found[c.title] for c in wanted if c in self]
 
     def need(self, config: Any, n: int) -> list[AnyRun]:
         """The same, at least one."""

@@ -14,7 +14,6 @@ import itertools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -22,8 +21,8 @@ from torch import Tensor, nn
 from hyperfan.errors import HyperfanError
 from hyperfan.formulas.fans import Fans
 from hyperfan.hypernet.embeddings import Embedding
-from hyperfan.hypernet.heads import Engine, watch
-from hyperfan.hypernet.layout import Layout, Made, head_name, joined
+from hyperfan.hypernet.heads import Engined
+from hyperfan.hypernet.layout import Layout, Made, head_name, joined, shape_name
 from hyperfan.mainnet.rules import Use, rule
 from hyperfan.mainnet.spec import TensorSpec
 
@@ -127,7 +126,7 @@ class Channels(Layout):
     def _head(self, t: TensorSpec) -> str:
         if not _is_cut(t):
             return head_name(t, "separate", self.tensors)
-        return "x".join(map(str, (self.size, *t.shape[2:])))
+        return shape_name((self.size, *t.shape[2:]), t, self.tensors)
 
     def parts(self, name: str, wanted: list[int], flat: Tensor) -> dict[int, Tensor]:
         """Chunks put side by side along the axis they were cut from."""
@@ -201,7 +200,7 @@ class Flat(Layout):
         return {i: v.reshape(*batch, *self.tensors[i].shape) for i, v in zip(members, pieces, strict=False)}
 
 
-class InputLayers(nn.Module):
+class InputLayers(Engined):
     """A linear layer for each chunk, from its embedding to its code.
 
     Shape:
@@ -212,7 +211,6 @@ class InputLayers(nn.Module):
         super().__init__()
         self.weight = nn.Parameter(torch.empty(chunks, size, width, device=device, dtype=dtype))
         self.bias = nn.Parameter(torch.empty(chunks, width, device=device, dtype=dtype))
-        self.engine: Engine | None = None
 
     def forward(self, embeddings: Tensor) -> Tensor:
         """Each chunk's code."""
@@ -228,16 +226,6 @@ class InputLayers(nn.Module):
         """Multiply what each chunk's layer makes."""
         self.weight.mul_(factors[:, None, None])
         self.bias.mul_(factors[:, None])
-
-    def attach(self, engine: Engine | None) -> None:
-        """Let an engine train the layers, or, with ``None``, none."""
-        self.engine = engine
-        watch(self, engine)
-
-    def __getstate__(self) -> dict[str, Any]:
-        if self.engine is not None:
-            self.engine.sync()
-        return {**self.__dict__, "engine": None}
 
     def extra_repr(self) -> str:
         """Its size."""
@@ -270,7 +258,7 @@ def _fitting(cut: Sequence[TensorSpec], size: int | None) -> int:
     for t, (out, into) in zip(cut, channels, strict=True):
         if out % size and into % size:
             raise HyperfanError(
-                f"'{t.name}' has {out} output and {into} input channels, neither a multiple of Chunks(size={size}): "
+                f"'{t.name}' has {out} × {into} channels, neither a multiple of Chunks(size={size}): "
                 f"sizes that fit every tensor: {told}"
             )
     return size

@@ -182,7 +182,7 @@ class Embeddings(nn.Module):
             raise CallError(f"embedding= is {seen}; it should be a floating-point tensor")
         one = (self.n, self.config.size) if self.config.per == "tensor" else (self.config.size,)
         if tuple(given.shape[-len(one) :]) != one or given.ndim > len(one) + 1:
-            each = f", one for each of the {self.n} tensors (Embedding(per='net') takes one for all)"
+            each = f", one for each of the {self.n} tensors or chunks (Embedding(per='net') takes one for all tensors)"
             wanted = f"{one}{each if len(one) == 2 else ''}"
             raise CallError(f"embedding= has shape {tuple(given.shape)}; it should be {wanted}, or (batch, …) for many")
         if _readable(given) and not torch.isfinite(given).all():

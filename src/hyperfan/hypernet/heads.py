@@ -62,10 +62,30 @@ class Fresh(dict[str, nn.Parameter | None]):
         return dict, (dict(self),)
 
 
-def watch(module: nn.Module, engine: Engine | None) -> None:
-    """Let an engine bring the module's own parameters up to date, or, with ``None``, none."""
-    plain = dict(module._parameters)
-    module._parameters = plain if engine is None else Fresh(plain, engine.sync)
+class Engined(nn.Module):
+    """A module whose parameters, or those of its children, an engine may train in another form."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.engine: Engine | None = None
+
+    def attach(self, engine: Engine | None) -> None:
+        """Let an engine train it, or, with ``None``, none. One that is ahead of it writes it first."""
+        if self.engine is not None and self.engine is not engine:
+            self.engine.sync()
+        self.engine = engine
+        for module in self.modules():
+            plain = dict(module._parameters)
+            module._parameters = plain if engine is None else Fresh(plain, engine.sync)
+
+    def sync(self) -> None:
+        """Let the parameters hold what was trained."""
+        if self.engine is not None:
+            self.engine.sync()
+
+    def __getstate__(self) -> dict[str, Any]:
+        self.sync()
+        return {**self.__dict__, "engine": None}
 
 
 class Head(nn.Module):
@@ -89,8 +109,8 @@ class Head(nn.Module):
         return f"{self.weight.shape[0]} → {self.weight.shape[1]}"
 
 
-class Heads(nn.ModuleDict):
-    """All heads of a hypernet.
+class Heads(Engined, nn.ModuleDict):
+    """All heads of a hypernet. An engine may be ahead of them: whoever reads them has it write them first.
 
     Args:
         layout: which code goes to which head, and what becomes of the pieces.
@@ -107,7 +127,6 @@ class Heads(nn.ModuleDict):
         ones = torch.ones(len(layout.tensors), device=device, dtype=layout.tensors[0].dtype)
         self.register_buffer("scales", ones if layout.mixed else None)
         self.scales: Tensor | None
-        self.engine: Engine | None = None
 
     def head(self, name: str) -> Head:
         """One of the heads."""
@@ -148,25 +167,6 @@ class Heads(nn.ModuleDict):
             parts = self.layout.parts(name, wanted, flat.view(*chosen.shape[:-1], head.outputs))
             made.update(parts if self.scales is None else {i: t * self.scales[i] for i, t in parts.items()})
         return {name: made[i] for i, (name, _) in enumerate(self.outputs) if i in made}
-
-    # An engine may be ahead of the heads: whoever reads them, to look, copy, save or replace, has it write them first.
-
-    def attach(self, engine: Engine | None) -> None:
-        """Let an engine train the heads, or, with ``None``, none."""
-        if self.engine is not None and self.engine is not engine:
-            self.engine.sync()
-        self.engine = engine
-        for head in self.children():
-            watch(head, engine)
-
-    def sync(self) -> None:
-        """Let the heads hold what was trained."""
-        if self.engine is not None:
-            self.engine.sync()
-
-    def __getstate__(self) -> dict[str, Any]:
-        self.sync()
-        return {**self.__dict__, "engine": None}
 
 
 def _ahead(flat: Tensor, rows: Tensor, weight: Tensor | None, bias: Tensor | None) -> Tensor:

@@ -12,7 +12,7 @@ from hyperfan.errors import CallError, HyperfanError, HyperfanWarning, InitError
 from hyperfan.hypernet.cache import Cache
 from hyperfan.hypernet.chunks import Chunks, InputLayers
 from hyperfan.hypernet.embeddings import Embedding, Embeddings, Task
-from hyperfan.hypernet.heads import Heads
+from hyperfan.hypernet.heads import Engined, Heads
 from hyperfan.hypernet.kept import Kept, keep, kept
 from hyperfan.hypernet.layout import Sharing, Whole
 from hyperfan.hypernet.per_sample import PerSample
@@ -106,7 +106,8 @@ class HyperNet(nn.Module):
         self.trunk_spec = read_trunk(self.trunk, size, layout.pieces if inputs else 2)
         self.heads = Heads(layout, self.width, device)
         self._check_twins()
-        scaled = 1 if inputs or layout.mixed else layout.pieces
+        # What a code's scale is, normalising would take away again; so it comes after that.
+        scaled = 1 if (inputs and not embedding.normalise) or layout.mixed else layout.pieces
         self.register_buffer("code_scale", torch.ones(scaled, 1, device=device, dtype=dtype))
         self.code_scale: Tensor
         made = {t.name for t in self.generated}
@@ -205,7 +206,8 @@ class HyperNet(nn.Module):
         # As they are: an engine that is ahead of the heads says so by its revision.
         held: list[dict[str, Any]] = [d for m in modules for d in (m._parameters, m._buffers)]
         tensors = [t for d in held for t in dict.values(d) if t is not None]
-        ahead = None if self.heads.engine is None else (id(self.heads.engine), self.heads.engine.revision)
+        engines = {m.engine for m in (self.heads, self.trunk) if isinstance(m, Engined) and m.engine is not None}
+        ahead = frozenset((engine, engine.revision) for engine in engines)
         return [*tensors, self.code_scale], (type(task), task, ahead)
 
     def train(self, mode: bool = True) -> Self:

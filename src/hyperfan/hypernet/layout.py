@@ -45,7 +45,7 @@ class Layout(ABC):
         pieces: how many codes there are.
         heads: what each head makes, by its name.
         names: each tensor's head.
-        spans: each tensor's codes, first and last but one.
+        spans: each tensor's codes, from the first to one past the last.
     """
 
     pieces: int
@@ -128,6 +128,11 @@ def head_name(tensor: TensorSpec, sharing: Sharing, tensors: Sequence[TensorSpec
     """
     if sharing == "separate" or tensor.role != "weight":
         return tensor.name.replace(".", "/") if "." in tensor.name else f"/{tensor.name}"
-    shape = "x".join(map(str, tensor.shape)) or "scalar"
+    return shape_name(tensor.shape, tensor, tensors)
+
+
+def shape_name(shape: Sequence[int], tensor: TensorSpec, tensors: Sequence[TensorSpec]) -> str:
+    """A shape, with the tensor's dtype where that is not the same for all."""
     mixed = len({t.dtype for t in tensors}) > 1
-    return shape + (f"-{str(tensor.dtype).removeprefix('torch.')}" if mixed else "")
+    dtype = f"-{str(tensor.dtype).removeprefix('torch.')}" if mixed else ""
+    return ("x".join(map(str, shape)) or "scalar") + dtype

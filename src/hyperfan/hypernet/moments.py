@@ -57,7 +57,7 @@ def measured_moments(net: "HyperNet") -> list[float | None]:
     # A generator of its own, so that averaging does not shift anyone else's random numbers.
     own = torch.Generator().manual_seed(0)
     if stored is None:
-        e = torch.empty(_DRAWS, net.embeddings.n, config.size, device="cpu")
+        e = torch.empty(max(_DRAWS // net.embeddings.n, 16), net.embeddings.n, config.size, device="cpu")
         e = fill_(e, config.std**2, config.distribution, generator=own).to(net.code_scale)
     else:
         draws = max(_ROWS // (stored.numel() // config.size), 16) if config.noise else 1

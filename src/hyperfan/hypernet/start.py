@@ -4,6 +4,7 @@ Which variance a head needs depends on the codes that were really drawn, so the 
 """
 
 import math
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -75,7 +76,7 @@ def _plan(net: "HyperNet", moments: list[float | None], plain: list[TensorSpec])
     others = {t.name for t in (*net.generated, *plain)}
     untouched = [t for t in net.spec if t.name not in others]
     plan = make_plan(slots, net.init, net.fidelity, net.distribution, trunk, plain, untouched)
-    if not isinstance(net.trunk, InputLayers):
+    if not isinstance(net.trunk, InputLayers) or net.embeddings.config.normalise:
         return plan
     told = [replace(r, equation=r.equation + INPUTS_SCALED) for r in plan.rows if r.made_by == "trunk"]
     return replace(plan, rows=(*(r for r in plan.rows if r.made_by != "trunk"), *told))
@@ -89,7 +90,7 @@ def _scale(net: "HyperNet", factors: list[float]) -> None:
         return
     counts = torch.tensor([span.stop - span.start for span in net.heads.layout.spans])
     each = torch.tensor(factors, dtype=torch.float64).repeat_interleave(counts)
-    if isinstance(net.trunk, InputLayers):
+    if isinstance(net.trunk, InputLayers) and not net.embeddings.config.normalise:
         net.trunk.scale_(each.to(net.trunk.weight))
     else:
         net.code_scale.mul_(each.unsqueeze(-1).to(net.code_scale))
@@ -103,18 +104,24 @@ def _rescaled(net: "HyperNet", plan: Plan, factors: list[float]) -> Plan:
 
 
 def _missing(net: "HyperNet", plan: Plan) -> list[float]:
-    """The factor that is missing from each tensor that comes in chunks, which scatter where there are few."""
+    """The factor that is missing from each tensor that comes in chunks, which scatter where there are few.
+
+    With noise the target is met on average over its draws, and for given embeddings over those to come.
+    """
     config, stored = net.embeddings.config, net.embeddings.weight
     factors = [1.0] * len(net.generated)
-    if stored is None:
+    if stored is None or config.noise:
         return factors
-    tasks = None if config.tasks is None else torch.arange(config.tasks, device=stored.device)
-    with torch.no_grad():
-        made = net.generate(task=tasks, noise=False)
-    for i, (row, cut) in enumerate(zip(plan.rows, net.heads.layout.cut, strict=False)):
-        if cut and row.target is not None:
-            square = made[row.tensor].double().square().mean().item()
-            factors[i] = math.sqrt(row.target / square) if square else 1.0
+    squares = [0.0] * len(factors)
+    tasks: Sequence[int | None] = [None] if config.tasks is None else range(config.tasks)
+    for task in tasks:  # one by one, so that two sets of weights are never held
+        with torch.no_grad():
+            made = net.generate(task=task, noise=False)
+        for i, t in enumerate(net.generated):
+            squares[i] += made[t.name].double().square().mean().item() / len(tasks)
+    for i, (row, cut, square) in enumerate(zip(plan.rows, net.heads.layout.cut, squares, strict=False)):
+        if cut and row.target is not None and square:
+            factors[i] = math.sqrt(row.target / square)
     return factors
 
 

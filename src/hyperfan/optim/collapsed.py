@@ -79,7 +79,7 @@ class Collapsed:
         assert self.made is not None
         if not self.ahead and not torch.equal(self._made_fingerprint, fingerprint((self.made,))):
             raise HyperfanError(
-                f"a weight made by head '{self.name}' was changed in place, as by the mainnet itself, while it was "
+                f"what '{self.name}' makes was changed in place, as by the mainnet itself, while it was "
                 "being trained in the head's place: call opt.use('factored'), or let the mainnet change a copy"
             )
         pair = (self.weight, self.bias)
@@ -88,7 +88,7 @@ class Collapsed:
             same = torch.equal(self._fingerprint, fingerprint(pair))
         if not same and self.ahead:
             raise HyperfanError(
-                f"head '{self.name}' was written to, by hand or by another optimiser, while its weights were being "
+                f"'{self.name}' was written to, by hand or by another optimiser, while what it makes was being "
                 "trained without it. Before that, call opt.sync(), or opt.release() to hand over for good; now only "
                 "opt.release(discard=True) is left, which drops the steps since the last sync"
             )

@@ -15,7 +15,7 @@ from torch import Tensor
 from hyperfan.errors import HyperfanWarning
 from hyperfan.hypernet import HyperNet
 from hyperfan.hypernet.chunks import InputLayers
-from hyperfan.hypernet.heads import Head
+from hyperfan.hypernet.heads import Engined, Head
 from hyperfan.hypernet.transforms import transformed
 from hyperfan.optim.collapsed import Collapsed, CollapsedInputs, Momentum, Rows, rows
 from hyperfan.optim.factored import Factored
@@ -34,7 +34,8 @@ class Engine:
     """Trains the heads of one hypernet.
 
     Args:
-        net: the hypernet. Its heads call :meth:`collapsed` and :meth:`generate`, and :meth:`sync` when someone looks.
+        net: the hypernet. Its heads call :meth:`collapsed` and :meth:`generate`, the input layers of chunks
+            :meth:`codes`, and both :meth:`sync` when someone looks.
         state: returns the optimiser's state.
         groups: returns the optimiser's settings for each parameter.
     """
@@ -58,7 +59,9 @@ class Engine:
         if self._inputs is not None:
             self._heads[INPUTS] = self._inputs
         self._parameters = {name: (head.weight, head.bias) for name, head in self._heads.items()}
-        self._attach(self)
+        self._parts: list[Engined] = [net.heads, *([] if self._inputs is None else [self._inputs])]
+        for part in self._parts:
+            part.attach(self)
 
     # ── the plan ───────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -72,8 +75,8 @@ class Engine:
                 chosen[name] = self._fastest(name, given)
                 if name in self.asked and chosen[name][0] in ("collapsed", "factored"):
                     chosen[name] = self.asked[name]
-                if name == INPUTS and chosen[name][0] == "factored":  # a small gain beside what that is for
-                    chosen[name] = ("dense", chosen[name][1])
+                if name == INPUTS and chosen[name][0] == "factored":
+                    chosen[name] = ("dense", f"{chosen[name][1]}; in factors they would gain little")
             if {n for n, (kind, _) in chosen.items() if kind == "collapsed"} != set(self._collapsed):
                 self.drop()
             self._chosen, self._seen = chosen, seen
@@ -112,7 +115,7 @@ class Engine:
         """Train a head densely from now on, and say so."""
         if self.chosen()[name][0] in ("collapsed", "factored"):
             warnings.warn(
-                f"head '{name}' is trained with a dense gradient from now on, which is slower: {reason}. "
+                f"'{name}' is trained with a dense gradient from now on, which is slower: {reason}. "
                 "Accumulating, scaling and clipping by norm would keep it factored",
                 HyperfanWarning,
                 stacklevel=5,
@@ -122,7 +125,7 @@ class Engine:
     def plan(self) -> list[Row]:
         """A line for each head."""
         lines, groups, chosen = [], self._groups(), self.chosen()
-        if self.net.heads.engine is not self:
+        if not self._attached:
             chosen = dict.fromkeys(chosen, ("dense", "released, or taken over by another optimiser"))
         for name, (kind, reason) in chosen.items():
             settings = groups.get(id(self._parameters[name][0]))
@@ -161,15 +164,15 @@ class Engine:
             if head is None or not _same(head.codes, embeddings.to(weight.dtype)):
                 self._recover(INPUTS)
                 head = CollapsedInputs(weight, bias, INPUTS, embeddings.clone())
+                self._collapsed[INPUTS] = head
+            if head.made is None or not head.holds(thorough=not training):
                 reason = self._why_lopsided(INPUTS)
                 if reason is not None:
                     self.asked[INPUTS] = ("dense", reason)
                     return None
-                self._collapsed[INPUTS] = head
-            if head.made is None or not head.holds(thorough=not training):
                 head.make(self._momentum(INPUTS))
         made: Sequence[Tensor] = _apply(Rows, [head], weight, bias) if training else rows([head])
-        return made[0]
+        return made[0] if training else made[0].clone()
 
     def _rows(self, codes: Tensor) -> dict[int, Tensor]:
         kinds = self.chosen()
@@ -183,6 +186,10 @@ class Engine:
             with _plainly(codes.device.type):
                 self._collapse(codes.clone())
         heads = list(self._collapsed.values())
+        lopsided = {head.name: self._why_lopsided(head.name) for head in heads if head.made is None}
+        if any(lopsided.values()):
+            self.asked |= {name: ("factored", reason) for name, reason in lopsided.items() if reason}
+            return self._rows(codes)
         for head in heads:
             if head.made is None or not head.holds(thorough=not training):
                 with _plainly(codes.device.type):
@@ -226,8 +233,9 @@ class Engine:
 
     def step(self, groups: Groups, done: set[int]) -> None:
         """Apply the gradients that are factored, but of parameters that are done with, and add what is done to them."""
-        if self.net.heads.engine is not self:
-            self.net.heads.sync()  # another optimiser's engine may be ahead
+        if not self._attached:
+            for part in self._parts:
+                part.sync()  # another optimiser's engine may be ahead
             return
         for name, pair in self._parameters.items():
             grads = [None if id(p) in done else p.grad for p in pair]
@@ -294,13 +302,14 @@ class Engine:
         if discard:
             self._collapsed, self._codes = {}, None
         self.drop()
-        if self.net.heads.engine is self:
-            self._attach(None)
+        for part in self._parts:
+            if part.engine is self:
+                part.attach(None)
 
-    def _attach(self, engine: "Engine | None") -> None:
-        self.net.heads.attach(engine)
-        if self._inputs is not None:
-            self._inputs.attach(engine)
+    @property
+    def _attached(self) -> bool:
+        """Whether no other optimiser has taken over any part of it."""
+        return all(part.engine is self for part in self._parts)
 
     def _recover(self, name: str) -> None:
         head = self._collapsed.get(name)

@@ -87,11 +87,12 @@ def choose_inputs(net: HyperNet, layers: InputLayers, given: Callable[[torch.Ten
     if not (layers.weight.requires_grad or layers.bias.requires_grad):
         return "frozen", "requires no gradients"
     if not all(both):
-        return "dense", "not all of it is trained by this optimiser"
+        return "dense", "not all of them is trained by this optimiser"
     if layers._forward_hooks or layers._forward_pre_hooks:
         return "dense", HOOKED
-    moving = _why_embeddings_change(net)
-    return ("collapsed", "their embeddings are constant") if moving is None else ("dense", moving)
+    if _why_embeddings_change(net) is not None:
+        return "dense", "their embeddings are not constant"
+    return "collapsed", "their embeddings are constant"
 
 
 def why_dependent(codes: torch.Tensor) -> str | None:

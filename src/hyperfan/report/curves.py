@@ -28,7 +28,7 @@ def loss_and_accuracy(settings: Sequence[Setting], epoch_batches: int, title: st
     best = 0.0
     for s in settings:
         for ax, (kind, key) in zip(axes, (("train", "loss"), ("test", "loss"), ("test", "accuracy")), strict=True):
-            steps, columns = _columns([_thinned(_series(r, kind, key, epoch_batches)) for r in s.runs])
+            steps, columns = _columns([_series(r, kind, key, epoch_batches) for r in s.runs])
             middle = [sum(c) / len(c) for c in columns]
             best = max([best, *middle]) if key == "accuracy" else best
             dot = "o" if len(steps) == 1 else None  # a run that diverged at once
@@ -62,7 +62,7 @@ def training_losses(panels: Mapping[str, Sequence[Setting]], title: str) -> "Fig
     figure, [axes] = canvas(1, len(panels), title, (12.5, 3.8))
     for ax, (label, settings) in zip(axes, panels.items(), strict=True):
         for s in settings:
-            steps, columns = _columns([_thinned(_series(r, "train", "loss", 1)) for r in s.runs])
+            steps, columns = _columns([_series(r, "train", "loss", 1) for r in s.runs])
             middle = [sum(c) / len(c) for c in columns]
             dot = "o" if len(steps) == 1 else None  # a run that diverged at once
             ax.plot(steps, middle, color=s.colour, linestyle=s.line, linewidth=1.5, marker=dot)
@@ -145,15 +145,15 @@ def _series(rows: Rows, kind: str, key: str, epoch_batches: int) -> list[tuple[f
     return [(r["step"] / epoch_batches, r[key]) for r in rows if r["kind"] == kind and r[key] is not None]
 
 
-def _thinned(series: list[tuple[float, float]]) -> list[tuple[float, float]]:
-    """Means of neighbours, so that a long noisy line can be followed."""
-    many = max(-(-len(series) // POINTS), 1)
+def _thinned(series: list[tuple[float, float]], many: int) -> list[tuple[float, float]]:
+    """Means of so many neighbours, so that a long noisy line can be followed."""
     pieces = [series[i : i + many] for i in range(0, len(series), many)]
     return [(piece[-1][0], sum(y for _, y in piece) / len(piece)) for piece in pieces]
 
 
 def _columns(series: Sequence[list[tuple[float, float]]]) -> tuple[list[float], list[list[float]]]:
-    """Where the runs were measured, and at each such place the values of those that got so far."""
-    steps = sorted({x for one in series for x, _ in one})
-    values = [dict(one) for one in series]
+    """Where the runs were measured, and at each such place the values of those that got so far; long ones thinned."""
+    many = max(-(-max(map(len, series)) // POINTS), 1)
+    values = [dict(_thinned(one, many)) for one in series]
+    steps = sorted({x for one in values for x in one})
     return steps, [[v[x] for v in values if x in v] for x in steps]

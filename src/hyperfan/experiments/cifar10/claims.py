@@ -1,14 +1,18 @@
 """The paper's claim about CIFAR-10, taken apart into facts that an interval can decide."""
 
+import math
 from dataclasses import replace
 
 from hyperfan.experiments.cifar10.config import BASELINES, HYPERFANS, RATES, SEEDS, Cifar10
 from hyperfan.experiments.cifar10.runs import LAST, Run, Runs
 from hyperfan.experiments.claims import Claim, Fact, all_of, decide_all, within
+from hyperfan.experiments.runs import CLASSES
 from hyperfan.experiments.statistics import Estimate
 
 TRAINS = 0.15
 """Who has more of the test images right than this has begun to train; guessing has 10 %."""
+GUESS = math.log(CLASSES)
+"""The loss of guessing."""
 
 
 def decide(runs: Runs, base: Cifar10) -> list[Claim]:
@@ -21,17 +25,20 @@ def _trains(c: Claim, runs: Runs, base: Cifar10) -> None:
     found = {init: runs.need(config, SEEDS) for init, config in best.items()}
     for init, mine in found.items():
         at = f"{init}, best rate {best[init].rate:g}"
-        c.measure(f"{at}: test loss of an image before training", Estimate.ratio([r.first_loss() for r in mine]))
-        last = Estimate.ratio([r.training_loss(LAST) for r in mine])
-        c.measure(f"{at}: training loss in the last {LAST} batches", last)
+        c.measure(f"{at}: test loss of an image before training", Estimate.median([r.first_loss() for r in mine]))
+        c.measure(f"{at}: training loss in the last {LAST} batches", _loss(mine))
         c.measure(f"{at}: test accuracy", _accuracy(mine), ".1%")
     for init in HYPERFANS:
-        c.facts[f"{init} trains at once: more than {TRAINS:.0%} right after {base.total} batches"] = within(
-            _accuracy(found[init]), TRAINS
-        )
+        trains = f"{init} trains at once: after {base.total} batches"
+        c.facts[f"{trains} it has more than {TRAINS:.0%} right"] = within(_accuracy(found[init]), TRAINS)
+        c.facts[f"{trains} its training loss is below that of guessing"] = within(_loss(found[init]), 0, GUESS)
     for init in BASELINES:
-        right = [_accuracy(runs.need(replace(base, init=init, lr=lr), SEEDS)) for lr in RATES[init]]
-        c.facts[f"{init} does not, at any of {len(right)} rates from {_span(init)}"] = _none_trains(right)
+        tried = [runs.need(replace(base, init=init, lr=lr), SEEDS) for lr in RATES[init]]
+        does_not = f"{init} does not, at any of {len(tried)} rates from {_span(init)}:"
+        c.facts[f"{does_not} it never has more than {TRAINS:.0%} right"] = all_of(
+            within(_accuracy(mine), high=TRAINS) for mine in tried
+        )
+        c.facts[f"{does_not} its loss never is below that of guessing"] = all_of(_stays_above(mine) for mine in tried)
     c.remark = (
         f"Tested: the first {base.total} batches of {base.batch} images. Not tested: what comes after them. In the "
         "paper fan-out begins to train at epoch 270, after 135,000 batches of 100; whether it does, and whether fan-in "
@@ -50,8 +57,13 @@ def _at_the_papers_rate(runs: Runs, base: Cifar10) -> str:
     return f" At the paper's own rate, {paper:g}, {' and '.join(not_so)} cannot be said to train here."
 
 
-def _none_trains(right: list[Estimate]) -> Fact:
-    return all_of(within(accuracy, high=TRAINS) for accuracy in right)
+def _stays_above(runs: list[Run]) -> Fact:
+    """Whether a rate does not bring the loss below that of guessing; if all runs diverge, it certainly does not."""
+    return True if all(r.diverged for r in runs) else within(_loss(runs), GUESS * (1 - 1e-6), math.inf)
+
+
+def _loss(runs: list[Run]) -> Estimate:
+    return Estimate.ratio([r.training_loss(LAST) for r in runs])
 
 
 def _accuracy(runs: list[Run]) -> Estimate:

@@ -73,8 +73,8 @@ class Cifar10:
     @property
     def rate(self) -> float:
         """The learning rate at the start."""
-        paper = 0.01 if self.init == CLASSICAL else 0.0005
-        return paper if self.lr is None else self.lr
+        usual = 0.01 if self.init == CLASSICAL else 0.0005
+        return usual if self.lr is None else self.lr
 
     def rate_at(self, step: int) -> float:
         """The learning rate after so many batches."""

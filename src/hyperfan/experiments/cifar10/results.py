@@ -34,7 +34,7 @@ def write_results(
     check_place(out, overwrite)
     runs = Runs(runs_dir)
     wanted = grid(base)
-    missing = [c.title for c in wanted if c not in runs.all]
+    missing = [c.title for c in wanted if c not in runs]
     tell(f"{len(wanted) - len(missing)} of {len(wanted)} runs are in {runs_dir}")
     best = {init: runs.need(runs.best(base, init), SEEDS) for init in LABELS}
     claims = decide(runs, base)
@@ -46,7 +46,7 @@ def write_results(
         save(_rates(runs, base), out / "figures/rates", ("png",))
         rows = [_row(mine) for init in LABELS for lr in RATES[init] if (mine := _at(runs, base, init, lr))]
         content = {
-            "code of the runs": sorted({str(r.environment.get("code")) for r in runs.all.values()}),
+            "code of the runs": sorted({str(r.environment.get("code")) for r in runs}),
             "base": asdict(base),
             "settings": rows,
             "claims": [{**asdict(c), "verdict": c.verdict} for c in claims],
@@ -71,6 +71,7 @@ def _rates(runs: Runs, base: Cifar10) -> Any:
 
 def _row(runs: list[Run]) -> dict[str, Any]:
     config, whole = runs[0].config, [r for r in runs if not r.diverged]
+    accuracies = [r.accuracy() for r in runs]
     return {
         "init": config.init,
         "rate": config.rate,
@@ -78,6 +79,6 @@ def _row(runs: list[Run]) -> dict[str, Any]:
         "diverged": len(runs) - len(whole),
         "first loss": statistics.fmean(r.first_loss() for r in runs),
         "training loss": statistics.fmean(r.training_loss(LAST) for r in whole) if whole else None,
-        "accuracy": asdict(Estimate.of([r.accuracy() for r in runs])),
-        "accuracies": [r.accuracy() for r in runs],
+        "accuracy": asdict(Estimate.of(accuracies)),
+        "accuracies": accuracies,
     }

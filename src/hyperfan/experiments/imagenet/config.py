@@ -33,7 +33,7 @@ class Imagenet:
         width: multiplies the channels of every layer.
         size: pixels of a picture's sides.
         held_out: how many classes, the last, are not trained on, to see what the net says to what it does not know.
-        images: how many training pictures make an epoch: as many as the classes trained on have.
+        images: how many training pictures to use, spread over the classes.
         batch: pictures in a batch.
         batches: end after so many batches.
         test_images: how many pictures to test on, spread over the classes; by default all.
@@ -148,6 +148,7 @@ LAPTOP = Imagenet(
     size=64,
     width=0.25,
     batch=32,
+    batches=600,
     test_every=600,
     log_every=1,
     checkpoint_every=100,

@@ -37,7 +37,7 @@ def write_results(
     check_place(out, overwrite)
     runs = Runs(runs_dir)
     wanted = grid(base)
-    missing = [c.title for c in wanted if c not in runs.all]
+    missing = [c.title for c in wanted if c not in runs]
     tell(f"{len(wanted) - len(missing)} of {len(wanted)} runs are in {runs_dir}")
     found = {
         label: {init: runs.need(replace(base, init=init, norm=norm, last=last), SEEDS) for init in INITS}
@@ -60,7 +60,7 @@ def write_results(
             title = "Does it know what it does not know? Batch norm, all generated"
             save(uncertainty(told, classes, title), out / "figures/uncertainty", ("png",))
         content = {
-            "code of the runs": sorted({str(r.environment.get("code")) for r in runs.all.values()}),
+            "code of the runs": sorted({str(r.environment.get("code")) for r in runs}),
             "base": asdict(base),
             "settings": rows,
             "claims": [{**asdict(c), "verdict": c.verdict} for c in claims],

@@ -47,7 +47,7 @@ class ImagenetTraining(Classifier):
         ranks = Ranks.of_environment(config.device)
         self.device = device_named(ranks.device)
         found = read_pictures(data_dir, config.held_out, config.skip_bad)
-        if len(found.train) != config.images:
+        if len(found.train) < config.images:
             raise RunError(
                 f"--images {config.images}: the {len(found.classes)} classes trained on have {len(found.train)} "
                 f"pictures: pass --images {len(found.train)}"
@@ -55,7 +55,7 @@ class ImagenetTraining(Classifier):
         if config.batch % ranks.world:
             raise RunError(f"--batch {config.batch} cannot be shared by {ranks.world} processes: use a multiple")
         self.classes = len(found.classes)
-        self.train = Crops(found.train, config.size, config.seed, config.skip_bad)
+        self.train = Crops(spread(found.train, config.images), config.size, config.seed, config.skip_bad)
         self.known, self.unknown = (spread(files, config.test_images) for files in (found.test, found.unknown))
         self.skipped = set(found.left_out)
         """Pictures and classes that were left out so far."""

@@ -78,8 +78,8 @@ class Mnist:
     @property
     def rate(self) -> float:
         """The learning rate."""
-        paper = 0.01 if self.init == CLASSICAL else 0.0005
-        return paper if self.lr is None else self.lr
+        usual = 0.01 if self.init == CLASSICAL else 0.0005
+        return usual if self.lr is None else self.lr
 
     @property
     def epoch_batches(self) -> int:

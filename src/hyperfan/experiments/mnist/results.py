@@ -48,7 +48,7 @@ def write_results(
     """
     check_place(out, overwrite)
     runs = Runs(runs_dir)
-    missing = [c for c in grid(base) if c not in runs.all]
+    missing = [c for c in grid(base) if c not in runs]
     tell(f"{len(grid(base)) - len(missing)} of {len(grid(base))} runs are in {runs_dir}")
     for c in _headline(base):
         runs.need(c, SEEDS)  # before anything takes time
@@ -68,7 +68,7 @@ def write_results(
             _draw(runs, its_base, out / "figures" / variant)
         rows = [_row(mine) for mine in _by_setting(runs, base)]
         content = {
-            "code of the runs": sorted({str(r.environment.get("code")) for r in runs.all.values()}),
+            "code of the runs": sorted({str(r.environment.get("code")) for r in runs}),
             "base": asdict(base),
             "settings": rows,
             "claims": [{**asdict(c), "verdict": c.verdict} for c in claims],
