@@ -1,5 +1,6 @@
 """``hyperfan results``: from finished runs to figures, claims and verdicts."""
 
+import importlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -16,7 +17,8 @@ Base = TypeVar("Base")
 
 def commands(args: Sequence[str]) -> dict[str, Callable[..., Any]]:
     """A command for each experiment."""
-    return {"mnist": mnist, "continual": continual, "cifar10": cifar10, "imagenet": imagenet}
+    others: dict[str, Mapping[str, Any]] = {"continual": CONTINUAL, "cifar10": CIFAR10, "imagenet": IMAGENET}
+    return {"mnist": mnist, **{name: _results(name, profiles) for name, profiles in others.items()}}
 
 
 def mnist(
@@ -45,39 +47,22 @@ def mnist(
     print(out / "README.md")
 
 
-def continual(
-    runs: Path = Path("runs/continual"),
-    out: Path = Path("results/continual"),
-    profile: str = "paper",
-    overwrite: bool = False,
-) -> None:
-    """Figures, summary and verdicts from the runs of "hyperfan run continual --all".
+def _results(name: str, profiles: Mapping[str, Any]) -> Callable[..., None]:
+    def results(
+        runs: Path = Path("runs") / name,
+        out: Path = Path("results") / name,
+        profile: str = "paper",
+        overwrite: bool = False,
+    ) -> None:
+        module = importlib.import_module(f"hyperfan.experiments.{name}.results")
+        base = _base(profile, profiles)
+        with _telling() as tell:
+            module.write_results(runs, out, base, tell, overwrite)
+        print(out / "README.md")
 
-    Example: hyperfan results continual --runs runs/continual --out results/continual
+    results.__doc__ = f"""Figures, summary and verdicts from the runs of "hyperfan run {name} --all".
 
-    Args:
-        runs: Where the runs are.
-        out: Where the results go.
-        profile: Of the runs: paper, laptop or smoke.
-        overwrite: Replace results that are there.
-    """
-    from hyperfan.experiments.continual.results import write_results
-
-    base = _base(profile, CONTINUAL)
-    with _telling() as tell:
-        write_results(runs, out, base, tell, overwrite)
-    print(out / "README.md")
-
-
-def cifar10(
-    runs: Path = Path("runs/cifar10"),
-    out: Path = Path("results/cifar10"),
-    profile: str = "paper",
-    overwrite: bool = False,
-) -> None:
-    """Figures, summary and verdict from the runs of "hyperfan run cifar10 --all".
-
-    Example: hyperfan results cifar10 --profile laptop
+    Example: hyperfan results {name} --runs runs/{name} --out results/{name}
 
     Args:
         runs: Where the runs are.
@@ -85,36 +70,7 @@ def cifar10(
         profile: Of the runs: paper, laptop or smoke.
         overwrite: Replace results that are there.
     """
-    from hyperfan.experiments.cifar10.results import write_results
-
-    base = _base(profile, CIFAR10)
-    with _telling() as tell:
-        write_results(runs, out, base, tell, overwrite)
-    print(out / "README.md")
-
-
-def imagenet(
-    runs: Path = Path("runs/imagenet"),
-    out: Path = Path("results/imagenet"),
-    profile: str = "paper",
-    overwrite: bool = False,
-) -> None:
-    """Figures, summary and verdicts from the runs of "hyperfan run imagenet --all".
-
-    Example: hyperfan results imagenet --profile laptop
-
-    Args:
-        runs: Where the runs are.
-        out: Where the results go.
-        profile: Of the runs: paper, laptop or smoke.
-        overwrite: Replace results that are there.
-    """
-    from hyperfan.experiments.imagenet.results import write_results
-
-    base = _base(profile, IMAGENET)
-    with _telling() as tell:
-        write_results(runs, out, base, tell, overwrite)
-    print(out / "README.md")
+    return results
 
 
 def _base(profile: str, profiles: Mapping[str, Base]) -> Base:

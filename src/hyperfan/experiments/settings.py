@@ -3,12 +3,59 @@
 import math
 from collections.abc import Collection
 from dataclasses import fields
+from pathlib import Path
 from typing import Any
 
 from hyperfan.errors import RunError
 
 CLASSICAL = "classical"
 """In place of an init method: the mainnet without a hypernet."""
+
+
+class Epochs:
+    """What follows from the fields of a configuration whose run goes through its images several times."""
+
+    epochs: int
+    images: int
+    batch: int
+    batches: int | None
+    test_every: int | None = None
+
+    @property
+    def epoch_batches(self) -> int:
+        """Batches in an epoch; images that do not fill one are left out of it."""
+        return self.images // self.batch
+
+    @property
+    def tested_every(self) -> int:
+        """Batches between two tests."""
+        return self.epoch_batches if self.test_every is None else self.test_every
+
+    @property
+    def stage(self) -> tuple[str, int]:
+        """What a run goes through, and how many batches each has."""
+        return "epoch", self.epoch_batches
+
+    @property
+    def total(self) -> int:
+        """Batches in the run."""
+        every = self.epochs * self.epoch_batches
+        return every if self.batches is None else min(every, self.batches)
+
+    @property
+    def title(self) -> str:
+        """What it is called."""
+        raise NotImplementedError
+
+    @property
+    def folder(self) -> Path:
+        """Where the run goes unless told otherwise, under a folder for the experiment."""
+        return Path(self.title.replace(" ", "_"))
+
+    def check_batch(self) -> None:
+        """Raise if there are not enough images to fill a batch."""
+        if self.batch > self.images:
+            raise RunError(f"--batch {self.batch}: a batch has no more than the {self.images} training images")
 
 
 def check_counts(config: Any, *names: str) -> None:

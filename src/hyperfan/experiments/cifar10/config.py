@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from hyperfan.errors import RunError
-from hyperfan.experiments.settings import CLASSICAL, check_counts, check_rate, check_seed, title
+from hyperfan.experiments.settings import CLASSICAL, Epochs, check_counts, check_rate, check_seed, title
 
 if TYPE_CHECKING:
     from hyperfan.experiments.cifar10.training import Cifar10Training
@@ -15,7 +15,7 @@ IMAGES, TEST_IMAGES = 50_000, 10_000
 
 
 @dataclass(frozen=True)
-class Cifar10:
+class Cifar10(Epochs):
     """A run: All-CNN-C on CIFAR-10, its weights made by Ha et al.'s hypernet in chunks of 96 channels.
 
     Args:
@@ -65,8 +65,7 @@ class Cifar10:
         for name, most in (("images", IMAGES), ("test_images", TEST_IMAGES)):
             if getattr(self, name) > most:
                 raise RunError(f"--{name.replace('_', '-')} {getattr(self, name)}: CIFAR-10 has {most}")
-        if self.batch > self.images:
-            raise RunError(f"--batch {self.batch}: a batch has no more than the {self.images} training images")
+        self.check_batch()
         if list(self.drops) != sorted(set(self.drops)) or any(drop < 1 for drop in self.drops):
             raise RunError(f"--drops {' '.join(map(str, self.drops))}: name epochs from 1 on, each later than the last")
 
@@ -82,27 +81,6 @@ class Cifar10:
         return float(self.rate * 0.1**past)
 
     @property
-    def epoch_batches(self) -> int:
-        """Batches in an epoch; images that do not fill one are left out of it."""
-        return self.images // self.batch
-
-    @property
-    def tested_every(self) -> int:
-        """Batches between two tests."""
-        return self.epoch_batches if self.test_every is None else self.test_every
-
-    @property
-    def stage(self) -> tuple[str, int]:
-        """What a run goes through, and how many batches each has."""
-        return "epoch", self.epoch_batches
-
-    @property
-    def total(self) -> int:
-        """Batches in the run."""
-        every = self.epochs * self.epoch_batches
-        return every if self.batches is None else min(every, self.batches)
-
-    @property
     def title(self) -> str:
         """Its init and whatever is not as in the paper's profile, which also names its folder.
 
@@ -110,11 +88,6 @@ class Cifar10:
         'm2 seed-3 epochs-5'
         """
         return title(self, Cifar10(init=self.init), QUIET)
-
-    @property
-    def folder(self) -> Path:
-        """Where the run goes unless told otherwise, under ``runs/cifar10``."""
-        return Path(self.title.replace(" ", "_"))
 
     def start(self, data_dir: Path | None) -> "Cifar10Training":
         """Build everything from the seed."""

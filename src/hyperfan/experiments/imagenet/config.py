@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from hyperfan.errors import RunError
-from hyperfan.experiments.settings import check_counts, check_rate, check_seed, title
+from hyperfan.experiments.settings import Epochs, check_counts, check_rate, check_seed, title
 
 if TYPE_CHECKING:
     from hyperfan.experiments.imagenet.training import ImagenetTraining
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Imagenet:
+class Imagenet(Epochs):
     """A run: MobileNet v1 on photographs in folders, its weights made by a linear hypernet from noisy embeddings.
 
     Args:
@@ -82,31 +82,9 @@ class Imagenet:
         for name in ("weight_decay", "noise", "held_out", "workers"):
             if not 0 <= getattr(self, name) < math.inf:
                 raise RunError(f"--{name.replace('_', '-')} {getattr(self, name):g}: it must not be negative")
-        if self.batch > self.images:
-            raise RunError(f"--batch {self.batch}: a batch has no more than the {self.images} training images")
+        self.check_batch()
         if not 0 < self.width < math.inf or round(32 * self.width) < 1:
             raise RunError(f"--width {self.width:g}: no channels would be left")
-
-    @property
-    def epoch_batches(self) -> int:
-        """Batches in an epoch; pictures that do not fill one are left out of it."""
-        return self.images // self.batch
-
-    @property
-    def tested_every(self) -> int:
-        """Batches between two tests."""
-        return self.epoch_batches if self.test_every is None else self.test_every
-
-    @property
-    def stage(self) -> tuple[str, int]:
-        """What a run goes through, and how many batches each has."""
-        return "epoch", self.epoch_batches
-
-    @property
-    def total(self) -> int:
-        """Batches in the run."""
-        every = self.epochs * self.epoch_batches
-        return every if self.batches is None else min(every, self.batches)
 
     @property
     def title(self) -> str:
@@ -116,11 +94,6 @@ class Imagenet:
         'm3 seed-3 last-plain'
         """
         return title(self, Imagenet(init=self.init), QUIET)
-
-    @property
-    def folder(self) -> Path:
-        """Where the run goes unless told otherwise, under ``runs/imagenet``."""
-        return Path(self.title.replace(" ", "_"))
 
     def start(self, data_dir: Path | None) -> "ImagenetTraining":
         """Build everything from the seed."""
