@@ -141,6 +141,20 @@ def test_input_layers_under_functional_call_and_torch_func():
     twins.train(3)
 
 
+@pytest.mark.parametrize("name", ["chunks", "shared-weights-fixed-none"])
+def test_inside_torch_func_heads_must_be_up_to_date(name):
+    twins = Twins(build(**NETS[name]), lr=LR)
+    x, y = next(batches(1))
+    loss_of(twins.ours, x, y).backward()
+    twins.opt.step()
+    with pytest.raises(hf.HyperfanError, match=r"call opt\.sync\(\) before"):
+        torch.func.jacrev(lambda x: twins.ours(x))(x)
+    twins.opt.sync()
+    loss_of(twins.theirs, x, y).backward()
+    twins.oracle.step()
+    assert_same(*(torch.func.jacrev(lambda x, net=net: net(x))(x) for net in (twins.ours, twins.theirs)))
+
+
 def test_input_layers_frozen_hooked_and_given_in_part():
     twins = Twins(build(**NETS["chunks"]), lr=LR, momentum=0.9)
 

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from hyperfan.errors import HyperfanWarning
+from hyperfan.errors import HyperfanError, HyperfanWarning
 from hyperfan.hypernet import HyperNet
 from hyperfan.hypernet.chunks import InputLayers
 from hyperfan.hypernet.heads import Engined, Head
@@ -288,6 +288,10 @@ class Engine:
 
     def sync(self) -> None:
         """Write to the heads what was trained without them."""
+        if transformed() and any(head.ahead for head in self._collapsed.values()):
+            raise HyperfanError(
+                "inside torch.func the heads cannot be brought up to date with what was trained: call opt.sync() before"
+            )
         with _plainly(self.net.code_scale.device.type):
             for name in self._collapsed:
                 self._recover(name)
