@@ -196,6 +196,15 @@ def test_without_a_gpu_the_papers_scale_says_what_to_do(capsys, monkeypatch, tmp
     assert not (tmp_path / "runs").exists()
 
 
+@pytest.mark.parametrize("args", [["mnist"], ["cifar10", "--profile", "smoke"], ["imagenet", "--all"]])
+@pytest.mark.parametrize("rank", ["0", "1"])
+def test_torchrun_is_for_one_run_of_imagenet(capsys, monkeypatch, args, rank):
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    monkeypatch.setenv("RANK", rank)
+    assert main(["run", *args]) == 2
+    assert "torchrun is for a single run of imagenet" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(("outcome", "code"), [("finished", 0), ("diverged", 0), ("failed: no room", 2)])
 def test_the_exit_code_of_all(capsys, monkeypatch, tmp_path, outcome, code):
     monkeypatch.setattr("hyperfan.experiments.sweep.sweep", lambda runs, *_, **__: [Ended(p, outcome) for p in runs])

@@ -2,6 +2,7 @@
 
 import dataclasses
 import os
+import shutil
 import subprocess
 import sys
 from dataclasses import replace
@@ -193,8 +194,6 @@ def test_the_predictions_are_those_of_the_library(pictures):
 
 
 def test_bad_pictures_are_skipped_and_counted_if_asked(tmp_path, pictures):
-    import shutil
-
     root = tmp_path / "copy"
     shutil.copytree(pictures, root)
     (root / "train/a/0.png").write_bytes(b"")
@@ -207,6 +206,9 @@ def test_bad_pictures_are_skipped_and_counted_if_asked(tmp_path, pictures):
     last = [r for r in read_metrics(tmp_path / "b") if r["kind"] == "test"][-1]
     assert last["skipped"] == 3
     assert "3 pictures or classes skipped" in config.summarise(tmp_path / "b").says
+    assert run(config, tmp_path / "c", InterruptedAfter(5), data_dir=root) == "stopped"
+    assert run(config, tmp_path / "c", Silent(), data_dir=root, resume=True) == "finished"
+    assert (tmp_path / "b/metrics.jsonl").read_bytes() == (tmp_path / "c/metrics.jsonl").read_bytes()
 
 
 # ── several processes ──────────────────────────────────────────────────────────────────────────────────────────────

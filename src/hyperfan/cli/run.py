@@ -116,10 +116,9 @@ def _imagenet(default: imagenet.Imagenet) -> Callable[..., int]:
 
 def _one_or_all(name: str, experiment: Any, config: Any, default: Any, o: Options) -> int:
     root = Path("runs") / name
-    follower = int(os.environ.get("RANK", "0")) > 0
-    if follower and (o.all or name != "imagenet"):
+    if int(os.environ.get("WORLD_SIZE", "1")) > 1 and (o.all or name != "imagenet"):
         raise HyperfanError("torchrun is for a single run of imagenet: start the others without it")
-    if follower:
+    if int(os.environ.get("RANK", "0")):
         from hyperfan.experiments.loop import follow
 
         follow(config, o.data_dir)

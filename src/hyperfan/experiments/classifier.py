@@ -127,7 +127,7 @@ class Classifier(ABC):
 
     def together(self, step: int) -> int:
         """Bring all processes to where the first one is; returns how many batches it has trained on."""
-        return self.ranks.together(step, self.state, self.load)
+        return self.ranks.together(step, lambda: Classifier.state(self), lambda state: Classifier.load(self, state))
 
     def plain(self) -> nn.Module:
         """The net with its weights written out, as they are now."""

@@ -33,6 +33,7 @@ from hyperfan.optim import SGD
 
 PIECE = 100
 """Test pictures that go through at once."""
+SKIPPED = "skipped"
 BINS = 40
 """Of a histogram of entropies, from 0 to that of guessing."""
 
@@ -105,6 +106,17 @@ class ImagenetTraining(Classifier):
                 "separation by disagreement": separation(disagreement, other_disagreement),
             }
         yield told
+
+    def state(self) -> dict[str, Tensor]:
+        """With the names of what was left out so far."""
+        names = "\n".join(sorted(self.skipped)).encode()
+        return {**super().state(), SKIPPED: torch.frombuffer(bytearray(names + b"\n"), dtype=torch.uint8)}
+
+    def load(self, state: dict[str, Tensor]) -> None:
+        """Go back to such a state."""
+        names = bytes(state[SKIPPED].tolist()).decode()
+        self.skipped = {name for name in names.split("\n") if name}
+        super().load({name: t for name, t in state.items() if name != SKIPPED})
 
     def test_batches(self) -> Iterator[tuple[Tensor, Tensor]]:
         """Of the classes trained on."""
