@@ -1,6 +1,7 @@
 """The Bayesian MobileNet on small pictures of noise: what it trains, what it tests, and several processes as one."""
 
 import dataclasses
+import json
 import os
 import shutil
 import subprocess
@@ -100,7 +101,7 @@ def test_the_number_of_pictures_is_checked(pictures):
 
 
 def test_without_pictures(tmp_path):
-    with pytest.raises(DataError, match="imagenette"):
+    with pytest.raises(DataError, match="hyperfan data fetch imagenette"):
         SMALL.start(tmp_path)
 
 
@@ -182,15 +183,43 @@ def test_what_is_tested(tmp_path, pictures):
 def test_the_predictions_are_those_of_the_library(pictures):
     made = SMALL.start(pictures)
     made.step(0)
-    torch.manual_seed(3)
-    probabilities, labels, entropy, disagreement = made._predict(made.known)
-    torch.manual_seed(3)
+    probabilities, labels, entropy, disagreement = made._predict(made.known, 7)
     ((x, y),) = made.test_batches()
-    found = hf.predict(made.net, x, 3)
+    found = hf.predict(made.net, x, 3, seed=7)
     assert torch.equal(probabilities, found.probabilities)
     assert torch.equal(labels, y)
     assert torch.equal(entropy, found.entropy)
     assert torch.equal(disagreement, found.mutual_information)
+
+
+def test_known_and_unknown_classes_are_seen_by_the_same_weights(pictures, monkeypatch):
+    """Else their entropies would differ for that alone."""
+    from hyperfan.experiments.imagenet import training
+
+    made, seeds = SMALL.start(pictures), []
+    monkeypatch.setattr(training, "PIECE", 2)
+    predict = training.predict
+    monkeypatch.setattr(training, "predict", lambda *args, seed: seeds.append(seed) or predict(*args, seed=seed))
+    list(made.tests(6))
+    assert len(seeds) == 7  # pieces of 9 known and 3 unknown pictures
+    assert len(set(seeds)) == 1
+    list(made.tests(3))
+    assert len(set(seeds)) == 2
+
+
+def test_a_run_does_not_go_on_with_other_pictures(tmp_path, pictures):
+    assert run(SMALL, tmp_path / "a", InterruptedAfter(3), data_dir=pictures) == "stopped"
+    moved, other = tmp_path / "moved", tmp_path / "other"
+    shutil.copytree(pictures, moved)
+    shutil.copytree(pictures, other)
+    (other / "train/a").rename(other / "train/a2")
+    (other / "val/a").rename(other / "val/a2")
+    with pytest.raises(RunError, match="not those that the run was started on"):
+        run(SMALL, tmp_path / "a", Silent(), data_dir=other, resume=True)
+    assert run(SMALL, tmp_path / "a", Silent(), data_dir=moved, resume=True) == "finished"
+    plan = json.loads((tmp_path / "a/plan.json").read_text())
+    assert plan["data"]["classes"] == ["a", "b", "c"]
+    assert plan["data"]["pictures"] == 18
 
 
 def test_bad_pictures_are_skipped_and_counted_if_asked(tmp_path, pictures):

@@ -47,7 +47,7 @@ def channels(net: hf.HyperNet, **call) -> dict[str, Tensor]:
             made[t.name], m = flat.reshape(*flat.shape[:-1], *t.shape), m + 1
             continue
         (out, into), kernel = t.shape[:2], t.shape[2:]
-        head = "x".join(map(str, (size, *kernel)))
+        head = "x".join(map(str, (size, *kernel))) + ("" if out % size == 0 or net.sharing.together else "-inputs")
         places = {}
         if out % size == 0:
             for a in range(out // size):
@@ -126,7 +126,7 @@ class TestChannels(GeneratorSuite):
 class TestFlat(GeneratorSuite):
     CASES: ClassVar = {
         "flat": case(flat, 6, hf.Chunks(size=20, flat=True)),
-        "one chunk": case(flat, 6, hf.Chunks(size=1000, flat=True), generate="weights+biases"),
+        "one chunk": case(flat, 6, hf.Chunks(size=182, flat=True), generate="weights+biases"),
         "biases": case(flat, 6, hf.Chunks(size=7, flat=True), generate="weights+biases", fidelity="paper"),
         "with norms": case(flat, 6, hf.Chunks(size=33, flat=True), generate="*"),
         "own inputs": case(flat, 6, hf.Chunks(size=33, flat=True, inputs=4)),
@@ -151,8 +151,9 @@ class TestFlat(GeneratorSuite):
 
 
 def all_cnn_net(**options):
+    """As Ha et al. have it."""
     torch.manual_seed(0)
-    return hf.HyperNet(all_cnn(), 50, heads=hf.Chunks(), **options)
+    return hf.HyperNet(all_cnn(), 50, heads=hf.Chunks(together=True), **options)
 
 
 def test_all_cnn_has_the_papers_chunks():
@@ -164,6 +165,23 @@ def test_all_cnn_has_the_papers_chunks():
         "96x1x1": (50, 96),
     }
     assert net.trunk.weight.shape == (1943, 50, 50)
+
+
+def test_weights_cut_along_their_inputs_have_a_head_of_their_own():
+    """From one head for both, a layer's outputs lie where the next one looks, and grow by √(size / d_k)."""
+    mainnet = nn.Sequential(nn.Linear(784, 500), nn.Tanh(), nn.Linear(500, 10))
+    x, size = torch.randn(200, 784), 500
+    for d_k in (8, 50):
+        stds = {True: [], False: []}
+        for together, found in stds.items():
+            for seed in range(3):
+                torch.manual_seed(seed)
+                net = hf.HyperNet(mainnet, d_k, heads=hf.Chunks(together=together))
+                assert [s.stop - s.start for s in net.heads.layout.spans] == [784, 10]
+                assert list(net.heads) == (["500"] if together else ["500", "500-inputs"])
+                found.append(net(x).std().item())
+        assert sum(stds[False]) / 3 == pytest.approx(1, abs=0.3)
+        assert sum(stds[True]) / 3 == pytest.approx(math.sqrt(size / d_k), rel=0.3)
 
 
 @pytest.mark.parametrize(("init", "fan"), [("hyperfan-in", 0), ("hyperfan-out", 1)])
@@ -319,6 +337,13 @@ def test_sizes_that_do_not_fit_are_named():
 def test_what_does_not_go_together_is_said(embedding, options, message):
     with pytest.raises(HyperfanError, match=message):
         hf.HyperNet(nn.Sequential(nn.Linear(4, 4), nn.ReLU(), nn.Linear(4, 4)), embedding, **options)
+
+
+def test_a_flat_chunk_larger_than_everything_is_refused():
+    mainnet = nn.Sequential(nn.Linear(4, 4), nn.ReLU(), nn.Linear(4, 4))
+    with pytest.raises(HyperfanError, match=r"Chunks\(size=33\): there are only 32 values to cut"):
+        hf.HyperNet(mainnet, 4, heads=hf.Chunks(size=33, flat=True))
+    assert hf.HyperNet(mainnet, 4, heads=hf.Chunks(size=32, flat=True)).heads.layout.pieces == 1
 
 
 @pytest.mark.parametrize("bad", [{"size": 0}, {"size": 2.5}, {"inputs": -1}, {"embedding": True}, {"flat": True}])

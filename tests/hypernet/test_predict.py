@@ -46,7 +46,7 @@ def test_weights_are_drawn_once_for_each_sample(monkeypatch):
     generate = net.generate
     monkeypatch.setattr(net, "generate", lambda **call: made.append(call) or generate(**call))
     hf.predict(net, inputs(), samples=4, batch=2)
-    assert made == [{"task": None, "noise": True}] * 4
+    assert made == [{"task": None, "embedding": None, "noise": True}] * 4
 
 
 def test_modes_and_statistics_are_left_as_they_were():
@@ -72,6 +72,28 @@ def test_a_sure_net_has_no_entropy_and_one_draw_no_disagreement():
     assert one.entropy.max() <= math.log(CLASSES)
 
 
+def test_a_seed_gives_the_same_draws_and_leaves_torchs_own_alone():
+    net, x = build(), inputs()
+    before = torch.random.get_rng_state()
+    a, b, c = (hf.predict(net, x, samples=3, batch=n, seed=s) for n, s in ((100, 5), (2, 5), (100, 6)))
+    assert torch.equal(torch.random.get_rng_state(), before)
+    torch.testing.assert_close(a.probabilities, b.probabilities)
+    assert not torch.allclose(a.probabilities, c.probabilities)
+    first = hf.predict(net, x[:3], samples=3, seed=5)
+    torch.testing.assert_close(first.entropy, a.entropy[:3])
+
+
+def test_a_net_that_is_given_its_embedding():
+    torch.manual_seed(0)
+    mainnet = nn.Sequential(nn.Linear(4, 6), nn.ReLU(), nn.Linear(6, CLASSES))
+    net = hf.HyperNet(mainnet, hf.Embedding(5, noise=0.8, given=True, per="net"))
+    x, e = torch.randn(N, 4), torch.randn(2, 5)
+    a, b = (hf.predict(net, x, seed=1, embedding=one) for one in e)
+    assert not torch.allclose(a.probabilities, b.probabilities)
+    with pytest.raises(CallError, match="one task or embedding for all inputs"):
+        hf.predict(net, x, embedding=e)
+
+
 def test_one_task_for_all_inputs():
     net, x = build(tasks=2), inputs()
     torch.manual_seed(1)
@@ -88,7 +110,9 @@ def test_one_task_for_all_inputs():
         (lambda: hf.predict(build(), inputs(), samples=0), "at least 1 of each"),
         (lambda: hf.predict(build(), inputs(), batch=0), "at least 1 of each"),
         (lambda: hf.predict(build(), inputs()[:0]), "nothing to predict"),
-        (lambda: hf.predict(build(tasks=2), inputs(), task=torch.tensor([0, 1])), "one task for all inputs"),
+        (lambda: hf.predict(build(tasks=2), inputs(), task=torch.tensor([0, 1])), "one task or embedding for all"),
+        (lambda: hf.predict(hf.HyperNet(nn.Linear(4, 1), hf.Embedding(5, noise=0.1)), torch.randn(2, 4)),
+         "at least two classes"),
         (lambda: hf.predict(hf.HyperNet(nn.Linear(4, 3), 5), torch.randn(2, 4)), "have no noise"),
         (lambda: hf.predict(hf.HyperNet(nn.Linear(4, 3), hf.Embedding(5, noise=0.1)), torch.randn(2, 5, 4)),
          r"put out \(2, 5, 3\)"),

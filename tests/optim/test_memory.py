@@ -178,3 +178,26 @@ def test_a_net_without_tasks_cannot_remember():
         Memory(make(), tasks=2)
     with pytest.raises(CallError, match="build a HyperNet"):
         Memory(nn.Linear(2, 1), tasks=[0])
+
+
+@pytest.mark.parametrize(
+    ("embedding", "heads"),
+    [
+        (hf.Embedding(3, tasks=2, trainable=True), "shared"),
+        (hf.Embedding(3, tasks=2, trainable=True), hf.Chunks(inputs=0)),
+        (hf.Embedding(3, tasks=2, trainable=True, per="net"), hf.Chunks(size=7, flat=True, embedding=4)),
+    ],
+    ids=["shared", "chunks", "flat"],
+)
+def test_no_task_to_remember_costs_nothing_whatever_makes_the_tensors(embedding, heads):
+    net = hf.HyperNet(
+        nn.Sequential(nn.Linear(4, 4), nn.ReLU(), nn.Linear(4, 4)),
+        embedding,
+        heads=heads,
+        trunk=(5,),
+        generate="weights+biases",
+    )
+    drift = Memory(net, tasks=range(0)).drift(lookahead=0.1)
+    assert drift.item() == 0
+    drift.backward()
+    assert Memory(net, tasks=range(1)).drift().item() == 0

@@ -2,8 +2,8 @@
 
 *By channels*, as in Ha, Dai & Le, *HyperNetworks*, 2017: a chunk is (size, kernel), cut along the output channels of a
 weight where they are a multiple of the size, else along its input channels. Each chunk has an embedding and an input
-layer of its own, and chunks of one kernel share their output layer, the head. As that head serves layers of different
-fans, the scale of each goes into its input layers.
+layer of its own, and chunks of one kernel, cut one way, share their output layer, the head. As that head serves layers
+of different fans, the scale of each goes into its input layers.
 
 *Flat*, as in von Oswald et al. 2020: everything is one long vector, cut into equal pieces by a single network. A piece
 may span tensors of different targets, so each tensor has a fixed factor of its own on what the head makes; embeddings
@@ -44,6 +44,9 @@ class Chunks:
         embedding: size of an embedding for each chunk, beside the one that the net has with ``per="net"``, such as a
             task's.
         trainable: whether that is trained.
+        together: whether weights cut along their input channels come from the head of those cut along their output
+            channels, as in Ha et al. One layer's outputs then lie where the next one looks, in the span of the head,
+            and grow by up to √(size / d_k) more than their variances say; so the default is a head for each.
     """
 
     size: int | None = None
@@ -51,6 +54,7 @@ class Chunks:
     inputs: int | None = None
     embedding: int = 0
     trainable: bool = True
+    together: bool = False
 
     def __post_init__(self) -> None:
         for name, least in (("size", 1), ("inputs", 0), ("embedding", 0)):
@@ -85,7 +89,7 @@ class Chunks:
 
     def layout(self, tensors: Sequence[TensorSpec]) -> "Channels | Flat":
         """Which chunks there are. Norm parameters, and biases unless flat, have heads of their own."""
-        return Flat(tensors, self.size or 1) if self.flat else Channels(tensors, self.size)
+        return Flat(tensors, self.size or 1) if self.flat else Channels(tensors, self.size, self.together)
 
 
 class Channels(Layout):
@@ -94,10 +98,12 @@ class Channels(Layout):
     Args:
         tensors: what to generate.
         size: channels in a chunk; by default the greatest that fits.
+        together: one head for both directions of cutting.
     """
 
-    def __init__(self, tensors: Sequence[TensorSpec], size: int | None) -> None:
+    def __init__(self, tensors: Sequence[TensorSpec], size: int | None, together: bool = False) -> None:
         super().__init__(tensors)
+        self.together = together
         cut = [t for t in tensors if _is_cut(t)]
         if not cut:
             raise HyperfanError("no generated tensor has channels to cut into chunks: generate some weights")
@@ -126,7 +132,11 @@ class Channels(Layout):
     def _head(self, t: TensorSpec) -> str:
         if not _is_cut(t):
             return head_name(t, "separate", self.tensors)
-        return shape_name((self.size, *t.shape[2:]), t, self.tensors)
+        name = shape_name((self.size, *t.shape[2:]), t, self.tensors)
+        return name if self.together or self._along_outputs(t) else f"{name}-inputs"
+
+    def _along_outputs(self, t: TensorSpec) -> bool:
+        return t.shape[0] % self.size == 0
 
     def parts(self, name: str, wanted: list[int], flat: Tensor) -> dict[int, Tensor]:
         """Chunks put side by side along the axis they were cut from."""
@@ -142,7 +152,7 @@ class Channels(Layout):
         if not _is_cut(t):
             return chunks.reshape(*batch, *t.shape)
         (out, into), kernel = t.shape[:2], t.shape[2:]
-        if out % self.size == 0:
+        if self._along_outputs(t):
             chunks = chunks.view(*batch, out // self.size, into, self.size, *kernel)
             chunks = chunks.transpose(len(batch) + 1, len(batch) + 2)
         return chunks.reshape(*batch, *t.shape)
@@ -165,6 +175,8 @@ class Flat(Layout):
         self.sizes = [tensors[i].numel for i in cut]
         ends = dict(zip(cut, itertools.accumulate(self.sizes), strict=True))
         total = sum(self.sizes)
+        if size > total > 0:
+            raise HyperfanError(f"Chunks(size={size}): there are only {total} values to cut, so take fewer")
         self.pieces = -(-total // size)
         self.names, self.spans, self.heads = [], [], {}
         if cut:
@@ -194,7 +206,7 @@ class Flat(Layout):
         batch, members = flat.shape[:-2], self.heads[name].tensors
         if name != FLAT:
             return {i: flat.reshape(*batch, *self.tensors[i].shape) for i in members}
-        vector = flat.reshape(*batch, -1)
+        vector = flat.reshape(*batch, flat.shape[-2] * self.size)
         spare = vector.shape[-1] - sum(self.sizes)
         pieces = torch.split(vector, [*self.sizes, spare], -1)
         return {i: v.reshape(*batch, *self.tensors[i].shape) for i, v in zip(members, pieces, strict=False)}

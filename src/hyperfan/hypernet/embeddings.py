@@ -27,7 +27,7 @@ class Embedding:
         given: it comes with each call, ``net(x, embedding=e)``; then ``std`` tells what to expect.
         noise: half-width of uniform noise added anew at each call, in training or with ``net(x, noise=True)``.
         scope: what gets the same noise: each "embedding" its own, all those of a "layer", of a "block" (the module that
-            holds the layer), or of the "network".
+            holds the layer; one that the mainnet itself holds is a block alone), or of the "network".
         std: standard deviation of its distribution (1 is the paper's U(−√3, √3)).
         distribution: "uniform" or "normal".
         normalise: scale every code to root mean square 1 before the heads; then the init is exact for every code.

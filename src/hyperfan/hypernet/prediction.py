@@ -30,17 +30,28 @@ class Prediction:
 
 
 @torch.no_grad()
-def predict(net: HyperNet, x: Tensor, samples: int = 10, *, batch: int = 256, task: Task | None = None) -> Prediction:
+def predict(
+    net: HyperNet,
+    x: Tensor,
+    samples: int = 10,
+    *,
+    batch: int = 256,
+    seed: int | None = None,
+    task: Task | None = None,
+    embedding: Tensor | None = None,
+) -> Prediction:
     """Classify by the mean of several draws of the weights (Monte Carlo), in evaluation mode.
 
     Weights are made once for each draw, and inputs go through in batches, so that memory does not grow with either.
+    Entropies of two calls are to be compared only if both saw the same draws: give them one seed.
 
     Args:
         net: a hypernet whose embeddings have noise and whose mainnet puts out (n, classes) logits.
         x: inputs, the first dimension over them.
         samples: how many draws.
         batch: inputs that go through at once.
-        task: as for the net, where it has tasks.
+        seed: of the draws; by default they come from torch's own generator.
+        task, embedding: as for the net, where it has tasks or is given its embedding; one for all inputs.
     """
     if not isinstance(net, HyperNet):
         raise CallError(f"predict() draws the weights of a HyperNet; this is a {type(net).__name__}")
@@ -51,15 +62,15 @@ def predict(net: HyperNet, x: Tensor, samples: int = 10, *, batch: int = 256, ta
             "this net's embeddings have no noise, so that all samples would be equal: build it with "
             "Embedding(…, noise=0.1), or pass samples=1"
         )
-    if isinstance(task, Tensor) and task.ndim:
-        raise CallError("predict() takes one task for all inputs")
+    if (isinstance(task, Tensor) and task.ndim) or (embedding is not None and embedding.ndim > 1 + _per_tensor(net)):
+        raise CallError("predict() takes one task or embedding for all inputs")
     if not len(x):
         raise CallError(f"x has shape {tuple(x.shape)}: there is nothing to predict")
     mean: Tensor | None = None
     inside = torch.zeros(())
-    with _evaluating(net):
+    with _evaluating(net), _seeded(seed, x.device):
         for _ in range(samples):
-            tensors = net.generate(task=task, noise=True)
+            tensors = net.generate(task=task, embedding=embedding, noise=True)
             logs = torch.cat([_classes(net.run(tensors, piece)) for piece in torch.split(x, batch)])
             p = logs.exp()
             mean = p if mean is None else mean + p
@@ -70,10 +81,25 @@ def predict(net: HyperNet, x: Tensor, samples: int = 10, *, batch: int = 256, ta
     return Prediction(mean, entropy, (entropy - inside / samples).clamp_min(0))
 
 
+def _per_tensor(net: HyperNet) -> bool:
+    return net.embeddings.config.per == "tensor"
+
+
+@contextmanager
+def _seeded(seed: int | None, device: torch.device) -> Iterator[None]:
+    """With torch's own generators at a seed, and then where they were."""
+    if seed is None:
+        yield
+        return
+    with torch.random.fork_rng([device] if device.type == "cuda" else []):
+        torch.manual_seed(seed)
+        yield
+
+
 def _classes(out: object) -> Tensor:
-    if not isinstance(out, Tensor) or out.ndim != 2:
+    if not isinstance(out, Tensor) or out.ndim != 2 or out.shape[1] < 2:
         seen = tuple(out.shape) if isinstance(out, Tensor) else type(out).__name__
-        raise CallError(f"the mainnet put out {seen}; predict() needs (n, classes) logits")
+        raise CallError(f"the mainnet put out {seen}; predict() needs (n, classes) logits, of at least two classes")
     return log_softmax(out, 1)
 
 

@@ -64,4 +64,6 @@ def build(config: Cifar10) -> tuple[nn.Module, Any]:
         mainnet = all_cnn()
     if config.init == CLASSICAL:
         return classical(mainnet, config.seed, relu=True)
-    return hypernet(mainnet, config.seed, config.embedding, heads=Chunks(), init=config.init, fidelity=config.fidelity)
+    return hypernet(
+        mainnet, config.seed, config.embedding, heads=Chunks(together=True), init=config.init, fidelity=config.fidelity
+    )

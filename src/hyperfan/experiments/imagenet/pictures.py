@@ -1,5 +1,6 @@
 """The photographs of a run: which there are, and batch after batch of them, decoded by workers."""
 
+import hashlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,7 +12,7 @@ from torch.utils.data import DataLoader, Dataset, Sampler
 
 from hyperfan.data.crops import centre_crop, random_crop
 from hyperfan.data.folder import ImageFolder, open_picture, pixels
-from hyperfan.data.lookup import find
+from hyperfan.data.lookup import find, mending
 from hyperfan.errors import DataError, HyperfanError
 from hyperfan.experiments.seeds import generator
 
@@ -37,6 +38,12 @@ class Pictures:
     unknown: Files
     left_out: tuple[str, ...]
 
+    @property
+    def fingerprint(self) -> str:
+        """SHA-256 of the names of all pictures, wherever they lie."""
+        names = ["/".join(Path(path).parts[-3:]) for path, _ in (*self.train, *self.test, *self.unknown)]
+        return hashlib.sha256("\n".join(names).encode()).hexdigest()
+
 
 def read_pictures(data_dir: Path | None, held_out: int, skip_bad: bool) -> Pictures:
     """Read a folder laid out as ImageNet is: <root>/train/<class>/ and <root>/val/<class>/.
@@ -46,7 +53,11 @@ def read_pictures(data_dir: Path | None, held_out: int, skip_bad: bool) -> Pictu
         held_out: how many classes not to train on, the last by name; their pictures to test on are ``unknown``.
         skip_bad: leave out classes without pictures, and those to test on that are not trained on.
     """
-    root = data_dir if data_dir is not None and (data_dir / "train").is_dir() else find("imagenette", data_dir)
+    if data_dir is not None and (data_dir / "train").is_dir():
+        root = data_dir
+    else:
+        with mending("imagenette", data_dir):
+            root = find("imagenette", data_dir)
     train, val = (ImageFolder(root, split, skip_empty=skip_bad) for split in ("train", "val"))
     left_out = [f"{split}/{name} has no pictures" for split, f in (("train", train), ("val", val)) for name in f.empty]
     stray = [name for name in val.classes if name not in train.classes]

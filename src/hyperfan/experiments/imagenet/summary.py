@@ -7,7 +7,7 @@ from hyperfan.experiments.imagenet.runs import Run, read_run
 from hyperfan.experiments.loop import Summary
 from hyperfan.report import loss_and_accuracy, page, save, settings, uncertainty
 
-TITLE = "Loss Plots on ImageNet"
+TITLE = "Training a Bayesian MobileNet"
 
 
 def write_summary(path: Path) -> Summary:

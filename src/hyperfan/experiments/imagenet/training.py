@@ -33,7 +33,7 @@ from hyperfan.optim import SGD
 
 PIECE = 100
 """Test pictures that go through at once."""
-SKIPPED = "skipped"
+SKIPPED, DATA = "skipped", "data"
 BINS = 40
 """Of a histogram of entropies, from 0 to that of guessing."""
 
@@ -61,7 +61,9 @@ class ImagenetTraining(Classifier):
         self.skipped = set(found.left_out)
         """Pictures and classes that were left out so far."""
         self._stream: tuple[int, Iterator[Batch]] = (-1, iter(()))
+        self.data = found.fingerprint
         net, plan = build(config, self.classes)
+        plan = {**plan, "data": {"classes": found.classes, "pictures": len(found.train), "sha256": self.data}}
         net.to(self.device)
         super().__init__(
             config, config.images, net, plan, SGD(net, lr=config.lr, weight_decay=config.weight_decay), ranks
@@ -88,8 +90,8 @@ class ImagenetTraining(Classifier):
         """Scores on the test pictures, every so often and at the end; what is known of unknown classes at the end."""
         if step == 0 or (step % self.config.tested_every and step != self.config.total):
             return
-        torch.manual_seed(number(self.config.seed, "test", step))
-        probabilities, labels, entropy, disagreement = self._predict(self.known)
+        seed = number(self.config.seed, "test", step)
+        probabilities, labels, entropy, disagreement = self._predict(self.known, seed)
         scores = score(probabilities, labels)
         row = {k: v for k, v in asdict(scores).items() if k != "reliability"}
         yield {"kind": "test", "step": step, "loss": scores.nll * len(labels), **row, "skipped": len(self.skipped)}
@@ -99,7 +101,7 @@ class ImagenetTraining(Classifier):
         told["reliability"] = scores.reliability
         told |= {"known": _histograms(entropy, disagreement, self.classes)}
         if self.unknown:
-            _, _, other, other_disagreement = self._predict(self.unknown)
+            _, _, other, other_disagreement = self._predict(self.unknown, seed)
             told |= {"unknown": _histograms(other, other_disagreement, self.classes)}
             told |= {
                 "separation by entropy": separation(entropy, other),
@@ -110,13 +112,17 @@ class ImagenetTraining(Classifier):
     def state(self) -> dict[str, Tensor]:
         """With the names of what was left out so far."""
         names = "\n".join(sorted(self.skipped)).encode()
-        return {**super().state(), SKIPPED: torch.frombuffer(bytearray(names + b"\n"), dtype=torch.uint8)}
+        ours = {SKIPPED: names + b"\n", DATA: self.data.encode()}
+        texts = {name: torch.frombuffer(bytearray(text), dtype=torch.uint8) for name, text in ours.items()}
+        return {**super().state(), **texts}
 
     def load(self, state: dict[str, Tensor]) -> None:
-        """Go back to such a state."""
-        names = bytes(state[SKIPPED].tolist()).decode()
+        """Go back to such a state, of a run on the same pictures."""
+        names, data = (bytes(state[name].tolist()).decode() for name in (SKIPPED, DATA))
+        if data != self.data:
+            raise RunError("the pictures in --data-dir are not those that the run was started on: give it the same")
         self.skipped = {name for name in names.split("\n") if name}
-        super().load({name: t for name, t in state.items() if name != SKIPPED})
+        super().load({name: t for name, t in state.items() if name not in (SKIPPED, DATA)})
 
     def test_batches(self) -> Iterator[tuple[Tensor, Tensor]]:
         """Of the classes trained on."""
@@ -128,11 +134,11 @@ class ImagenetTraining(Classifier):
             self.skipped.update(bad)
             yield self._ready(pictures), labels.to(self.device)
 
-    def _predict(self, files: Files) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        """Probabilities, labels, entropy and mutual information, batch by batch."""
+    def _predict(self, files: Files, seed: int) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """Probabilities, labels, entropy and mutual information, batch by batch, all from the draws of a seed."""
         made: list[tuple[Tensor, ...]] = []
         for x, y in self._tested(files):
-            p = predict(self.net, x, self.config.samples if self.config.noise else 1)
+            p = predict(self.net, x, self.config.samples if self.config.noise else 1, seed=seed)
             made.append((p.probabilities, y, p.entropy, p.mutual_information))
         probabilities, labels, entropy, disagreement = (torch.cat(column) for column in zip(*made, strict=True))
         return probabilities, labels, entropy, disagreement
