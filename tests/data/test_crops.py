@@ -39,6 +39,30 @@ def test_random_parts_lie_inside_and_have_the_areas_and_sides_asked_for(size):
     assert 3 / 4 / slack < min(ratios) < 0.8 < 1.25 < max(ratios) < 4 / 3 * slack
 
 
+def test_parts_lie_anywhere_and_their_sides_are_balanced():
+    source = drawn()
+    boxes = torch.tensor([random_box((1000, 1000), source) for _ in range(4000)]).double()
+    w, h = boxes[:, 2] - boxes[:, 0], boxes[:, 3] - boxes[:, 1]
+    for start, side in ((boxes[:, 0], w), (boxes[:, 1], h)):
+        place = (start / (1000 - side).clamp_min(1))[side < 900]
+        assert place.mean().item() == pytest.approx(0.5, abs=4 / math.sqrt(12 * len(place)))
+        assert place.std().item() == pytest.approx(1 / math.sqrt(12), abs=0.02)
+    small = (w * h < 5e5).nonzero().squeeze()  # there every shape fits
+    logs = (w / h).log()[small]
+    reach = math.log(4 / 3)
+    assert logs.mean().item() == pytest.approx(0, abs=4 * reach / math.sqrt(3 * len(logs)))
+    # Uniform in its logarithm: were the ratio itself uniform, its logarithm would lean to one side by 0.04.
+    assert (logs > 0).double().mean().item() == pytest.approx(0.5, abs=2 / math.sqrt(len(logs)))
+
+
+def test_a_picture_made_smaller_is_smoothed():
+    """Of a fine chessboard, a pixel of the crop is nearly grey, not black or white."""
+    board = Image.new("L", (256, 256))
+    board.putdata([255 * ((x + y) % 2) for y in range(256) for x in range(256)])
+    made = pixels(random_crop(board.convert("RGB"), 8, drawn())).float()
+    assert made.sub(127.5).abs().max() < 40
+
+
 def test_the_area_is_uniform():
     """Of a square picture and one that fits nearly always; the mean of U(0.08, a) over areas that can be placed."""
     source = drawn()

@@ -1,19 +1,14 @@
 """The photographs of a run: which are trained and tested on, in which order, and what is done about bad ones."""
 
+import shutil
+import sys
+
 import pytest
 import torch
 from PIL import Image
 
 from hyperfan.errors import DataError, HyperfanError
-from hyperfan.experiments.imagenet.pictures import (
-    Crops,
-    Order,
-    all_in_turn,
-    batches_in_order,
-    collate,
-    read_pictures,
-    spread,
-)
+from hyperfan.experiments.imagenet.pictures import Bad, Crops, Order, collate, in_turn, loader, read_pictures, spread
 
 
 @pytest.fixture
@@ -74,25 +69,40 @@ def test_a_picture_that_does_not_decode(root):
     bad.write_bytes(b"no picture")
     files = read_pictures(root, held_out=0, skip_bad=False).train
     index = [path for path, _ in files].index(str(bad))
-    with pytest.raises(DataError, match=r"3\.png cannot be read as a picture.*--skip-bad leaves such pictures out"):
-        Crops(files, 8, 0, skip_bad=False)[0, index]
-    crops = Crops(files, 8, 0, skip_bad=True)
-    x, y, skipped = collate([crops[0, index - 1], crops[0, index], crops[0, index + 1]])
-    assert skipped == [str(bad)]
+    crops = Crops(files, 8, 0)
+    x, y, found = collate([crops[0, index - 1], crops[0, index], crops[0, index + 1]])
+    assert [b.path for b in found] == [str(bad)]
+    assert "cannot be read as a picture" in found[0].why
     assert x.shape == (2, 3, 8, 8)
     assert y.tolist() == [1, 1]
-    with pytest.raises(DataError, match=r"none of 1 pictures could be read, beginning with .*3\.png"):
-        collate([crops[0, index]])
+    x, y, found = collate([crops[0, index]])
+    assert (len(x), y.dtype, len(found)) == (0, torch.int64, 1)
+    ((_, _, seen),) = loader(crops, [[(0, index), (0, 0)]], workers=1)  # nothing is raised in a worker
+    assert seen == [Bad(str(bad), found[0].why)]
+
+
+def test_without_pillow_it_is_not_the_pictures_that_are_blamed(root, monkeypatch):
+    files = read_pictures(root, held_out=0, skip_bad=True).train
+    monkeypatch.setitem(sys.modules, "PIL.Image", None)
+    with pytest.raises(DataError, match=r"pip install 'hyperfan\[data\]'"):
+        Crops(files, 8, 0)
+
+
+def test_nothing_to_test_on(root):
+    for name in "abc":
+        shutil.rmtree(root / "val" / name)
+    with pytest.raises(DataError, match="none of the classes trained on"):
+        read_pictures(root, held_out=1, skip_bad=False)
 
 
 def test_a_crop_follows_from_seed_epoch_and_picture(root):
     files = read_pictures(root, 0, False).train
     Image.effect_noise((60, 60), 80).convert("RGB").save(files[0][0])
-    first = Crops(files, 16, 3, False)
-    assert torch.equal(first[2, 0][0], Crops(files, 16, 3, False)[2, 0][0])
-    for other in (first[1, 0], Crops(files, 16, 4, False)[2, 0]):
+    first = Crops(files, 16, 3)
+    assert torch.equal(first[2, 0][0], Crops(files, 16, 3)[2, 0][0])
+    for other in (first[1, 0], Crops(files, 16, 4)[2, 0]):
         assert not torch.equal(first[2, 0][0], other[0])
-    middle = Crops(files, 16, None, False)
+    middle = Crops(files, 16, None)
     assert torch.equal(middle[0, 0][0], middle[5, 0][0])
 
 
@@ -125,12 +135,12 @@ def test_some_pictures_of_every_class():
 def test_workers_change_nothing(root, workers):
     files = read_pictures(root, 0, False).train
     order = Order(1, 20, 6, 1, 4, 0, 1)
-    found = list(batches_in_order(Crops(files, 8, 5, False), order, workers))
-    crops = Crops(files, 8, 5, False)
+    found = list(loader(Crops(files, 8, 5), order, workers))
+    crops = Crops(files, 8, 5)
     for (x, y, bad), keys in zip(found, order, strict=True):
         assert torch.equal(x, torch.stack([crops[key][0] for key in keys]))
         assert y.tolist() == [files[i][1] for _, i in keys]
         assert bad == []
-    tested = list(all_in_turn(Crops(files, 8, None, False), 8, workers))
+    tested = list(loader(Crops(files, 8, None), in_turn(files, 8), workers))
     assert [len(y) for _, y, _ in tested] == [8, 8, 4]
     assert torch.cat([y for _, y, _ in tested]).tolist() == [label for _, label in files]

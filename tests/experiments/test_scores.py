@@ -63,3 +63,11 @@ def test_separation_is_the_share_of_pairs_in_order():
     assert separation(known, unknown) == pytest.approx(sum(pairs) / 600)
     assert separation(known, known) == 0.5
     assert separation(known, unknown + 100) == 1
+
+
+def test_what_is_not_a_number_is_not_right():
+    p = torch.tensor([[math.nan, math.nan], [0.1, 0.9]])
+    found = score(p, torch.tensor([0, 1]))
+    assert found.accuracy == 0.5
+    assert math.isnan(found.nll)
+    assert [n for n, _, _ in found.reliability if n] == [1, 1]

@@ -94,6 +94,13 @@ def test_a_net_that_is_given_its_embedding():
         hf.predict(net, x, embedding=e)
 
 
+def test_a_net_that_overflows_is_not_said_to_be_sure():
+    net, x = build(), inputs()
+    x[2] = math.nan
+    found = hf.predict(net, x, samples=2)
+    assert found.entropy.isnan().tolist() == [i == 2 for i in range(N)]
+
+
 def test_one_task_for_all_inputs():
     net, x = build(tasks=2), inputs()
     torch.manual_seed(1)

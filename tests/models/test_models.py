@@ -39,3 +39,12 @@ def test_the_head_of_the_bayesian_mobilenet():
     assert heads == 32 * (4_231_976 - 21_888 - 1_000) == 134_690_816
     rows = {row.tensor: row for row in net.plan.rows}
     assert rows["1.0.weight"].fan_in == rows["1.0.weight"].fan_out == 9
+
+
+def test_mobilenet_halves_the_image_where_the_paper_does():
+    net = mobilenet(7, width=0.1).eval()
+    x, sizes = torch.randn(1, 3, 224, 224), []
+    for block in net[:14]:
+        x = block(x)
+        sizes.append(x.shape[-1])
+    assert sizes == [112, 112, 56, 56, 28, 28, 14, *[14] * 5, 7, 7]

@@ -120,8 +120,10 @@ def _one_or_all(name: str, experiment: Any, config: Any, default: Any, o: Option
         raise HyperfanError("torchrun is for a single run of imagenet: start the others without it")
     if int(os.environ.get("RANK", "0")):
         from hyperfan.experiments.loop import follow
+        from hyperfan.experiments.ranks import leave
 
         follow(config, o.data_dir)
+        leave()
         return 0
     if o.jobs is not None and o.jobs < 1:
         raise HyperfanError(f"--jobs {o.jobs}: at least 1 is needed")
@@ -178,10 +180,12 @@ def _one(config: Any, path: Path, data_dir: Path | None, resume: bool, tensorboa
     from hyperfan.experiments.board import Board
     from hyperfan.experiments.loop import run
     from hyperfan.experiments.progress import progress_on
+    from hyperfan.experiments.ranks import leave
 
     log = Console(stderr=True)
     sinks = (Board(path / "tensorboard"),) if tensorboard else ()
     outcome = run(config, path, progress_on(log), data_dir=data_dir, resume=resume, sinks=sinks)
+    leave()
     if outcome == "stopped":
         return STOPPED
     seen = path

@@ -47,8 +47,7 @@ def centre_crop(picture: "Image", size: int) -> "Image":
     """The middle, (size, size), of a picture whose shorter side was first made an eighth larger than that."""
     from PIL.Image import Resampling
 
-    width, height = picture.size
-    scale = round(size * MARGIN) / min(width, height)
-    width, height = max(round(width * scale), size), max(round(height * scale), size)
-    left, top = (width - size) // 2, (height - size) // 2
+    shorter, sides = round(size * MARGIN), picture.size
+    width, height = (shorter if side == min(sides) else shorter * side // min(sides) for side in sides)
+    left, top = round((width - size) / 2), round((height - size) / 2)
     return picture.resize((width, height), Resampling.BILINEAR).crop((left, top, left + size, top + size))

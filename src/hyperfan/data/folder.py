@@ -73,12 +73,19 @@ def _names(folder: Path, *, folders: bool, may_be_empty: bool = False) -> list[s
     return names
 
 
-def open_picture(path: str) -> "Image":
-    """A picture as Pillow has it, decoded, in RGB."""
+def need_pillow() -> None:
+    """Raise if it is not there."""
     try:
-        from PIL import Image
+        import PIL.Image  # noqa: F401
     except ImportError as error:
         raise DataError(f"pictures need Pillow ({error}): pip install 'hyperfan[data]'") from error
+
+
+def open_picture(path: str) -> "Image":
+    """A picture as Pillow has it, decoded, in RGB."""
+    need_pillow()
+    from PIL import Image
+
     with readable(path), open(path, "rb") as stream:
         try:
             return Image.open(stream).convert("RGB")

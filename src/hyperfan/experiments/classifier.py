@@ -80,6 +80,8 @@ class Classifier(ABC):
         x, y = self.batch(step)
         self.optimiser.zero_grad()
         loss = cross_entropy(self.net(x), y)
+        if (weight := self.ranks.weight(len(y))) != 1:
+            loss = loss * weight
         value = self.ranks.mean(loss.item())
         if math.isfinite(value):
             torch.autograd.backward(loss)

@@ -6,6 +6,7 @@ stopped the run: a kill, Ctrl-C or a full disk. What was trained since the last 
 
 import dataclasses
 import math
+import os
 import time
 from collections import defaultdict
 from collections.abc import Iterator
@@ -119,6 +120,8 @@ def run(
             if found is not None and found[0].done:
                 ending = folder.ending()
                 progress.note(f"{path} is over already: {_told(ending)}")
+                if int(os.environ.get("WORLD_SIZE", "1")) > 1:
+                    experiment.start(data_dir).together(experiment.total)  # so that no other process waits
                 return "diverged" if ending["outcome"] == "diverged" else "finished"
             runner = _Runner(experiment, training or experiment.start(data_dir), folder, progress, sinks)
             try:

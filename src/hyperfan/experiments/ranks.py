@@ -3,11 +3,13 @@
 import os
 from collections.abc import Callable
 from dataclasses import dataclass
+from datetime import timedelta
 
 import torch
 import torch.distributed as dist
 from torch import Tensor
 
+from hyperfan.errors import RunError
 from hyperfan.optim.lowrank import LowRank
 
 
@@ -25,9 +27,13 @@ class Ranks:
         world = int(os.environ.get("WORLD_SIZE", "1"))
         if world == 1:
             return cls(0, 1, device)
+        local = int(os.environ["LOCAL_RANK"])
+        if device == "cuda" and local >= torch.cuda.device_count():
+            raise RunError(f"there are {torch.cuda.device_count()} GPUs for more processes: lower --nproc-per-node")
         if not dist.is_initialized():
-            dist.init_process_group("nccl" if device.startswith("cuda") else "gloo")
-        own = f"{device}:{os.environ['LOCAL_RANK']}" if device == "cuda" else device
+            # The others wait while the first one tests, which takes long on many pictures.
+            dist.init_process_group("nccl" if device.startswith("cuda") else "gloo", timeout=timedelta(hours=12))
+        own = f"{device}:{local}" if device == "cuda" else device
         if own.startswith("cuda"):
             torch.cuda.set_device(own)
         return cls(dist.get_rank(), world, own)
@@ -40,6 +46,14 @@ class Ranks:
         dist.all_reduce(shared)
         return shared.item() / self.world
 
+    def weight(self, count: int) -> float:
+        """Of a loss over so many pictures, so that the mean over processes is that over all pictures."""
+        if self.world == 1:
+            return 1.0
+        shared = torch.tensor(count, dtype=torch.float64, device=self.device)
+        dist.all_reduce(shared)
+        return count * self.world / shared.item()
+
     def average(self, optimiser: torch.optim.Optimizer) -> None:
         """The gradients of what an optimiser trains; of those in factors the factors, whose codes must be the same."""
         if self.world == 1:
@@ -50,8 +64,10 @@ class Ranks:
             if not isinstance(grad, LowRank):
                 rows[id(grad)] = grad
                 continue
+            if grad.parts is None:
+                rows[id(grad)] = grad.to_dense()
             for factor, _ in grad.parts or ():
-                rows |= {id(row): row for row in (factor.matrix,)}
+                rows[id(factor.matrix)] = factor.matrix
         for row in rows.values():
             dist.all_reduce(row)
             row.div_(self.world)
@@ -64,12 +80,18 @@ class Ranks:
             return step
         told = [step]
         dist.broadcast_object_list(told)
-        mine = {name: t.detach().to(self.device) for name, t in state().items()}
+        mine = {name: t.detach().to(self.device).contiguous() for name, t in state().items()}
         for name in sorted(mine):
-            dist.broadcast(mine[name].contiguous(), 0)
+            dist.broadcast(mine[name], 0)
         if self.rank:
             load(mine)
         return told[0]
+
+
+def leave() -> None:
+    """Say goodbye to the other processes, if there are any."""
+    if dist.is_initialized():
+        dist.destroy_process_group()
 
 
 ALONE = Ranks(0, 1, "cpu")

@@ -37,7 +37,8 @@ def score(probabilities: Tensor, labels: Tensor, bins: int = BINS) -> Scores:
     right = p.gather(1, labels[:, None]).squeeze(1)
     answer = torch.nn.functional.one_hot(labels, p.shape[1]).double()
     confidence, guess = p.max(1)
-    hit = (guess == labels).double()
+    known = confidence.isfinite()  # a net that overflowed says nothing, and is not right
+    confidence, hit = torch.where(known, confidence, 0), ((guess == labels) & known).double()
     # Bins are open on the left and closed on the right, so that 1 is in the last.
     bin_of = (confidence * bins).ceil().long().sub(1).clamp(0, bins - 1)
     counts = torch.bincount(bin_of, minlength=bins)
@@ -60,5 +61,6 @@ def separation(known: Tensor, unknown: Tensor) -> float:
     >>> separation(torch.tensor([1.0, 2.0]), torch.tensor([2.0, 3.0]))
     0.875
     """
-    pairs = unknown.double()[:, None] - known.double()[None]
-    return ((pairs > 0).double() + 0.5 * (pairs == 0).double()).mean().item()
+    ordered, values = known.double().sort().values, unknown.double()
+    below = torch.searchsorted(ordered, values) + torch.searchsorted(ordered, values, right=True)
+    return below.double().mean().item() / (2 * len(ordered))

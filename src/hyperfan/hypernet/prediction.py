@@ -42,7 +42,8 @@ def predict(
 ) -> Prediction:
     """Classify by the mean of several draws of the weights (Monte Carlo), in evaluation mode.
 
-    Weights are made once for each draw, and inputs go through in batches, so that memory does not grow with either.
+    Weights are made once for each draw, and inputs go through in batches, so that nothing but what is returned grows
+    with their number.
     Entropies of two calls are to be compared only if both saw the same draws: give them one seed.
 
     Args:
@@ -104,7 +105,7 @@ def _classes(out: object) -> Tensor:
 
 
 def _entropy(p: Tensor, logs: Tensor) -> Tensor:
-    return -torch.where(p > 0, p * logs, 0).sum(1)
+    return -torch.where(p == 0, 0, p * logs).sum(1)  # what is not a number stays so
 
 
 @contextmanager

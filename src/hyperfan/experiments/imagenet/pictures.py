@@ -4,22 +4,29 @@ import hashlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset, Sampler
 
 from hyperfan.data.crops import centre_crop, random_crop
-from hyperfan.data.folder import ImageFolder, open_picture, pixels
+from hyperfan.data.folder import ImageFolder, need_pillow, open_picture, pixels
 from hyperfan.data.lookup import find, mending
 from hyperfan.errors import DataError, HyperfanError
 from hyperfan.experiments.seeds import generator
 
 Files = list[tuple[str, int]]
 """Pictures by path, with the numbers of their classes."""
-Batch = tuple[Tensor, Tensor, list[str]]
-"""Pictures, uint8, their classes, and the paths of those that did not decode."""
+Batch = tuple[Tensor, Tensor, list["Bad"]]
+"""Pictures, uint8, their classes, and those that did not decode."""
+
+
+class Bad(NamedTuple):
+    """A picture that does not decode, and why. Workers return it: what they raise arrives as a traceback."""
+
+    path: str
+    why: str
 
 
 @dataclass(frozen=True)
@@ -73,6 +80,8 @@ def read_pictures(data_dir: Path | None, held_out: int, skip_bad: bool) -> Pictu
             f"--held-out {held_out}: of {len(train.classes)} classes in {root / 'train'} two must remain to train on"
         )
     known = {name: i for i, name in enumerate(train.classes)}
+    if not set(val.classes) & set(train.classes[:kept]):
+        raise DataError(f"{root / 'val'} has none of the classes trained on, so that there is nothing to test on")
     named = [(path, known[val.classes[label]]) for path, label in val.files if val.classes[label] in known]
     return Pictures(
         train.classes[:kept],
@@ -97,33 +106,30 @@ class Crops(Dataset[Any]):
         files: which.
         size: pixels of the sides.
         seed: of random crops; without it, the middle.
-        skip_bad: return the path of a picture that does not decode, instead of raising.
     """
 
-    def __init__(self, files: Files, size: int, seed: int | None, skip_bad: bool) -> None:
-        self.files, self.size, self.seed, self.skip_bad = files, size, seed, skip_bad
+    def __init__(self, files: Files, size: int, seed: int | None) -> None:
+        need_pillow()
+        self.files, self.size, self.seed = files, size, seed
 
-    def __getitem__(self, key: tuple[int, int]) -> tuple[Tensor, int] | str:
+    def __getitem__(self, key: tuple[int, int]) -> tuple[Tensor, int] | Bad:
         epoch, index = key
         path, label = self.files[index]
         try:
             picture = open_picture(path)
         except DataError as error:
-            if self.skip_bad:
-                return path
-            raise DataError(f"{error}; --skip-bad leaves such pictures out, and counts them") from error
+            return Bad(path, str(error))
         if self.seed is None:
             return pixels(centre_crop(picture, self.size)), label
         return pixels(random_crop(picture, self.size, generator(self.seed, "crop", epoch, index))), label
 
 
-def collate(found: Sequence[tuple[Tensor, int] | str]) -> Batch:
-    """A batch of those that decoded."""
-    good = [f for f in found if not isinstance(f, str)]
-    bad = [f for f in found if isinstance(f, str)]
-    if not good:
-        raise DataError(f"none of {len(bad)} pictures could be read, beginning with {bad[0]}: is the folder damaged?")
-    return torch.stack([x for x, _ in good]), torch.tensor([y for _, y in good]), bad
+def collate(found: Sequence[tuple[Tensor, int] | Bad]) -> Batch:
+    """A batch of those that decoded, which may be none."""
+    bad = [f for f in found if isinstance(f, Bad)]
+    good = [f for f in found if not isinstance(f, Bad)]
+    pictures = torch.stack([x for x, _ in good]) if good else torch.empty(0, dtype=torch.uint8)
+    return pictures, torch.tensor([y for _, y in good], dtype=torch.long), bad
 
 
 class Order(Sampler[list[tuple[int, int]]]):
@@ -153,18 +159,14 @@ class Order(Sampler[list[tuple[int, int]]]):
         return self.last - self.first
 
 
-def all_in_turn(crops: Crops, batch: int, workers: int) -> DataLoader[Batch]:
-    """All pictures."""
-    keys = [(0, index) for index in range(len(crops.files))]
-    return _loader(crops, [keys[i : i + batch] for i in range(0, len(keys), batch)], workers)
+def in_turn(files: Files, batch: int) -> list[list[tuple[int, int]]]:
+    """All of them once, in batches, as :class:`Crops` takes them."""
+    keys = [(0, index) for index in range(len(files))]
+    return [keys[i : i + batch] for i in range(0, len(keys), batch)]
 
 
-def batches_in_order(crops: Crops, order: Order, workers: int) -> DataLoader[Batch]:
-    """The batches of a run."""
-    return _loader(crops, order, workers)
-
-
-def _loader(crops: Crops, batches: Any, workers: int) -> DataLoader[Batch]:
+def loader(crops: Crops, batches: Sampler[Any] | Sequence[Any], workers: int) -> DataLoader[Batch]:
+    """Batches decoded by workers."""
     # With a generator of its own: it would draw from torch's, from which noise is drawn too.
     return DataLoader(
         crops, batch_sampler=batches, num_workers=workers, collate_fn=collate, generator=torch.Generator()

@@ -6,6 +6,7 @@ from typing import Any
 from hyperfan.experiments.claims import Claim, claim_sections, verdict_lines
 from hyperfan.experiments.imagenet.claims import FAR, MOST, NEAR
 from hyperfan.experiments.imagenet.config import PROFILES, Imagenet
+from hyperfan.experiments.scores import BINS
 from hyperfan.experiments.statistics import Estimate
 
 PAGE = """\
@@ -24,7 +25,7 @@ same as data.
 
 ## How good the predictions are
 On {tested} pictures of the classes trained on, the mean of {samples} softmaxes: accuracy, negative log-likelihood (of
-guessing: {guess:.3g}), Brier score and expected calibration error (15 bins), means over seeds with 95 % intervals.
+guessing: {guess:.3g}), Brier score and expected calibration error ({bins} bins), means over seeds with 95 % intervals.
 Unknown is how well the entropy tells pictures of {held_out} classes that were not trained on from those of the others
 (AUROC; 0.5 is no better than chance).
 
@@ -32,9 +33,7 @@ Unknown is how well the entropy tells pictures of {held_out} classes that were n
 |---|---|---|---|---|---|---|---|---|---|
 {rows}
 
-![Reliability, and entropy on known and unknown classes](figures/uncertainty.png)
-
-{claims}
+{picture}{claims}
 ## How facts are decided
 Settings are compared seed by seed, since runs of one seed share embeddings' draws, noise, data order and crops:
 geometric means of ratios with their 95 % interval (Student's t on logarithms). "Far" is a factor of {far:g}, "about
@@ -56,6 +55,7 @@ hyperfan run imagenet --all --resume{profile}     # {time}; can be stopped and r
 hyperfan results imagenet --overwrite{profile}
 ```
 """
+UNCERTAINTY = "![Reliability, and entropy on known and unknown classes](figures/uncertainty.png)\n\n"
 
 
 def readme(
@@ -77,7 +77,9 @@ def readme(
         ),
         verdicts=verdict_lines(claims),
         tested=tested,
+        bins=BINS,
         guess=guess,
+        picture=UNCERTAINTY if tested else "",
         held_out=base.held_out or "no",
         rows="\n".join(map(_row, rows)),
         claims=claim_sections(claims),

@@ -90,7 +90,9 @@ def _row(runs: Sequence[Run]) -> dict[str, Any]:
         "norm": config.norm,
         "seeds": [r.config.seed for r in runs],
         "diverged": len(runs) - len(whole),
-        **{name: mean([s[name] for s in scores]) for name in ("accuracy", "nll", "brier", "ece")},
+        **{
+            name: mean([s[name] for s in scores if s[name] is not None]) for name in ("accuracy", "nll", "brier", "ece")
+        },
         "unknown": mean(apart),
         "first loss": [r.beginning() for r in runs],
         "training loss, last quarter": [r.ending() for r in runs],

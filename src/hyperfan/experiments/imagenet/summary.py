@@ -34,7 +34,8 @@ def _sentence(run: Run) -> str:
     c, scores = run.config, run.scores()
     told = run.told()
     if scores is not None and not run.diverged:
-        told += f", NLL {scores['nll']:.3g}, Brier {scores['brier']:.3g}, ECE {scores['ece']:.3g}"
+        named = {"NLL": scores["nll"], "Brier": scores["brier"], "ECE": scores["ece"]}
+        told += "".join(f", {name} {'not finite' if v is None else f'{v:.3g}'}" for name, v in named.items())
         told += f", {scores['skipped']} pictures or classes skipped" if scores["skipped"] else ""
     norm = "batch norm" if c.norm else "no batch norm"
     return f"{told}; {c.init}, {norm}, last layer {c.last}, SGD at {c.lr:g}, seed {c.seed}."

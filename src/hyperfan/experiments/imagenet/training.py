@@ -1,5 +1,6 @@
 """The Bayesian MobileNet under way: net, optimiser and photographs, all from one seed."""
 
+import math
 from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
@@ -9,17 +10,18 @@ import torch
 from torch import Tensor, nn
 
 from hyperfan.data import IMAGENET, standardise
-from hyperfan.errors import RunError
+from hyperfan.errors import DataError, RunError
 from hyperfan.experiments.classifier import Classifier, device_named, hypernet
 from hyperfan.experiments.folder import Row
 from hyperfan.experiments.imagenet.config import Imagenet
 from hyperfan.experiments.imagenet.pictures import (
+    Bad,
     Batch,
     Crops,
     Files,
     Order,
-    all_in_turn,
-    batches_in_order,
+    in_turn,
+    loader,
     read_pictures,
     spread,
 )
@@ -45,6 +47,7 @@ class ImagenetTraining(Classifier):
     net: HyperNet
 
     def __init__(self, config: Imagenet, data_dir: Path | None) -> None:
+        device_named(config.device)
         ranks = Ranks.of_environment(config.device)
         self.device = device_named(ranks.device)
         found = read_pictures(data_dir, config.held_out, config.skip_bad)
@@ -55,8 +58,10 @@ class ImagenetTraining(Classifier):
             )
         if config.batch % ranks.world:
             raise RunError(f"--batch {config.batch} cannot be shared by {ranks.world} processes: use a multiple")
+        if config.norm and config.batch // ranks.world < 2:
+            raise RunError(f"--batch {config.batch}: batch norm needs at least 2 pictures in each process")
         self.classes = len(found.classes)
-        self.train = Crops(spread(found.train, config.images), config.size, config.seed, config.skip_bad)
+        self.train = Crops(spread(found.train, config.images), config.size, config.seed)
         self.known, self.unknown = (spread(files, config.test_images) for files in (found.test, found.unknown))
         self.skipped = set(found.left_out)
         """Pictures and classes that were left out so far."""
@@ -74,12 +79,19 @@ class ImagenetTraining(Classifier):
         at, stream = self._stream
         if at != step:
             c, ranks = self.config, self.ranks
-            order = Order(c.seed, c.images, c.batch, step, c.total + 1, ranks.rank, ranks.world)
-            stream = iter(batches_in_order(self.train, order, c.workers))
+            order = Order(c.seed, c.images, c.batch, step, c.total, ranks.rank, ranks.world)
+            stream = iter(loader(self.train, order, c.workers))
         pictures, labels, bad = next(stream)
         self._stream = step + 1, stream
-        self.skipped.update(bad)
+        self._skip(bad)
+        if not len(labels):
+            raise DataError(f"none of a batch of {len(bad)} pictures could be read: {bad[0].why}")
         return self._ready(pictures), labels.to(self.device)
+
+    def _skip(self, bad: list[Bad]) -> None:
+        if bad and not self.config.skip_bad:
+            raise DataError(f"{bad[0].why}; --skip-bad leaves such pictures out, and counts them")
+        self.skipped.update(path for path, _ in bad)
 
     def step(self, step: int) -> float:
         """Train on one batch, with noise that follows from seed and step, the same in all processes."""
@@ -99,14 +111,12 @@ class ImagenetTraining(Classifier):
             return
         told: dict[str, Any] = {"kind": "uncertainty", "step": step, "classes": self.classes}
         told["reliability"] = scores.reliability
-        told |= {"known": _histograms(entropy, disagreement, self.classes)}
+        told["known"] = _histograms(entropy, disagreement, self.classes)
         if self.unknown:
             _, _, other, other_disagreement = self._predict(self.unknown, seed)
-            told |= {"unknown": _histograms(other, other_disagreement, self.classes)}
-            told |= {
-                "separation by entropy": separation(entropy, other),
-                "separation by disagreement": separation(disagreement, other_disagreement),
-            }
+            told["unknown"] = _histograms(other, other_disagreement, self.classes)
+            told["separation by entropy"] = separation(entropy, other)
+            told["separation by disagreement"] = separation(disagreement, other_disagreement)
         yield told
 
     def state(self) -> dict[str, Tensor]:
@@ -129,17 +139,20 @@ class ImagenetTraining(Classifier):
         return self._tested(self.known)
 
     def _tested(self, files: Files) -> Iterator[tuple[Tensor, Tensor]]:
-        crops = Crops(files, self.config.size, None, self.config.skip_bad)
-        for pictures, labels, bad in all_in_turn(crops, PIECE, self.config.workers):
-            self.skipped.update(bad)
-            yield self._ready(pictures), labels.to(self.device)
+        crops = Crops(files, self.config.size, None)
+        for pictures, labels, bad in loader(crops, in_turn(files, PIECE), self.config.workers):
+            self._skip(bad)
+            if len(labels):
+                yield self._ready(pictures), labels.to(self.device)
 
     def _predict(self, files: Files, seed: int) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         """Probabilities, labels, entropy and mutual information, batch by batch, all from the draws of a seed."""
         made: list[tuple[Tensor, ...]] = []
         for x, y in self._tested(files):
             p = predict(self.net, x, self.config.samples if self.config.noise else 1, seed=seed)
-            made.append((p.probabilities, y, p.entropy, p.mutual_information))
+            made.append(tuple(t.cpu() for t in (p.probabilities, y, p.entropy, p.mutual_information)))
+        if not made:
+            raise DataError(f"none of {len(files)} pictures to test on could be read")
         probabilities, labels, entropy, disagreement = (torch.cat(column) for column in zip(*made, strict=True))
         return probabilities, labels, entropy, disagreement
 
@@ -176,9 +189,9 @@ def _all_but_the_last(t: TensorSpec) -> bool:
 
 def _histograms(entropy: Tensor, disagreement: Tensor, classes: int) -> dict[str, list[int]]:
     """How many pictures have which entropy and mutual information, from 0 to ln(classes)."""
-    most = torch.log(torch.tensor(float(classes))).item()
+    most = math.log(classes)
 
     def counts(values: Tensor) -> list[int]:
-        return [int(n) for n in torch.histc(values.float().cpu(), BINS, 0.0, most)]
+        return [int(n) for n in torch.histc(values.double().clamp(max=most), BINS, 0.0, most)]
 
     return {"entropy": counts(entropy), "disagreement": counts(disagreement)}
