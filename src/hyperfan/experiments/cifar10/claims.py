@@ -3,7 +3,7 @@
 import math
 from dataclasses import replace
 
-from hyperfan.experiments.cifar10.config import BASELINES, HYPERFANS, RATES, SEEDS, Cifar10
+from hyperfan.experiments.cifar10.config import BASELINES, HYPERFANS, MOST_SEEDS, RATES, Cifar10
 from hyperfan.experiments.cifar10.runs import LAST, Run, Runs
 from hyperfan.experiments.claims import Claim, Fact, all_of, decide_all, within
 from hyperfan.experiments.runs import CLASSES
@@ -22,7 +22,7 @@ def decide(runs: Runs, base: Cifar10) -> list[Claim]:
 
 def _trains(c: Claim, runs: Runs, base: Cifar10) -> None:
     best = {init: runs.best(base, init) for init in (*HYPERFANS, *BASELINES)}
-    found = {init: runs.need(config, SEEDS) for init, config in best.items()}
+    found = {init: runs.need(config, MOST_SEEDS) for init, config in best.items()}
     for init, mine in found.items():
         at = f"{init}, best rate {best[init].rate:g}"
         c.measure(f"{at}: test loss of an image before training", Estimate.median([r.first_loss() for r in mine]))
@@ -33,7 +33,7 @@ def _trains(c: Claim, runs: Runs, base: Cifar10) -> None:
         c.facts[f"{trains} it has more than {TRAINS:.0%} right"] = within(_accuracy(found[init]), TRAINS)
         c.facts[f"{trains} its training loss is below that of guessing"] = within(_loss(found[init]), 0, GUESS)
     for init in BASELINES:
-        tried = [runs.need(replace(base, init=init, lr=lr), SEEDS) for lr in RATES[init]]
+        tried = [runs.need(replace(base, init=init, lr=lr), MOST_SEEDS) for lr in RATES[init]]
         does_not = f"{init} does not, at any of {len(tried)} rates from {_span(init)}:"
         c.facts[f"{does_not} it never has more than {TRAINS:.0%} right"] = all_of(
             within(_accuracy(mine), high=TRAINS) for mine in tried
@@ -50,7 +50,7 @@ def _trains(c: Claim, runs: Runs, base: Cifar10) -> None:
 def _at_the_papers_rate(runs: Runs, base: Cifar10) -> str:
     """What to say if hyperfan does not train at the rate that the paper gives."""
     paper = Cifar10().rate
-    found = {init: runs.seeds(replace(base, init=init, lr=paper), SEEDS) for init in HYPERFANS}
+    found = {init: runs.seeds(replace(base, init=init, lr=paper), MOST_SEEDS) for init in HYPERFANS}
     not_so = [init for init, mine in found.items() if mine and within(_accuracy(mine), TRAINS) is not True]
     if not not_so:
         return ""

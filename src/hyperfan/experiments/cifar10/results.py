@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from hyperfan.experiments.cifar10.claims import decide
-from hyperfan.experiments.cifar10.config import BASELINES, HYPERFANS, RATES, SEEDS, Cifar10, grid
+from hyperfan.experiments.cifar10.config import BASELINES, HYPERFANS, MOST_SEEDS, RATES, Cifar10, grid
 from hyperfan.experiments.cifar10.readme import readme
 from hyperfan.experiments.cifar10.runs import LAST, Run, Runs
 from hyperfan.experiments.cifar10.summary import TITLE
@@ -36,7 +36,7 @@ def write_results(
     wanted = grid(base)
     missing = [c.title for c in wanted if c not in runs]
     tell(f"{len(wanted) - len(missing)} of {len(wanted)} runs are in {runs_dir}")
-    best = {init: runs.need(runs.best(base, init), SEEDS) for init in LABELS}
+    best = {init: runs.need(runs.best(base, init), MOST_SEEDS) for init in LABELS}
     claims = decide(runs, base)
     with one_line_if_it_fails(str(out), "Make room, and write the results again with --overwrite"):
         (out / "figures").mkdir(parents=True, exist_ok=True)
@@ -56,7 +56,7 @@ def write_results(
 
 
 def _at(runs: Runs, base: Cifar10, init: str, lr: float) -> list[Run]:
-    return runs.seeds(replace(base, init=init, lr=lr), SEEDS)
+    return runs.seeds(replace(base, init=init, lr=lr), MOST_SEEDS)
 
 
 def _rates(runs: Runs, base: Cifar10) -> Any:
