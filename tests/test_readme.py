@@ -17,7 +17,7 @@ README = Path(__file__).parent.parent / "README.md"
 @pytest.mark.filterwarnings("error")
 def test_the_readmes_code_runs(capsys):
     blocks = re.findall(r"```python\n(.*?)```", README.read_text(encoding="utf-8"), re.DOTALL)
-    assert len(blocks) == 7
+    assert len(blocks) == 8
     names: dict[str, object] = {}
     for block in blocks:
         exec(compile(block, str(README), "exec"), names)

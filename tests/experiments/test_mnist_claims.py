@@ -185,7 +185,7 @@ def test_a_missing_run_is_named(tmp_path):
 def test_runs_under_way_do_not_count(tmp_path):
     write(tmp_path, BASE, rows()[:-1])
     (write(tmp_path, replace(BASE, seed=9), rows()) / "metrics.jsonl").unlink()
-    assert not Runs(tmp_path).all
+    assert not list(Runs(tmp_path))
 
 
 @pytest.mark.parametrize("init", HYPERFANS)

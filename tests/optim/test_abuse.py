@@ -13,7 +13,7 @@ LR = 3e-4
 NETS = {
     "collapsed": {"embedding": hf.Embedding(7)},
     "factored": {"embedding": hf.Embedding(7, noise=0.3)},
-    "chunks": {"embedding": hf.Embedding(7), "heads": hf.Chunks()},
+    "chunks": {"embedding": hf.Embedding(7), "heads": hf.Chunks(together=True)},
 }
 
 

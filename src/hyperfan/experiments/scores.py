@@ -31,7 +31,7 @@ def score(probabilities: Tensor, labels: Tensor, bins: int = BINS) -> Scores:
     """Of (n, classes) and (n,). A class that cannot be counts as the smallest probability there is.
 
     >>> score(torch.tensor([[0.8, 0.2], [0.6, 0.4]]), torch.tensor([0, 1]), bins=2)
-    Scores(accuracy=0.5, nll=0.569..., brier=0.4, ece=0.2, reliability=((0, 0.0, 0.0), (2, 0.7, 0.5)))
+    Scores(accuracy=0.5, nll=0.569..., brier=0.4..., ece=0.2..., reliability=((0, 0.0, 0.0), (2, 0.7, 0.5)))
     """
     p = probabilities.double()
     right = p.gather(1, labels[:, None]).squeeze(1)
