@@ -127,6 +127,23 @@ def test_a_net_that_overflows_before_training_does_not_undo_the_claim(tmp_path):
     assert claim.verdict == "holds"
 
 
+def test_a_run_that_diverged_among_others_does_not_count_as_guessing(tmp_path):
+    """At the best rate of Kaiming fan-out one of three seeds diverges, the others end at a loss of a million."""
+    world = World()
+    rows = world.rows
+
+    def mixed(c):
+        if c.init != "kaiming-fan-out" or c.lr != 5e-11:
+            return rows(c)
+        if c.seed == 0:
+            return rows(replace(c, lr=5e-4))
+        return [{**r, "loss": 1e6 + c.seed} if r["kind"] == "train" else r for r in rows(c)]
+
+    world.rows = mixed
+    (claim,) = decide(world.write(tmp_path), BASE)
+    assert claim.verdict == "holds", claim.facts
+
+
 def test_what_is_not_certain_at_the_papers_rate_is_not_said_to_train(tmp_path):
     world = World(spread=0.06)
     world.best |= {"hyperfan-in": 5e-4, "hyperfan-out": 5e-4}
