@@ -1,5 +1,6 @@
 """Pictures in folders, one for each class, as ImageNet and Imagenette come."""
 
+import importlib
 import os
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -76,7 +77,8 @@ def _names(folder: Path, *, folders: bool, may_be_empty: bool = False) -> list[s
 def need_pillow() -> None:
     """Raise if it is not there."""
     try:
-        import PIL.Image  # noqa: F401
+        for name in ("PIL", "PIL.Image"):
+            importlib.import_module(name)
     except ImportError as error:
         raise DataError(f"pictures need Pillow ({error}): pip install 'hyperfan[data]'") from error
 

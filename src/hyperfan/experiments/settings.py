@@ -1,6 +1,7 @@
 """What the configurations of runs have in common: what is checked, and what a run is called."""
 
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Collection
 from dataclasses import fields
 from pathlib import Path
@@ -12,7 +13,7 @@ CLASSICAL = "classical"
 """In place of an init method: the mainnet without a hypernet."""
 
 
-class Epochs:
+class Epochs(ABC):
     """What follows from the fields of a configuration whose run goes through its images several times."""
 
     epochs: int
@@ -43,9 +44,9 @@ class Epochs:
         return every if self.batches is None else min(every, self.batches)
 
     @property
+    @abstractmethod
     def title(self) -> str:
         """What it is called."""
-        raise NotImplementedError
 
     @property
     def folder(self) -> Path:

@@ -7,6 +7,7 @@ from hyperfan.report.canvas import canvas, styled, tick
 from hyperfan.report.setting import Rows, Setting
 
 if TYPE_CHECKING:
+    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
 POINTS = 180
@@ -28,14 +29,8 @@ def loss_and_accuracy(settings: Sequence[Setting], epoch_batches: int, title: st
     best = 0.0
     for s in settings:
         for ax, (kind, key) in zip(axes, (("train", "loss"), ("test", "loss"), ("test", "accuracy")), strict=True):
-            steps, columns = _columns([_series(r, kind, key, epoch_batches) for r in s.runs])
-            middle = [sum(c) / len(c) for c in columns]
+            middle = _draw_mean_and_range(ax, s, kind, key, epoch_batches)
             best = max([best, *middle]) if key == "accuracy" else best
-            dot = "o" if len(steps) == 1 else None  # a run that diverged at once
-            ax.plot(steps, middle, color=s.colour, linestyle=s.line, linewidth=1.5, marker=dot, label=s.label)
-            if len(s.runs) > 1:
-                low, high = [min(c) for c in columns], [max(c) for c in columns]
-                ax.fill_between(steps, low, high, color=s.colour, alpha=0.2, linewidth=0)
     for ax, label in zip(axes, ("training loss, mean", "test loss, summed", "test accuracy"), strict=True):
         ax.set_title(label)
         ax.set_xlabel(unit)
@@ -62,13 +57,7 @@ def training_losses(panels: Mapping[str, Sequence[Setting]], title: str) -> "Fig
     figure, [axes] = canvas(1, len(panels), title, (12.5, 3.8))
     for ax, (label, settings) in zip(axes, panels.items(), strict=True):
         for s in settings:
-            steps, columns = _columns([_series(r, "train", "loss", 1) for r in s.runs])
-            middle = [sum(c) / len(c) for c in columns]
-            dot = "o" if len(steps) == 1 else None  # a run that diverged at once
-            ax.plot(steps, middle, color=s.colour, linestyle=s.line, linewidth=1.5, marker=dot)
-            if len(s.runs) > 1:
-                low, high = [min(c) for c in columns], [max(c) for c in columns]
-                ax.fill_between(steps, low, high, color=s.colour, alpha=0.2, linewidth=0)
+            _draw_mean_and_range(ax, s, "train", "loss", 1)
         ax.set_title(label)
         ax.set_xlabel("batch")
         ax.set_yscale("log")
@@ -125,6 +114,18 @@ def evolution(
     axes[0][0].set_ylabel("mean ± std")
     _legend(figure, settings)
     return figure
+
+
+def _draw_mean_and_range(ax: "Axes", s: Setting, kind: str, key: str, epoch_batches: int) -> list[float]:
+    """A line for the mean over a setting's runs, and a band for their range; returns the mean."""
+    steps, columns = _columns([_series(r, kind, key, epoch_batches) for r in s.runs])
+    middle = [sum(c) / len(c) for c in columns]
+    dot = "o" if len(steps) == 1 else None  # a run that diverged at once
+    ax.plot(steps, middle, color=s.colour, linestyle=s.line, linewidth=1.5, marker=dot, label=s.label)
+    if len(s.runs) > 1:
+        low, high = [min(c) for c in columns], [max(c) for c in columns]
+        ax.fill_between(steps, low, high, color=s.colour, alpha=0.2, linewidth=0)
+    return middle
 
 
 def _legend(figure: "Figure", settings: Sequence[Setting], diverged: bool = True) -> None:
