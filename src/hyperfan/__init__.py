@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from hyperfan.hypernet import Chunks, Embedding, HyperNet, predict
     from hyperfan.mainnet import Use, read, rule
     from hyperfan.optim import SGD
+    from hyperfan.probe import calibrate_, diagnose
 
 __all__ = [
     "SGD",
@@ -27,6 +28,8 @@ __all__ = [
     "HyperfanError",
     "HyperfanWarning",
     "Use",
+    "calibrate_",
+    "diagnose",
     "formulas",
     "init",
     "predict",
@@ -43,6 +46,8 @@ _HOMES = {
     "HyperfanError": "hyperfan.errors",
     "HyperfanWarning": "hyperfan.errors",
     "Use": "hyperfan.mainnet",
+    "calibrate_": "hyperfan.probe",
+    "diagnose": "hyperfan.probe",
     "predict": "hyperfan.hypernet",
     "read": "hyperfan.mainnet",
     "rule": "hyperfan.mainnet",

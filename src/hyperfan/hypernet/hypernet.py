@@ -1,5 +1,6 @@
 """``HyperNet``: any ``nn.Module``, with some of its parameters generated."""
 
+import math
 import os
 import warnings
 from collections.abc import Mapping
@@ -8,7 +9,7 @@ from typing import Any, Self, cast
 import torch
 from torch import Tensor, nn
 
-from hyperfan.errors import CallError, HyperfanError, HyperfanWarning, InitError
+from hyperfan.errors import CallError, HyperfanError, HyperfanWarning, InitError, nearest
 from hyperfan.hypernet.cache import Cache
 from hyperfan.hypernet.chunks import Chunks, InputLayers
 from hyperfan.hypernet.embeddings import Embedding, Embeddings, Task
@@ -17,7 +18,7 @@ from hyperfan.hypernet.kept import Kept, keep, kept
 from hyperfan.hypernet.layout import Sharing, Whole
 from hyperfan.hypernet.per_sample import PerSample
 from hyperfan.hypernet.scopes import noise_groups
-from hyperfan.hypernet.start import has_rule, predicted_plan, write
+from hyperfan.hypernet.start import has_rule, predicted_plan, rescale, write
 from hyperfan.hypernet.transforms import transformed
 from hyperfan.hypernet.trunk import Trunk, make_trunk, read_trunk, trunk_width
 from hyperfan.init.plan import Distribution, Plan
@@ -257,6 +258,23 @@ class HyperNet(nn.Module):
             for name, start in spec.buffers if spec is not None else ():
                 if module is not None and start is not None:
                     fill_(module.get_buffer(name), 0.0, mean=start)
+
+    def rescale_(self, factors: Mapping[str, float]) -> None:
+        """Multiply generated tensors by positive factors, given by name, in their heads and on their codes.
+
+        >>> net = HyperNet(nn.Linear(3, 2), embedding=4)
+        >>> before = net.generate()["weight"]
+        >>> net.rescale_({"weight": 2.0})
+        >>> torch.allclose(net.generate()["weight"], 2 * before)
+        True
+        """
+        made = {t.name for t in self.generated}
+        for name, factor in factors.items():
+            if name not in made:
+                raise InitError(f"'{name}' is not generated: {nearest(name, made)}")
+            if not 0 < factor < math.inf:
+                raise InitError(f"rescale_({{'{name}': {factor:g}}}): a factor is positive and finite")
+        self._plan = rescale(self, factors)
 
     def _check_constant_embeddings(self) -> None:
         """A method that sets embeddings needs some to set, and makes tensors of one shape equal."""

@@ -4,7 +4,7 @@ Which variance a head needs depends on the codes that were really drawn, so the 
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -94,6 +94,29 @@ def _scale(net: "HyperNet", factors: list[float]) -> None:
         net.trunk.scale_(each.to(net.trunk.weight))
     else:
         net.code_scale.mul_(each.unsqueeze(-1).to(net.code_scale))
+
+
+@torch.no_grad()
+def rescale(net: "HyperNet", factors: Mapping[str, float]) -> Plan:
+    """Multiply generated tensors: what those of a head have in common in the head, the rest on the codes."""
+    each = [factors.get(t.name, 1.0) for t in net.generated]
+    layout = net.heads.layout
+    if layout.mixed or any(layout.cut):
+        return _rescaled(net, net.plan, each)
+    common = [1.0] * len(each)
+    for name, made in layout.heads.items():
+        shared = math.exp(sum(math.log(each[i]) for i in made.tensors) / len(made.tensors))
+        for i in made.tensors:
+            common[i] = shared
+        if shared != 1:
+            net.heads.head(name).weight.mul_(shared)
+            net.heads.head(name).bias.mul_(shared)
+    plan = _rescaled(net, net.plan, [f / c for f, c in zip(each, common, strict=True)])
+    heads = [
+        replace(r, variance=None if r.variance is None else r.variance * c**2)
+        for r, c in zip(plan.rows, common, strict=False)
+    ]
+    return replace(plan, rows=(*heads, *plan.rows[len(heads) :]))
 
 
 def _rescaled(net: "HyperNet", plan: Plan, factors: list[float]) -> Plan:

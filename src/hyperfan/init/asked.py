@@ -57,6 +57,11 @@ class Asked:
             self._work_out(link)
         return self._found[name]
 
+    def output(self, weight: str) -> float | None:
+        """Second moment that the output of this weight's layer should have, if the method says so."""
+        self.of(weight)
+        return self._output_variance(weight) if self._found[weight][1].target is not None else None
+
     def _work_out(self, name: str) -> tuple[Reading, Aim]:
         if name not in self._found:
             self._open.add(name)

@@ -56,6 +56,7 @@ def read(module: nn.Module, example: Any = None, nonlinearity: Given = None, war
             consumes=tracer.consumes.get(t.name),
             reads=tracer.reads.get(t.name),
             followed_by=tracer.followed_by.get(t.name),
+            assumed=t.name in tracer.assumed,
             residual_blocks=tracer.residual_blocks if t.name in tracer.branch_ends else 0,
         )
     names = {name: t.name for t in tensors.values() for name in (t.name, *t.aliases)}

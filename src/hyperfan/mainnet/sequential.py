@@ -11,7 +11,7 @@ from hyperfan.mainnet.trace import Tracer
 
 _TRANSPARENT = tuple(
     f"torch.nn.modules.{m}"
-    for m in "flatten dropout pooling padding upsampling pixelshuffle fold channelshuffle".split()
+    for m in "flatten dropout padding upsampling pixelshuffle fold channelshuffle".split()
 )
 _NORMS = ("torch.nn.modules.batchnorm", "torch.nn.modules.instancenorm", "torch.nn.modules.normalization")
 
@@ -52,6 +52,8 @@ def _step(leaf: nn.Module, token: Tensor, roles: Mapping[int, tuple[str, Role]],
         return tracer.layer(weights, token)
     if home in _NORMS and type(leaf) is not nn.LocalResponseNorm:
         return tracer.norm(token)
+    if home == "torch.nn.modules.pooling":
+        return tracer.pool(token)
     if home in _TRANSPARENT or type(leaf) is nn.Identity:
         return token
     if names and type(leaf) is not nn.PReLU:

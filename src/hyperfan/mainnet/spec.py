@@ -52,6 +52,8 @@ class TensorSpec:
         consumes: the nonlinearity whose output the layer reads (``None``: not known).
         reads: the one weight whose layer, through that nonlinearity, is all that the layer reads; if there is one.
         followed_by: the nonlinearity applied to the layer's output (``None``: not known).
+        assumed: whether the scale of what the layer reads is only assumed, because it is a sum of several tensors, a
+            mixture or a pool.
         residual_blocks: if the layer ends a residual branch, how many such branches the mainnet has; else 0.
         start: the value it starts at when no variance applies: norm scales 1, shifts 0, slopes.
     """
@@ -68,6 +70,7 @@ class TensorSpec:
     consumes: Nonlinearity | None = None
     reads: str | None = None
     followed_by: Nonlinearity | None = None
+    assumed: bool = False
     residual_blocks: int = 0
     start: float | None = None
 

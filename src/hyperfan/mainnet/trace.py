@@ -33,6 +33,7 @@ class Tracer(TorchFunctionMode):
         self.consumes: dict[str, Nonlinearity] = {}
         self.reads: dict[str, str | None] = {}
         self.followed_by: dict[str, Nonlinearity] = {}
+        self.assumed: set[str] = set()
         self.branch_ends: set[str] = set()
         self.residual_blocks = 0
         self._params = dict(weights)
@@ -61,6 +62,10 @@ class Tracer(TorchFunctionMode):
     def norm(self, token: Tensor) -> Tensor:
         """The same for a norm."""
         return self._stand_in(self._norm(self._trails[id(token)]))
+
+    def pool(self, token: Tensor) -> Tensor:
+        """The same for a pool."""
+        return self._stand_in(self._trails[id(token)].pool(next(self._nodes)))
 
     def _stand_in(self, trail: Trail) -> Tensor:
         token = torch.zeros(2)
@@ -159,6 +164,8 @@ class Tracer(TorchFunctionMode):
             self._note_read(weights, product(-1, inputs, name).nonlinearity(), None)
         else:
             self._note_read(weights, inputs[0].nonlinearity(), inputs[0].reads)
+        if name not in op.LOOKUPS and any(trail.assumed for trail in inputs):
+            self.assumed.update(weights)
         return layer(next(self._nodes), weights[-1], inputs)
 
     def _attention(self, weights: list[str], reads: list[Trail]) -> Trail:
@@ -172,6 +179,8 @@ class Tracer(TorchFunctionMode):
             self._note_read([weight], IDENTITY if out else which.nonlinearity(), None)
             if not out:
                 self.followed_by[weight] = IDENTITY
+            if out or which.assumed:
+                self.assumed.add(weight)
         last = next((w for w in weights if w.endswith("out_proj.weight")), weights[-1] if weights else "")
         return layer(next(self._nodes), last, reads)
 

@@ -33,6 +33,7 @@ class Trail:
         read: the node that the source layer read.
         scaled: whether z has the scale that its source gave it; not after a norm or a sum.
         pooled: whether each value stands for several.
+        unit: whether a norm gave z its scale.
     """
 
     node: int
@@ -48,6 +49,7 @@ class Trail:
     read: int | None = None
     scaled: bool = True
     pooled: bool = False
+    unit: bool = False
 
     @property
     def is_identity(self) -> bool:
@@ -58,6 +60,11 @@ class Trail:
     def reads(self) -> str | None:
         """The one weight whose output variance is that of z, if there is one."""
         return next(iter(self.sources)) if self.scaled and len(self.sources) == 1 else None
+
+    @property
+    def assumed(self) -> bool:
+        """Whether the scale of z is only assumed: it is not that of one layer, of a norm or of the input, or pooled."""
+        return self.pooled or not (self.unit or self.reads is not None or self.depth == 0)
 
     @property
     def values_of(self) -> int:
@@ -96,6 +103,7 @@ class Trail:
     def normed(self, node: int) -> "Trail":
         """After a norm: unit second moment whatever came before, still the same sources."""
         fresh = Trail(node, self.sources, history=self._past, level=self.level | {self.node}, scaled=False)
+        fresh = replace(fresh, unit=True)
         return replace(fresh, depth=self.depth, behind=self.behind, read=self.read)
 
     def _next(self, node: int) -> "Trail":

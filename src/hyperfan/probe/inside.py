@@ -10,7 +10,6 @@ Four quantities, each by layer:
 Inputs go through in pieces, so memory does not grow with their number.
 """
 
-import math
 from collections.abc import Callable, Iterator
 from typing import Any, Literal, TypeVar, get_args
 
@@ -25,9 +24,6 @@ from hyperfan.probe.moments import Histogram, Moments
 Quantity = Literal["activations", "gradients", "weights", "weight gradients"]
 QUANTITIES: tuple[Quantity, ...] = get_args(Quantity)
 PIECE = 100
-BINS = 81
-FINE = 20
-"""The bins of a histogram turn from equal width to equal ratio at this fraction of a standard deviation."""
 
 _Sum = TypeVar("_Sum", Moments, Histogram)
 Inside = dict[Quantity, dict[str, _Sum]]
@@ -51,12 +47,7 @@ class Probe:
         """How often each value occurs, given the moments."""
 
         def count(quantity: Quantity, where: str, values: Tensor) -> Histogram:
-            m = known[quantity][where]
-            reach = max(m.high - m.mean, m.mean - m.low)
-            unit = m.std / FINE
-            if not (0 < unit < math.inf and 0 < reach < math.inf):  # all the same, or overflowed
-                return Histogram(m.mean, 0.0, 0.0, ())
-            return Histogram.of(values, m.mean, unit, reach, BINS)
+            return Histogram.around(values, known[quantity][where])
 
         return self._gather(net, count)
 

@@ -6,6 +6,10 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+BINS = 81
+FINE = 20
+"""The bins of a histogram turn from equal width to equal ratio at this fraction of a standard deviation."""
+
 
 @dataclass(frozen=True)
 class Moments:
@@ -64,6 +68,15 @@ class Histogram:
     unit: float
     reach: float
     counts: tuple[int, ...]
+
+    @classmethod
+    def around(cls, values: Tensor, known: Moments) -> "Histogram":
+        """Of one piece of the numbers that have these moments; with no counts if all are the same, or overflowed."""
+        reach = max(known.high - known.mean, known.mean - known.low)
+        unit = known.std / FINE if math.isfinite(known.squares) else math.inf
+        if not (0 < unit < math.inf and 0 < reach < math.inf):
+            return cls(known.mean, 0.0, 0.0, ())
+        return cls.of(values, known.mean, unit, reach, BINS)
 
     @classmethod
     def of(cls, values: Tensor, centre: float, unit: float, reach: float, bins: int) -> "Histogram":

@@ -1,0 +1,252 @@
+"""``calibrate_``: bring every layer to its scale by what it does on data, where the analysis does not fit.
+
+After Mishkin & Matas, *All you need is a good init*, ICLR 2016: layer by layer in forward order, each generated weight
+is scaled so that its layer puts out the mean square that it should. What a layer puts out is corrected on the way, so
+that the layers behind it see what they will see, and one pass is enough.
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from hyperfan.errors import CallError, HyperfanError
+from hyperfan.hypernet import HyperNet
+from hyperfan.probe.checks.scale import OFF
+from hyperfan.probe.subject import OurNet
+from hyperfan.probe.theory import SEED, Target, targets, twin
+from hyperfan.probe.watch import Watch, projections, weights_of
+from hyperfan.text import number, table
+
+NEAR = 0.1
+"""Within a tenth of its target, a layer is on target."""
+DRAWS = 20
+"""Plain nets that tell chance from what the analysis misses."""
+
+
+@dataclass(frozen=True)
+class Correction:
+    """What was done about one layer.
+
+    Args:
+        layer: its path.
+        weight: the generated tensor.
+        target: mean square that its output should have.
+        before, after: what it had and has.
+        factor: by which the tensor was multiplied; 1 if it was left alone.
+    """
+
+    layer: str
+    weight: str
+    target: float
+    before: float
+    after: float
+    factor: float
+
+
+@dataclass(frozen=True)
+class Calibration:
+    """What ``calibrate_`` found and changed, in forward order. Prints as a table."""
+
+    corrections: tuple[Correction, ...]
+
+    @property
+    def changed(self) -> tuple[str, ...]:
+        """The tensors that were multiplied."""
+        return tuple(c.weight for c in self.corrections if c.factor != 1)
+
+    def __str__(self) -> str:
+        rows = [[c.layer, c.weight, *map(number, (c.target, c.before, c.after, c.factor))] for c in self.corrections]
+        told = f"{len(self.changed)} of {len(rows)} layers changed" if self.changed else "every layer was on target"
+        return f"{told}\n{table(['layer', 'weight', 'target', 'before', 'after', 'factor'], rows)}"
+
+
+def calibrate_(net: HyperNet, x: Any, *, task: int | None = None, embedding: Tensor | None = None) -> Calibration:
+    """Scale generated weights so that every layer's output has the mean square it should have on these inputs.
+
+    For nets whose analysis does not fit: residual streams without norms, attention, sums of branches, inputs that are
+    not standardised. A net is left alone if all its layers are within a tenth of their targets; or, where the theory
+    covers every layer, if they are off by no more than plain nets of these widths are by chance. Otherwise each layer
+    that is further off is brought to its target, and ``net.plan`` tells the new scales.
+
+    Args:
+        net: is changed.
+        x: inputs like those to come: a tensor, a tuple of arguments, or a dict of keyword arguments.
+        task: for which row of a table of embeddings; the first by default.
+        embedding: for which embedding, where it is given at the call; one is drawn by default.
+
+    >>> import torch, hyperfan as hf
+    >>> _ = torch.manual_seed(0)
+    >>> net = hf.HyperNet(nn.Sequential(nn.Linear(64, 64), nn.Tanh(), nn.Linear(64, 10)), embedding=16)
+    >>> hf.calibrate_(net, torch.randn(100, 64)).changed
+    ()
+    >>> hf.calibrate_(net, 20 * torch.randn(100, 64)).changed
+    ('0.weight',)
+    """
+    if not isinstance(net, HyperNet):
+        raise HyperfanError(f"calibrate_ scales the heads of a HyperNet; this is a {type(net).__name__}")
+    subject = OurNet(net, x, task, embedding)
+    wanted, made = targets(subject), {name: t.detach() for name, t in subject.generate().items()}
+    layers, before = _measured(subject, wanted, made)
+    _check(before)
+    if _fits(subject, wanted, made, layers, before):
+        return Calibration(tuple(Correction(r.label, r.weight, r.target, before[r], before[r], 1.0) for r in layers))
+    factors = _factors(subject, wanted, made)
+    net.rescale_(factors)
+    again = OurNet(net, x, task, subject.embedding)
+    after = _measured(again, wanted, again.generate())[1]
+    return Calibration(
+        tuple(Correction(r.label, r.weight, r.target, before[r], after[r], factors.get(r.weight, 1.0)) for r in layers)
+    )
+
+
+@dataclass(frozen=True)
+class _Layer:
+    label: str
+    weight: str
+    target: float
+
+
+@torch.no_grad()
+def _measured(
+    subject: OurNet, wanted: Mapping[str, Target], made: Mapping[str, Tensor]
+) -> tuple[list[_Layer], dict[_Layer, float]]:
+    """The layers that can be calibrated, in forward order, and the mean square that each puts out."""
+    _, watch = subject.run(made)
+    tied = {t.name for t in subject.generated if t.aliases}
+    squares = {}
+    for label, out in watch.outputs.items():
+        weights = subject.weights_of(out)
+        target = wanted[weights[0]].output if len(weights) == 1 and weights[0] in wanted else None
+        if target and out.sums and weights[0] not in tied:
+            squares[_Layer(label, weights[0], target)] = out.values.double().square().mean().item()
+    return list(squares), squares
+
+
+def _check(before: Mapping[_Layer, float]) -> None:
+    if not before:
+        raise CallError("no layer with a generated weight and a known target ran on these inputs: nothing to calibrate")
+    for layer, value in before.items():
+        if value == 0:
+            raise CallError(f"'{layer.label}' puts out zeros, which no factor mends: see hyperfan.diagnose(net, x)")
+        if not math.isfinite(value):
+            raise CallError(
+                f"'{layer.label}' overflows, so nothing can be measured: call net.reset_parameters() before"
+            )
+
+
+def _fits(
+    subject: OurNet,
+    wanted: Mapping[str, Target],
+    made: Mapping[str, Tensor],
+    layers: Sequence[_Layer],
+    before: Mapping[_Layer, float],
+) -> bool:
+    """Whether every layer is on target, or off by no more than plain nets of its widths are by chance."""
+    if all(abs(before[r] / r.target - 1) <= NEAR for r in layers):
+        return True
+    if any(subject.spec[r.weight].assumed for r in layers):
+        return False
+    for r in layers:
+        ratio = made[r.weight].double().square().mean().item() / (wanted[r.weight].variance or 1.0)
+        if not 1 / OFF <= ratio <= OFF:
+            return False
+    own = torch.Generator().manual_seed(SEED)
+    draws = [_measured(subject, wanted, twin(subject, wanted, made, own))[1] for _ in range(DRAWS)]
+    for i, r in enumerate(layers, 1):
+        ratios = torch.tensor([d[r] / r.target for d in draws], dtype=torch.float64)
+        error = 3 * ratios.std().item() / math.sqrt(DRAWS)
+        if abs(ratios.mean().item() - 1) > NEAR + error:
+            return False
+        # Twice the 95 % reach, because there are many layers.
+        reach = 4 * ratios.log().std().item() + 2 * math.sqrt(subject.scatter) * i
+        if abs(math.log(before[r] / r.target) - ratios.log().mean().item()) > reach:
+            return False
+    return True
+
+
+def _factors(subject: OurNet, wanted: Mapping[str, Target], made: Mapping[str, Tensor]) -> dict[str, float]:
+    """One pass in which every layer is corrected before the next reads it."""
+    pass_ = _Pass(subject, wanted)
+    handles = []
+    for path, module in subject.module.named_modules():
+        if isinstance(module, nn.MultiheadAttention):
+            handles.append(module.register_forward_pre_hook(pass_.before_attention(path), with_kwargs=True))
+            handles.append(module.register_forward_hook(pass_.after(path, module.out_proj, f"{path}.out_proj.weight")))
+        elif len(weights_of(module)) == 1 and Watch.sums(module):
+            name = f"{path}.{weights_of(module)[0]}" if path else weights_of(module)[0]
+            handles.append(module.register_forward_hook(pass_.after(path, module, name)))
+    try:
+        with torch.no_grad():
+            subject.run({name: t.detach() for name, t in made.items()})
+    finally:
+        for handle in handles:
+            handle.remove()
+    return {name: f for name, f in pass_.factors.items() if f != 1}
+
+
+class _Pass:
+    """The hooks, and the factors they find."""
+
+    def __init__(self, subject: OurNet, wanted: Mapping[str, Target]) -> None:
+        self.factors: dict[str, float] = {}
+        tied = {t.name for t in subject.generated if t.aliases}
+        self._wanted = {n: t.output for n, t in wanted.items() if t.output and n not in tied}
+        self._made = set(wanted)
+
+    def after(self, path: str, layer: nn.Module, weight: str) -> Any:
+        """Correct what a layer puts out."""
+
+        def hook(_module: nn.Module, _inputs: Any, output: Any) -> Any:
+            if weight not in self._wanted:
+                return None
+            first = output[0] if isinstance(output, tuple) else output
+            bias = self._bias(layer, weight, first)
+            if weight not in self.factors:
+                self._set(weight, _factor(first - bias, bias, self._wanted[weight]))
+            corrected = (first - bias) * self.factors[weight] + bias
+            return (corrected, *output[1:]) if isinstance(output, tuple) else corrected
+
+        return hook
+
+    def before_attention(self, path: str) -> Any:
+        """Correct the input projections of an attention, which are never put out."""
+
+        def hook(module: nn.MultiheadAttention, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+            given = [*args[:3], *(kwargs[k] for k in ("query", "key", "value") if k in kwargs)]
+            made, names = projections(module, given)
+            weight = f"{path}.{names[0]}" if path else names[0]
+            if len(names) > 1 or weight not in self._wanted:
+                return
+            if weight not in self.factors:
+                self._set(weight, _factor(made, torch.zeros(()), self._wanted[weight]))
+            # In place of the tensor of this call; the skeleton puts the mainnet's own back.
+            module._parameters[names[0]] = module._parameters[names[0]] * self.factors[weight]  # type: ignore[operator,assignment]
+
+        return hook
+
+    def _bias(self, layer: nn.Module, weight: str, output: Tensor) -> Tensor:
+        """The layer's plain bias, shaped like its output. One that is generated goes with the weight."""
+        bias = layer._parameters.get("bias")
+        if bias is None or weight.removesuffix("weight") + "bias" in self._made:
+            return torch.zeros((), dtype=output.dtype, device=output.device)
+        places = len(layer.kernel_size) if isinstance(layer, nn.modules.conv._ConvNd) else 0
+        return bias.detach().reshape(-1, *[1] * places)
+
+    def _set(self, weight: str, factor: float) -> None:
+        near = abs(1 / factor**2 - 1) <= NEAR
+        self.factors[weight] = 1.0 if near else factor
+        bias = weight.removesuffix("weight") + "bias"
+        if bias in self._made:
+            self.factors[bias] = self.factors[weight]
+
+
+def _factor(u: Tensor, bias: Tensor, target: float) -> float:
+    """The f for which f·u + bias has the target as its mean square; the nearest there is if the bias alone has more."""
+    v, b = u.double(), bias.double()
+    a, cross, c = v.square().mean().item(), (v * b).mean().item(), (b + 0 * v).square().mean().item() - target
+    root = cross**2 - a * c
+    return (math.sqrt(root) - cross) / a if root > 0 and a > 0 else 1.0

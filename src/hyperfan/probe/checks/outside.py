@@ -1,0 +1,145 @@
+"""What comes from outside the heads: inputs, norms, noise, the loss, the learning rate, and overflow."""
+
+import math
+from collections.abc import Iterator
+
+from hyperfan.probe.checks.remedies import forward, rebuild
+from hyperfan.probe.diagnosis import Finding
+from hyperfan.probe.evidence import Evidence
+
+INPUTS = (0.02, 50.0)
+"""Mean square of the inputs."""
+LOSS = 2.0
+"""By how much the loss may exceed that of guessing. Logits of unit variance exceed it by one half."""
+NORM = 0.1
+"""Root mean square distance of norm parameters from where they start."""
+
+
+def not_finite(e: Evidence) -> Iterator[Finding]:
+    """Overflow, and where it began."""
+    first = next((r.layer for r in e.layers if not math.isfinite(r.measured.value)), None)
+    if first is not None:
+        yield Finding(
+            "values that are not finite",
+            "error",
+            (first,),
+            f"'{first}' is the first layer whose output overflows or is not a number",
+            "the weights before it are too large, or the inputs hold what is not a number",
+            rebuild(e),
+        )
+    elif e.seen.loss is None:
+        yield Finding(
+            "a loss that is not finite",
+            "error",
+            (),
+            "every layer is finite, the loss is not",
+            "the loss overflows on outputs of this scale, or y does not fit the output",
+            rebuild(e),
+        )
+
+
+def inputs_off_scale(e: Evidence) -> Iterator[Finding]:
+    """The theory wants inputs of mean square 1."""
+    if e.input_scale is not None and not INPUTS[0] <= e.input_scale <= INPUTS[1]:
+        yield Finding(
+            "inputs off scale",
+            "warning",
+            (),
+            f"the inputs have mean square {e.input_scale:.3g}; the theory starts from 1",
+            "they are not standardised" + (", pixels from 0 to 255 for example" if e.input_scale > 1 else ""),
+            "x = (x - mean) / std, with those of the training data; or hyperfan.calibrate_(net, x)",
+        )
+
+
+def noise(e: Evidence) -> Iterator[Finding]:
+    """More noise than signal."""
+    loud = {name: share for name, share in e.noise.items() if share > 0.5}
+    if loud:
+        worst = max(loud.values())
+        ratio = "all there is" if worst > 0.999 else f"{worst / (1 - worst):.3g} times the signal"
+        yield Finding(
+            "noise larger than signal",
+            "warning",
+            tuple(loud),
+            f"in the generated tensor's mean square, the noise is {ratio}",
+            "the noise on the embedding is wider than the embedding itself, so each draw is nearly another net",
+            "Embedding(…, noise=…) below √3·std, the half-width at which both are equal",
+        )
+
+
+def norms(e: Evidence) -> Iterator[Finding]:
+    """Norm parameters away from 1 and 0."""
+    values = {**e.subject.own, **e.made}
+    off: dict[str, float] = {}
+    for t in e.subject.spec:
+        if t.role in ("scale", "shift") and t.start is not None:
+            off[t.name] = math.sqrt((values[t.name].detach().double() - t.start).square().mean().item())
+    off = {name: distance for name, distance in off.items() if distance > NORM}
+    silent = [n for n in off if n not in e.made and not values[n].detach().any()]
+    if silent:
+        yield Finding(
+            "norm scales at 0",
+            "note",
+            tuple(silent),
+            "every value is exactly 0",
+            "often on purpose, so that a residual branch starts silent",
+            "torch.nn.init.ones_(norm.weight), if it is not",
+        )
+    loud = [n for n in off if n not in silent]
+    if loud:
+        made = any(n in e.made for n in loud)
+        yield Finding(
+            "norm parameters not at 1 and 0",
+            "warning",
+            tuple(loud),
+            f"root mean square distance {max(off[n] for n in loud):.3g} from where a norm starts: scale 1, shift 0",
+            "the hypernet makes them like weights" if made else "they were trained, or set by hand",
+            "leave norms out of generate=, or start their heads at weight 0 and bias 1 (scale) or 0 (shift)"
+            if made
+            else "norm.reset_parameters(), if the net is meant to be at its start",
+        )
+
+
+def loss(e: Evidence) -> Iterator[Finding]:
+    """Far from that of guessing."""
+    if e.loss is None or e.expected_loss is None:
+        return
+    told = f"{e.loss:.4g}; a net that knows nothing has ln(classes) = {e.expected_loss:.3g}"
+    if e.loss > e.expected_loss + LOSS:
+        square = e.seen.output.double().square().mean().item()
+        yield Finding(
+            "loss far from ln(classes)",
+            "warning",
+            (),
+            told,
+            f"the outputs are too large: their mean square is {square:.3g}, where 1 is usual",
+            "scale the last layer down: " + forward(e),
+        )
+    elif e.loss < e.expected_loss / 2:
+        yield Finding(
+            "loss below that of guessing",
+            "note",
+            (),
+            told,
+            "the net is trained already, or the inputs tell the class",
+            "nothing, if so: the targets of a diagnosis are those of a net at its start",
+        )
+
+
+def rate(e: Evidence) -> Iterator[Finding]:
+    """A learning rate that the effective rate makes too large for the curvature seen in one step."""
+    trial = e.trial
+    if trial is None or (trial.after <= trial.before and trial.lr <= trial.stable):
+        return
+    largest = max((p for p in e.parts if p.rate), key=lambda p: p.rate or 0.0, default=None)
+    effective = f"; '{largest.part}' multiplies it by {largest.rate:.3g}" if largest and largest.rate else ""
+    stable = trial.stable if 0 < trial.stable < math.inf else trial.lr / 100
+    yield Finding(
+        "learning rate too large",
+        "warning",
+        (),
+        f"one step of SGD at {trial.lr:g} takes the loss from {trial.before:.4g} to {trial.after:.4g}{effective}",
+        "a step on a head moves the generated weights ‖h‖² + 1 times as far as one on the weights themselves, and the "
+        f"curvature along it allows {stable:.2g} at most",
+        f"lr={stable / 2:.1g}",
+    )

@@ -1,0 +1,181 @@
+import copy
+
+import pytest
+import torch
+from patients import HEALTHY, Encoder, Residual, UNet, mlp, ours, vectors
+from torch import nn
+
+import hyperfan as hf
+from hyperfan.probe import diagnose
+
+FITTING = [
+    "MLP, tanh",
+    "MLP, ten ReLU layers",
+    "MLP, hyperfan-out",
+    "MLP, weights and biases",
+    "tasks, a trunk, trained embeddings",
+    "embeddings given at the call",
+    "flat chunks",
+]
+"""Healthy nets that the theory covers."""
+
+
+def residual():
+    x = torch.randn(100, 96)
+    return ours(Residual(50), x), x
+
+
+def transformer():
+    x = torch.randn(16, 12, 16)
+    return ours(Encoder(6), x), x
+
+
+def transformer_with_late_norms():
+    x = torch.randn(16, 12, 16)
+    return ours(Encoder(3, norm_first=False), x, heads="separate"), x
+
+
+def u_net():
+    x = torch.randn(8, 3, 32, 32)
+    return ours(UNet(), x), x
+
+
+def unusual_inputs():
+    x = 1000 * torch.rand(50, 96)
+    return ours(mlp(nn.GELU), x), x
+
+
+def with_generated_biases():
+    x = torch.randn(100, 96)
+    return ours(Residual(10), x, generate="weights+biases"), x
+
+
+def in_chunks():
+    x = torch.randn(100, 96)
+    return ours(Residual(10), x, 16, heads=hf.Chunks(size=16), generate=["a.*.weight", "b.*.weight"]), x
+
+
+def in_flat_chunks():
+    x = torch.randn(100, 96)
+    return ours(Residual(10), x, hf.Embedding(8, per="net"), heads=hf.Chunks(size=3000, flat=True, embedding=8)), x
+
+
+MISFITS = [
+    residual,
+    transformer,
+    transformer_with_late_norms,
+    u_net,
+    unusual_inputs,
+    with_generated_biases,
+    in_chunks,
+    in_flat_chunks,
+]
+
+
+@pytest.mark.parametrize("make", MISFITS)
+def test_every_layer_comes_within_a_tenth_of_its_target(make):
+    torch.manual_seed(0)
+    net, x = make()
+    off = [r for r in diagnose(net, x).layers if r.target and abs(r.measured.value / r.target - 1) > 0.1]
+    assert off
+    done = hf.calibrate_(net, x)
+    for r in diagnose(net, x).layers:  # measured anew, not as calibrate_ tells it
+        assert r.target is None or not r.generated or abs(r.measured.value / r.target - 1) <= 0.1
+    assert {c.layer for c in done.corrections} == {r.layer for r in diagnose(net, x).layers if r.target and r.generated}
+    assert hf.calibrate_(net, x).changed == ()
+
+
+@pytest.mark.parametrize("make", MISFITS)
+def test_it_tells_what_it_did(make):
+    torch.manual_seed(0)
+    net, x = make()
+    before = net.generate()
+    done = hf.calibrate_(net, x)
+    after = net.generate()
+    factors = {c.weight: c.factor for c in done.corrections}
+    for name, tensor in before.items():
+        bias = name.endswith("bias")
+        factor = factors.get(name.removesuffix("bias") + "weight" if bias else name, 1.0)
+        torch.testing.assert_close(after[name], tensor * factor, rtol=2e-5, atol=1e-6)
+    for c in done.corrections:
+        if c.factor == 1:
+            assert abs(c.after / c.target - 1) <= 0.1  # left alone, because it is on target
+    assert str(done).count("\n") == len(done.corrections) + 2
+    assert set(done.changed) == {name for name, factor in factors.items() if factor != 1}
+
+
+@pytest.mark.parametrize("seed", [0, 1, 2])
+@pytest.mark.parametrize("name", FITTING)
+def test_a_healthy_net_is_left_alone(name, seed):
+    torch.manual_seed(seed)
+    patient = HEALTHY[name]()
+    before = copy.deepcopy(patient.net.state_dict())
+    assert hf.calibrate_(patient.net, patient.x).changed == ()
+    assert all(torch.equal(t, before[key]) for key, t in patient.net.state_dict().items())
+
+
+def test_plain_biases_are_reckoned_with():
+    torch.manual_seed(0)
+    x = 20 * torch.randn(200, 96)
+    net = ours(nn.Sequential(nn.Linear(96, 128), nn.ReLU(), nn.Linear(128, 64)), x)
+    with torch.no_grad():
+        net.mainnet.get_parameter("0.bias").normal_(0, 0.5)
+    hf.calibrate_(net, x)
+    assert net.freeze()[0](x).square().mean().item() == pytest.approx(1, rel=1e-3)
+
+
+def test_the_plan_tells_the_new_scale():
+    torch.manual_seed(0)
+    x = 20 * torch.randn(100, 96)
+    net = ours(mlp(), x, heads="separate")
+    hf.calibrate_(net, x)
+    for row in net.plan.rows:
+        if row.made_by == "head":
+            realised = net.generate()[row.tensor].square().mean().item()
+            assert realised == pytest.approx(row.variance * row.scale**2 * row.moment, rel=0.1)
+
+
+def test_training_goes_on_from_the_calibrated_weights():
+    torch.manual_seed(0)
+    x = (20 * torch.randn(30, 96)).double()
+    net = ours(mlp().double(), x)
+    opt = hf.SGD(net, lr=1e-4)
+    net(x).square().mean().backward()
+    opt.step()
+    opt.zero_grad()
+    hf.calibrate_(net, x)
+    twin = copy.deepcopy(net)
+    dense = torch.optim.SGD(twin.parameters(), lr=1e-4)
+    for model, optimiser in ((net, opt), (twin, dense)):
+        model(x).square().mean().backward()
+        optimiser.step()
+    for name, tensor in net.generate().items():
+        torch.testing.assert_close(tensor, twin.generate()[name], rtol=1e-9, atol=1e-12)
+
+
+def test_what_cannot_be_calibrated():
+    x, _ = vectors()
+    with pytest.raises(hf.HyperfanError, match="scales the heads of a HyperNet; this is a Sequential"):
+        hf.calibrate_(mlp(), x)
+    net = ours(mlp(), x)
+    with torch.no_grad():
+        net.heads.head("128x96").weight.zero_()
+    with pytest.raises(hf.HyperfanError, match=r"'0' puts out zeros.*diagnose"):
+        hf.calibrate_(net, x)
+    net.reset_parameters()
+    with pytest.raises(hf.HyperfanError, match=r"'0' overflows.*reset_parameters"):
+        hf.calibrate_(net, x * 1e38)
+
+
+@pytest.mark.parametrize(
+    ("factors", "message"),
+    [({"0.wieght": 2.0}, "did you mean '0.weight'"), ({"0.weight": 0.0}, "positive and finite"),
+     ({"0.weight": float("inf")}, "positive and finite")],
+)  # fmt: skip
+def test_bad_factors(factors, message):
+    x, _ = vectors()
+    net = ours(mlp(), x)
+    before = net.generate()
+    with pytest.raises(hf.HyperfanError, match=message):
+        net.rescale_(factors)
+    assert torch.equal(net.generate()["0.weight"], before["0.weight"])
