@@ -5,7 +5,7 @@ import sys
 
 BENCHMARKS = (
     "training_step peer_step all_cnn_step mobilenet_head mobilenet_training per_sample forward_overhead mnist_run "
-    "continual_grid"
+    "continual_grid diagnosis peers_diagnosed"
 ).split()
 
 if __name__ == "__main__":

@@ -69,23 +69,20 @@ def peak_bytes(function: Callable[[], object]) -> int:
 
 def conclude(name: str, claim: str, what: str, ratio: dict[str, object], limit: float, more: dict[str, object]) -> bool:
     """Print and store a ratio with its limit, and say whether the claim holds."""
-    result = {
-        "name": name,
-        "claim": claim,
-        "of": what,
-        "limit": limit,
-        "holds": ratio["median"] <= limit,
-        "ratio": ratio,
-        **more,
-        "environment": environment(),
-    }
-    RESULTS.mkdir(exist_ok=True)
-    (RESULTS / f"{name}.json").write_text(json.dumps(result, indent=2) + "\n")
+    holds = ratio["median"] <= limit
+    store(name, {"claim": claim, "of": what, "limit": limit, "holds": holds, "ratio": ratio, **more})
     low, high = ratio.get("quartiles", [ratio["median"]] * 2)
     spread = f" [{low:.3g}, {high:.3g}] over {ratio['rounds']} rounds" if "quartiles" in ratio else ""
-    verdict = "holds" if result["holds"] else "DOES NOT HOLD"
+    verdict = "holds" if holds else "DOES NOT HOLD"
     print(f"{name}: {ratio['median']:.3g}{spread}, limit {limit:.3g}: {verdict}", flush=True)
-    return bool(result["holds"])
+    return bool(holds)
+
+
+def store(name: str, result: dict[str, object]) -> None:
+    """Write a result, with what it was measured on."""
+    RESULTS.mkdir(exist_ok=True)
+    told = {"name": name, **result, "environment": environment()}
+    (RESULTS / f"{name}.json").write_text(json.dumps(told, indent=2) + "\n")
 
 
 def environment() -> dict[str, object]:

@@ -203,7 +203,7 @@ def test_a_runs_page(tmp_path):
         "5e-05, batches of 20, seed 0."
     )
     text = page.read_text()
-    assert text.count("<img ") == 1
+    assert text.count('role="img"') == 3
     assert "<script>" not in text
 
 

@@ -80,7 +80,7 @@ def plan(
         nonlinearity: The nonlinearity after every hidden layer, if it cannot be found.
         json: Print JSON instead of a table.
     """
-    made = _call(factory)
+    made = call(factory)
     from torch import nn
 
     from hyperfan.hypernet import HyperNet
@@ -141,7 +141,7 @@ def methods(json: Json = False) -> None:
 _PLAN_DEFAULTS = tuple(p.default for p in list(inspect.signature(plan).parameters.values())[1:-1])
 
 
-def _call(factory: str) -> Any:
+def call(factory: str) -> Any:
     """Import pkg.module:function and call it."""
     module_name, colon, name = factory.partition(":")
     if not colon or not name:

@@ -8,7 +8,7 @@ from typing import Any
 import tyro
 
 import hyperfan
-from hyperfan.cli import commands, data, results, run
+from hyperfan.cli import commands, data, diagnose, report, results, run
 from hyperfan.errors import HyperfanError
 
 DESCRIPTION = """\
@@ -18,13 +18,21 @@ Examples:
   hyperfan compare                                how each init starts the paper's MNIST net
   hyperfan plan my.module:make_net                what an init would write into a net of yours
   hyperfan methods                                the init methods and their papers
+  hyperfan diagnose my.module:make_net            what is wrong with a hypernet of yours
   hyperfan run mnist --init hyperfan-in           an experiment of the paper
   hyperfan results mnist                          figures and verdicts from its runs
+  hyperfan report runs/mnist/hyperfan-in_seed-0   one page of a run, or of several side by side
   hyperfan data fetch mnist                       download a data set
 """
 
 Commands = dict[str, Callable[..., Any]]
-COMMANDS: Commands = {"compare": commands.compare, "plan": commands.plan, "methods": commands.methods}
+COMMANDS: Commands = {
+    "compare": commands.compare,
+    "plan": commands.plan,
+    "methods": commands.methods,
+    "diagnose": diagnose.diagnose,
+    "report": report.report,
+}
 GROUPS: dict[str, tuple[str, Callable[[Sequence[str]], Commands]]] = {
     "run": ("Run an experiment of the paper.", run.commands),
     "results": ("Figures, claims and verdicts from finished runs.", results.commands),

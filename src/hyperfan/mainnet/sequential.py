@@ -10,8 +10,7 @@ from hyperfan.mainnet.spec import Role
 from hyperfan.mainnet.trace import Tracer
 
 _TRANSPARENT = tuple(
-    f"torch.nn.modules.{m}"
-    for m in "flatten dropout padding upsampling pixelshuffle fold channelshuffle".split()
+    f"torch.nn.modules.{m}" for m in "flatten dropout padding upsampling pixelshuffle fold channelshuffle".split()
 )
 _NORMS = ("torch.nn.modules.batchnorm", "torch.nn.modules.instancenorm", "torch.nn.modules.normalization")
 

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ParamSpec
 
 from hyperfan.errors import HyperfanError
+from hyperfan.report.axis import asinh_marks
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -68,14 +69,7 @@ def tick(axis: "Axis", unit: float, apart: float) -> None:
 
     low, high = axis.get_view_interval()
     reach = max(abs(low), abs(high))
-    kept: list[float] = []
-    place = [0.0]
-    for decade in range(math.floor(math.log10(reach)), -20, -1):
-        at = math.asinh(10.0**decade / unit) / math.asinh(reach / unit)
-        if all(abs(at - other) > apart for other in place):
-            kept.append(10.0**decade)
-            place.append(at)
-    axis.set_major_locator(FixedLocator(sorted([*(-d for d in kept), 0.0, *kept])))
+    axis.set_major_locator(FixedLocator(asinh_marks(reach, unit, apart)))
     decades = [10.0**d for d in range(math.ceil(math.log10(unit)), math.floor(math.log10(reach)) + 1)]
     axis.set_minor_locator(FixedLocator([*(-d for d in decades), *decades]))
     axis.set_minor_formatter(NullFormatter())

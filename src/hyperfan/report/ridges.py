@@ -1,11 +1,11 @@
 """Histograms of several settings, one above the other, layer by layer."""
 
 import itertools
-import math
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from hyperfan.report.canvas import canvas, short, styled, tick
+from hyperfan.report.density import edges, turning_point, wide_enough
 from hyperfan.report.setting import Setting
 
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ def ridges(
     found = [s.layers("histograms", quantity, step) or {} for s, step in zip(settings, steps, strict=True)]
     spread = [s.layers("moments", quantity, step) or {} for s, step in zip(settings, steps, strict=True)]
     names = [where for row in panels for where, _ in row]
-    unit = _unit([layers[w][1] for layers in spread for w in names if w in layers])
+    unit = turning_point([layers[w][1] for layers in spread for w in names if w in layers])
     for i, row in enumerate(panels):
         for j, (where, label) in enumerate(row):
             ax = axes[i][j]
@@ -67,33 +67,18 @@ def _ridge(ax: "Axes", y: float, s: Setting, histogram: Mapping[str, Any] | None
         diverged = end is not None and end["outcome"] == "diverged"
         _say(ax, y, f"diverged at batch {end['step'] + 1}" if diverged and end is not None else "not measured")
         return
-    counts = _merged(histogram["counts"])
+    counts = wide_enough(histogram["counts"])
     if not counts:  # all values are the same
         ax.plot([pair[0]] * 2, [y, y + HEIGHT], color=s.colour, linewidth=1.2)
     else:
-        edges = _edges(histogram, len(counts))
-        middles = [(a + b) / 2 for a, b in itertools.pairwise(edges)]
-        density = [c / (b - a) for c, (a, b) in zip(counts, itertools.pairwise(edges), strict=True)]
-        x = [edges[0], *middles, edges[-1]]
+        ends = edges(histogram["centre"], histogram["unit"], histogram["reach"], len(counts))
+        middles = [(a + b) / 2 for a, b in itertools.pairwise(ends)]
+        density = [c / (b - a) for c, (a, b) in zip(counts, itertools.pairwise(ends), strict=True)]
+        x = [ends[0], *middles, ends[-1]]
         heights = [y, *(y + HEIGHT * d / max(density) for d in density), y]
         ax.fill_between(x, [y] * len(x), heights, color=s.colour, alpha=0.35, linewidth=0)
         ax.plot(x, heights, color=s.colour, linewidth=0.9)
     _say(ax, y, f"σ {short(pair[1])}")
-
-
-def _edges(histogram: Mapping[str, Any], bins: int) -> list[float]:
-    """Of so many bins, as the probe chose them."""
-    centre, unit = histogram["centre"], histogram["unit"]
-    end = math.asinh(histogram["reach"] / unit)
-    return [centre + unit * math.sinh(end * (2 * i / bins - 1)) for i in range(bins + 1)]
-
-
-def _merged(counts: Sequence[int]) -> list[int]:
-    """Fewer and wider bins where there are few values: about as many as the square root of their number."""
-    merged = list(counts)
-    while len(merged) % 3 == 0 and len(merged) > max(math.isqrt(sum(counts)), 9):  # by three, to keep a middle one
-        merged = [sum(merged[i : i + 3]) for i in range(0, len(merged), 3)]
-    return merged
 
 
 def _say(ax: "Axes", y: float, text: str) -> None:
@@ -107,9 +92,3 @@ def _step(s: Setting, last: bool) -> int:
         return 0
     end = s.end()
     return -1 if end is None else int(end["step"])
-
-
-def _unit(stds: Sequence[float | None]) -> float:
-    """Where the axis turns from linear to logarithmic: at the smallest scale, but none that is as good as zero."""
-    scales = [s for s in stds if s]
-    return max(min(scales), max(scales) * 1e-9) if scales else 1.0

@@ -28,8 +28,8 @@ same as data.
 ## All rates
 The best rate of an init is that with the smallest training loss over the last {last} batches, by the first seed alone.
 Values are means over seeds with their 95 % interval (Student's t); where three seeds left it open whether an init
-trains, there are eight, added after three, and again after five, had been looked at. A run that diverged has the accuracy of guessing. A
-fact is so if the whole interval is; the claim holds if all of its facts do.
+trains, there are eight, added after three, and again after five, had been looked at. A run that diverged has the
+accuracy of guessing. A fact is so if the whole interval is; the claim holds if all of its facts do.
 
 | init | rate | seeds | diverged | test loss of an image, start | training loss, end | accuracy |
 |---|---|---|---|---|---|---|

@@ -1,4 +1,4 @@
-"""What a single run shows when it is over: loss and accuracy, on a page."""
+"""What a single run shows when it is over: loss and accuracy, as a figure and on a page."""
 
 from pathlib import Path
 
@@ -6,7 +6,7 @@ from hyperfan.experiments.cifar10.runs import Run, read_run
 from hyperfan.experiments.files import read_json, whole
 from hyperfan.experiments.loop import Summary
 from hyperfan.experiments.settings import CLASSICAL
-from hyperfan.report import loss_and_accuracy, page, save, settings
+from hyperfan.report import RunData, loss_and_accuracy, run_page, save, settings
 
 TITLE = "Loss and Test Accuracy Plots on CIFAR-10"
 """The paper's."""
@@ -18,11 +18,22 @@ def write_summary(path: Path) -> Summary:
     folder = path / "figures"
     folder.mkdir(exist_ok=True)
     save(loss_and_accuracy(settings({run.config.init: [run.rows]}), run.config.epoch_batches, TITLE), folder / "loss")
-    tables = {"Configuration": read_json(path / "config.json"), "Environment": read_json(path / "env.json")}
     with whole(path / "report.html") as partial:
-        text = page(f"CIFAR-10: {run.config.title}", _sentence(run), [("loss", folder / "loss.png")], tables)
-        partial.write_text(text, encoding="utf-8")
+        partial.write_text(run_page([run_data(path)]), encoding="utf-8")
     return Summary(path / "report.html", _sentence(run))
+
+
+def run_data(path: Path) -> RunData:
+    """The run in this folder, which is over, for a page."""
+    run = read_run(path)
+    return RunData(
+        f"CIFAR-10: {run.config.title}",
+        run.rows,
+        read_json(path / "config.json"),
+        run.environment,
+        sentence=_sentence(run),
+        stage=run.config.stage,
+    )
 
 
 def _sentence(run: Run) -> str:

@@ -1,13 +1,20 @@
-"""What a single run shows when it is over: loss, accuracy and how sure it is, on a page."""
+"""What a single run shows when it is over: loss, accuracy and how sure it is, as figures and on a page."""
 
+import math
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from hyperfan.experiments.files import read_json, whole
 from hyperfan.experiments.imagenet.runs import Run, read_run
 from hyperfan.experiments.loop import Summary
-from hyperfan.report import loss_and_accuracy, page, save, settings, uncertainty
+from hyperfan.report import RunData, loss_and_accuracy, run_page, save, settings, uncertainty
+from hyperfan.report.axis import linear_axis
+from hyperfan.report.panel import Curve, Panel
+from hyperfan.report.run_data import Section
 
 TITLE = "Training a Bayesian MobileNet"
+KNOWS = "Does it know what it does not know?"
 
 
 def write_summary(path: Path) -> Summary:
@@ -18,16 +25,49 @@ def write_summary(path: Path) -> Summary:
     figures = {"loss": loss_and_accuracy(settings({run.config.init: [run.rows]}), 1, TITLE, "batch")}
     told = run.uncertainty()
     if told is not None:
-        title = "Does it know what it does not know?"
-        figures["uncertainty"] = uncertainty({run.config.init: [told]}, told["classes"], title)
+        figures["uncertainty"] = uncertainty({run.config.init: [told]}, told["classes"], KNOWS)
     for name, figure in figures.items():
         save(figure, folder / name)
-    tables = {"Configuration": read_json(path / "config.json"), "Environment": read_json(path / "env.json")}
     with whole(path / "report.html") as partial:
-        shown = [(name, folder / f"{name}.png") for name in figures]
-        text = page(f"Bayesian MobileNet: {run.config.title}", _sentence(run), shown, tables)
-        partial.write_text(text, encoding="utf-8")
+        partial.write_text(run_page([run_data(path)]), encoding="utf-8")
     return Summary(path / "report.html", _sentence(run))
+
+
+def run_data(path: Path) -> RunData:
+    """The run in this folder, which is over, for a page."""
+    run = read_run(path)
+    told = run.uncertainty()
+    return RunData(
+        f"Bayesian MobileNet: {run.config.title}",
+        run.rows,
+        read_json(path / "config.json"),
+        run.environment,
+        sentence=_sentence(run),
+        sections=[] if told is None else [_uncertainty(told)],
+    )
+
+
+def _uncertainty(told: Mapping[str, Any]) -> Section:
+    """Confidence against accuracy, and the entropy of what is said of classes known and unknown."""
+    honest = Curve("honest", [(0, 0), (1, 1)], 6, switches=("setting-honest",))
+    bins = [(confidence, accuracy) for n, confidence, accuracy in told["reliability"] if n]
+    seen = Curve("known classes", bins, 0, switches=("setting-known",))
+    share = linear_axis(0, 1)
+    most = math.log(told["classes"])
+    curves = []
+    for look, name in enumerate(("known", "unknown")):
+        if name in told:
+            counts = told[name]["entropy"]
+            shares = [((i + 0.5) / len(counts) * most, n / max(sum(counts), 1)) for i, n in enumerate(counts)]
+            curves.append(Curve(f"{name} classes", shares, look, kind="area", switches=(f"setting-{name}",)))
+    highest = max((share for curve in curves for _, share in curve.points if share), default=1.0)
+    panels = [
+        Panel("Accuracy", [honest, seen], share, share, "confidence", size=(390, 250)),
+        Panel("Share of pictures", curves, linear_axis(0, most), linear_axis(0, highest), "predictive entropy, nats",
+              size=(390, 250)),
+    ]  # fmt: skip
+    caption = "Where a net is honest, its accuracy is its confidence; what it does not know should have a high entropy."
+    return Section(KNOWS, caption, panels)
 
 
 def _sentence(run: Run) -> str:

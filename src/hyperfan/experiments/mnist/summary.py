@@ -1,4 +1,4 @@
-"""What a single run shows when it is over: its figures, and a page with them."""
+"""What a single run shows when it is over: its figures, and a page."""
 
 from pathlib import Path
 
@@ -7,7 +7,7 @@ from hyperfan.experiments.loop import Summary
 from hyperfan.experiments.mnist.config import Mnist
 from hyperfan.experiments.mnist.figures import figures
 from hyperfan.experiments.mnist.runs import Run, read_run
-from hyperfan.report import page, save, settings
+from hyperfan.report import RunData, run_page, save, settings
 
 
 def write_summary(path: Path) -> Summary:
@@ -15,17 +15,27 @@ def write_summary(path: Path) -> Summary:
     run = read_run(path)
     folder = path / "figures"
     folder.mkdir(exist_ok=True)
-    shown = []
     drawn = figures(
         settings({run.config.init: [run.rows]}), run.config.epoch_batches, run.config.generate, run.config.activation
     )
     for name, figure in drawn:
         save(figure, folder / name)
-        shown.append((name.replace("-", " "), folder / f"{name}.png"))
-    tables = {"Configuration": read_json(path / "config.json"), "Environment": read_json(path / "env.json")}
     with whole(path / "report.html") as partial:
-        partial.write_text(page(f"MNIST: {run.config.title}", _sentence(run), shown, tables), encoding="utf-8")
+        partial.write_text(run_page([run_data(path)]), encoding="utf-8")
     return Summary(path / "report.html", _sentence(run))
+
+
+def run_data(path: Path) -> RunData:
+    """The run in this folder, which is over, for a page."""
+    run = read_run(path)
+    return RunData(
+        f"MNIST: {run.config.title}",
+        run.rows,
+        read_json(path / "config.json"),
+        run.environment,
+        sentence=_sentence(run),
+        stage=run.config.stage,
+    )
 
 
 def _sentence(run: Run) -> str:

@@ -1,0 +1,177 @@
+"""What a diagnosis says, as a page: findings first, then the scale of every layer, then all numbers."""
+
+import re
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
+
+from hyperfan.probe.diagnosis import Diagnosis, Finding, LayerReading, Scale
+from hyperfan.report.axis import asinh_axis, digits, plain_axis
+from hyperfan.report.density import density, turning_point
+from hyperfan.report.dots import DotChart, beyond, draw_dots
+from hyperfan.report.markup import Markup, tag, text
+from hyperfan.report.page import Switch, compared, figure, page, pictures, section, switches, table
+from hyperfan.report.panel import Curve, Panel
+from hyperfan.report.scale import root, scale_dots, tensor_dots
+
+SIGNS = {"error": "✖", "warning": "▲", "note": "ℹ"}
+MANY = 12
+"""So many names are listed; more are counted."""
+SIZE = (580, 330)
+
+
+def diagnosis_page(
+    diagnosis: Diagnosis,
+    environment: Mapping[str, str] = MappingProxyType({}),
+    others: Mapping[str, Diagnosis] = MappingProxyType({}),
+) -> str:
+    """A self-contained HTML page.
+
+    Args:
+        diagnosis: what was seen.
+        environment: names and versions of what it was seen with.
+        others: the same net as it would be otherwise, by what is different; shown in the chart of scales.
+    """
+    d = diagnosis
+    seen = {"as it is": d, **others} if others else {"measured": d}
+    groups: dict[str, list[Switch]] = {
+        "Settings": [(f"row-{k}", label, k) for k, label in enumerate(seen)],
+        "Layers": [(f"layer-{i}", r.layer, None) for i, r in enumerate(d.layers)],
+    }
+    body = [
+        tag("h1", text(f"Diagnosis of {d.net}")),
+        tag("p", text(d.summary), class_="lead"),
+        tag("p", text(_facts(d)), class_="soft"),
+        *(tag("p", tag("b", text(f"With {label}: ")), text(o.summary)) for label, o in others.items()),
+        section("Findings", _findings(d.findings)),
+        switches(groups),
+        *([_scales(d, seen)] if d.layers else []),
+        *([_tensors(d)] if d.tensors else []),
+        *([_histograms(d.layers)] if d.layers else []),
+        *([section("Layers", _layer_table(d.layers))] if d.layers else []),
+        *([section("What is trained", _part_table(d))] if d.parts else []),
+        *([section("Environment", compared([environment], ["value"]))] if environment else []),
+    ]
+    return page(f"Diagnosis of {d.net}", body)
+
+
+def _facts(d: Diagnosis) -> str:
+    facts = [f"Theory: {d.theory}", f"{d.inputs:,} inputs", f"prediction from {d.twins} plain nets"]
+    if d.loss is not None:
+        guess = "" if d.expected_loss is None else f" (guessing has {digits(d.expected_loss)})"
+        facts.append(f"loss {digits(d.loss)}{guess}")
+    if d.stable_rate is not None:
+        facts.append(f"the first step of plain SGD lowers the loss up to a learning rate of {digits(d.stable_rate)}")
+    return "; ".join(facts) + "."
+
+
+def _findings(findings: Sequence[Finding]) -> Markup:
+    if not findings:
+        return tag("p", text("None: nothing is out of place."))
+    return tag("ol", *map(_finding, findings), class_="findings")
+
+
+def _finding(f: Finding) -> Markup:
+    severity = tag("span", text(f"{SIGNS[f.severity]} {f.severity}"), class_="severity")
+    told = [("seen", text(f.evidence)), ("likely", text(f.cause)), ("mend", _remedy(f.remedy))]
+    if f.where:
+        more = f" and {len(f.where) - MANY} more" if len(f.where) > MANY else ""
+        names = [Markup(tag("code", text(n)) + " ") for n in f.where[:MANY]]
+        told.insert(0, ("where", Markup("".join(names) + text(more))))
+    pairs = [tag(name, inside) for key, value in told for name, inside in (("dt", text(key)), ("dd", value))]
+    return tag("li", tag("h3", severity, text(f.name)), tag("dl", *pairs), class_=f.severity)
+
+
+def _remedy(remedy: str) -> Markup:
+    """Code between backticks, or all of it where there are none."""
+    if "`" not in remedy:
+        return tag("code", text(remedy))
+    parts = re.split(r"`([^`]*)`", remedy)
+    return Markup("".join(tag("code", text(p)) if i % 2 else text(p) for i, p in enumerate(parts)))
+
+
+def _scales(d: Diagnosis, seen: Mapping[str, Diagnosis]) -> Markup:
+    layers = {label: one.layers for label, one in seen.items()}
+    charts = [scale_dots(layers, "activations", SIZE)]
+    if any(r.measured_gradient is not None for readings in layers.values() for r in readings):
+        charts.append(scale_dots(layers, "gradients", SIZE))
+    caption = (
+        f"From the first layer to the last. Line and band: what a plain net with independent weights of the variances "
+        f"that {d.theory} wants does on the same inputs, and where 95 % of such nets lie. Points: this net, with its "
+        "95 % sampling interval."
+    )
+    return section("Scale by layer", _figure(caption, charts, "Scale by layer"))
+
+
+def _figure(caption: str, charts: Sequence[DotChart], label: str) -> Markup:
+    lost = [words for chart in charts for words in beyond(chart.rows)]
+    if lost:
+        more = f"; and {len(lost) - MANY} more" if len(lost) > MANY else ""
+        caption += f" Not on the axis: {'; '.join(lost[:MANY])}{more}."
+    return figure(caption, *(tag("div", draw_dots(c), class_="panel") for c in charts), label=label, wide=True)
+
+
+def _tensors(d: Diagnosis) -> Markup:
+    header = ["tensor", "role", "shape", "head", "target variance", "realised", "[95 %]", "gradient (rms)", "equation"]
+    rows = [
+        [t.tensor, t.role, "×".join(map(str, t.shape)), t.head, _cell(t.target), digits(t.realised.value),
+         _interval(t.realised), digits(t.gradient), t.equation]
+        for t in d.tensors
+    ]  # fmt: skip
+    chart = tensor_dots(d.tensors, SIZE)
+    untold = [t.tensor for t in d.tensors if not t.target]
+    caption = "Points: the variance that each generated tensor has over the one it should have, with 95 % interval."
+    caption += f" Without a target: {', '.join(untold[:MANY])}." if untold else ""
+    drawn = [_figure(caption, [chart], "Generated tensors")] if chart.names else []
+    return section("Generated tensors", *drawn, table(header, rows))
+
+
+def _histograms(layers: Sequence[LayerReading]) -> Markup:
+    lines = [(i, r, density(r.histogram.centre, r.histogram.unit, r.histogram.reach, r.histogram.counts))
+             for i, r in enumerate(layers)]  # fmt: skip
+    scales = [root(r.measured.value) for _, r, line in lines if line]
+    reach = max((abs(x) for _, _, line in lines for x, _ in line), default=1.0) or 1.0
+    x, y = asinh_axis(reach, min(turning_point(scales), reach)), plain_axis(0, 1)
+    panels = []
+    for i, r, line in lines:
+        says = [f"{digits(v)}: {height:.0%} of the densest" for v, height in line]
+        curve = Curve(r.layer, line, says=says, kind="area", switches=(f"layer-{i}",))
+        note = f"rms {digits(root(r.measured.value))}" if line else "nothing to draw"
+        panels.append(Panel(f"layer {r.layer}", [curve], x, y, switches=(f"layer-{i}",), notes=[(note, 0)]))
+    caption = (
+        "How densely the values of each layer's output lie, on an axis that is linear around 0 and logarithmic beyond."
+    )
+    return section("Values of each layer", figure(caption, *pictures(panels), label="Histograms"))
+
+
+def _layer_table(layers: Sequence[LayerReading]) -> Markup:
+    header = ["layer", "kind", "generated", "target", "predicted", "measured", "[95 %]", "gradient predicted",
+              "measured", "[95 %]"]  # fmt: skip
+    rows = [
+        [r.layer, r.kind, "yes" if r.generated else "no", _cell(r.target), _value(r.predicted), _value(r.measured),
+         _interval(r.measured), _value(r.predicted_gradient), _value(r.measured_gradient),
+         _interval(r.measured_gradient)]
+        for r in layers
+    ]  # fmt: skip
+    note = tag("p", text("Mean squares, in forward order."), class_="soft")
+    return Markup(note + table(header, rows, switch="layer"))
+
+
+def _part_table(d: Diagnosis) -> Markup:
+    header = ["part", "parameters", "gradient norm", "effective rate"]
+    note = tag("p", text("The effective rate is by how much a step of SGD on the part moves the generated tensors, "
+                         "over the same step on the tensors themselves."), class_="soft")  # fmt: skip
+    return Markup(
+        note + table(header, [[p.part, f"{p.parameters:,}", digits(p.gradient), _cell(p.rate)] for p in d.parts])
+    )
+
+
+def _cell(value: float | None) -> str:
+    return "–" if value is None else digits(value)
+
+
+def _value(scale: Scale | None) -> str:
+    return "–" if scale is None else digits(scale.value)
+
+
+def _interval(scale: Scale | None) -> str:
+    return "–" if scale is None else f"[{digits(scale.low)}, {digits(scale.high)}]"

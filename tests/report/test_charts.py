@@ -1,0 +1,163 @@
+"""What is drawn lies where its value is, and what cannot be drawn is said."""
+
+import math
+import re
+import xml.etree.ElementTree as ET
+from dataclasses import replace
+
+import pytest
+from readings import BAD, diagnosis, layer, layers, scale, tensor
+
+from hyperfan.probe.diagnosis import Scale
+from hyperfan.report import diagnosis_page, scale_chart
+from hyperfan.report.axis import asinh_axis, log_axis, share_axis, thinned
+from hyperfan.report.density import density, edges, wide_enough
+from hyperfan.report.dots import beyond
+from hyperfan.report.panel import MOST, Curve, Panel, draw, look
+from hyperfan.report.scale import scale_dots, tensor_dots
+
+SVG = "{http://www.w3.org/2000/svg}"
+
+
+def drawn(curves, x=None, y=None, **changes):
+    panel = Panel("title", curves, x or log_axis([1, 100]), y or log_axis([1, 100]), **changes)
+    return ET.fromstring(draw(panel))
+
+
+def points(element):
+    return [tuple(map(float, p)) for p in re.findall(r"(-?[\d.]+),(-?[\d.]+)", element.get("d"))]
+
+
+def test_a_line_goes_through_its_values_and_has_gaps():
+    svg = drawn([Curve("a", [(1, 1), (10, 10), (20, None), (100, 100)])])
+    line = next(e for e in svg.iter("path") if e.get("class") == "line")
+    assert points(line) == [(46, 131), (143, 77.5), (240, 24)]
+    assert line.get("d").count("M") == 2
+    assert line.get("data-says").split("|") == [" 1: 1", " 10: 10", " 100: 100"]
+
+
+def test_long_lines_are_thinned_and_keep_their_peaks():
+    values = [1.0] * 5000
+    values[1234], values[4321] = 99.0, 2.0
+    svg = drawn([Curve("a", [(1 + i / 51, v) for i, v in enumerate(values)])])
+    line = next(e for e in svg.iter("path") if e.get("class") == "line")
+    assert len(points(line)) <= MOST
+    said = line.get("data-says").split("|")
+    assert len(said) == len(points(line))
+    assert sum(s.endswith(" 99") for s in said) == sum(s.endswith(": 2") for s in said) == 1
+    assert thinned([None] * 1000, 10)[-1] == 999
+
+
+def test_axes_leave_out_what_they_cannot_hold():
+    axis = log_axis([1e-3, math.nan, math.inf, 0.0, -1.0, None, 1e3])
+    assert (axis.low, axis.high) == (-4, 4)
+    assert [axis.at(v) for v in (0.0, -1.0, math.inf, math.nan, None)] == [None] * 5
+    assert (axis.nearest(0.0), axis.nearest(math.inf), axis.nearest(math.nan)) == (0.0, 1.0, None)
+    assert log_axis([]).at(1.0) == 0.5
+    assert next(mark for _, mark in log_axis([5e-324, 1e308]).marks).startswith("10⁻")
+    assert share_axis([]).at(0.5) == 0.5
+    assert 0.9 < share_axis([0.1, 1.0]).at(1.0) < 1  # all right has a place
+    assert asinh_axis(1e300, 1e-300).at(1e300) is None or math.isfinite(asinh_axis(1e300, 1e-300).at(1e300))
+
+
+def test_the_first_looks_differ():
+    assert len({look(i) for i in range(49)}) == 49
+
+
+def test_density_is_that_of_a_gaussian():
+    counts = layer(0).histogram.counts
+    h = layer(0).histogram
+    line = density(h.centre, h.unit, h.reach, counts)
+    rms = math.sqrt(0.61)
+    for x, height in line[1:-1]:
+        if abs(x) < 2 * rms:
+            # A bin holds at least 1/60 of 20 000 values, or is rms/4 wide, where e^-2 of the densest still has 270:
+            # four standard errors of its count and of the densest one's, and the curve's bend across the bin.
+            assert height == pytest.approx(math.exp(-((x / rms) ** 2) / 2), abs=4 / math.sqrt(270))
+    ends = edges(h.centre, h.unit, h.reach, len(wide_enough(counts)))
+    assert (line[0], line[-1]) == ((ends[0], 0.0), (ends[-1], 0.0))
+
+
+@pytest.mark.parametrize("bins", [(0, 1, 2, ()), (0, 0, 2, (1, 2)), (math.nan, 1, 2, (1, 2)), (0, 1, math.inf, (1,))])
+def test_no_density_where_there_is_none(bins):
+    assert density(*bins) == []
+
+
+# ── the library's picture ──────────────────────────────────────────────────────────────────────────────────────────
+
+
+def chart(series, **options):
+    return ET.fromstring(scale_chart(series, **options))
+
+
+def series(svg, number):
+    return [e for e in svg.iter(f"{SVG}g") if "series" in (e.get("class") or "")][number]
+
+
+def test_points_lie_on_the_line_where_theory_holds_and_off_it_where_not():
+    svg = chart({"ours": layers(*[1.0] * 6), "theirs": layers(*BAD)}, title="Scale")
+    theory = [e for e in svg.iter(f"{SVG}g") if e.get("class") == "theory"]
+    assert len(theory) == 1  # both have the same
+    line = points(next(e for e in theory[0] if e.get("class") == "line"))[1:-1]
+    for number, on in ((0, True), (1, False)):
+        dots = [e for e in series(svg, number) if e.get("class") == "point"]
+        assert [(float(e.get("data-x")), float(e.get("data-y"))) == at for e, at in zip(dots, line, strict=True)] == [
+            on
+        ] * 6
+    written = [e.text for e in svg.iter(f"{SVG}text")]
+    assert {"Scale", "ours", "theirs", "theory", "within 1.01× of theory", "up to 77× theory"} <= set(written)
+    said = [e.get("data-says") for e in series(svg, 1) if e.get("class") == "point"]
+    assert said[0] == "0: 21.9 [20.9, 22.9], theory 0.781"
+
+
+def test_gradients_have_a_chart_of_their_own():
+    svg = chart({"net": layers()}, of="gradients")
+    assert "gradient" in next(svg.iter(f"{SVG}text")).text
+    said = [e.get("data-says") for e in series(svg, 0) if e.get("class") == "point"]
+    assert said[-1] == "10: 0.3 [0.286, 0.315], theory 0.3"
+
+
+ODD = [
+    layer(0, measured=Scale(math.inf, math.nan, math.inf)),
+    layer(1, measured=Scale(math.nan, math.nan, math.nan), predicted=None),
+    layer(2, measured=Scale(0.0, 0.0, 0.0), predicted=Scale(math.inf, 0.0, math.inf)),
+    layer(3, target=None, predicted=None, predicted_gradient=None, measured_gradient=None),
+    layer(4, measured=Scale(1e300, 0.0, math.inf), predicted=Scale(1e-300, 0.0, math.nan)),
+]
+
+
+def test_what_has_no_place_on_the_axis_is_said():
+    rows = scale_dots({"net": ODD}, "activations", (560, 330)).rows
+    assert beyond(rows) == [
+        "net of '0' is infinite",
+        "net of '2' is no number",
+        "net of '4' is 0",
+        "net, theory of '4' is infinite",
+    ]
+    svg = chart({"net": ODD})
+    assert any("Not on the axis: net of '0' is infinite" in (e.text or "") for e in svg.iter(f"{SVG}text"))
+    dots = [e for e in series(svg, 0) if e.get("class") == "point"]
+    assert [e.get("data-says").partition(":")[0] for e in dots] == ["0", "4", "6", "8"]  # all but what is no number
+    assert "nan" not in ET.tostring(svg, encoding="unicode")
+
+
+@pytest.mark.parametrize("empty", [(), (replace(ODD[3], measured_gradient=None),)], ids=["no layer", "no gradient"])
+def test_nothing_to_draw_is_no_error(empty):
+    for of in ("activations", "gradients"):
+        chart({"net": empty}, of=of)
+    diagnosis_page(diagnosis(layers=tuple(empty), tensors=(), parts=()))
+
+
+def test_many_layers_with_long_names_fit():
+    many = [layer(i % 6, layer=f"blocks.{i}.attention.projection", measured=scale(1.0)) for i in range(120)]
+    svg = chart({"net": many})
+    turned = [e for e in svg.iter(f"{SVG}text") if (e.get("transform") or "").endswith("rotate(-40)")]
+    assert 20 < len(turned) < 120
+    assert all(len(e.text) <= 15 for e in turned)
+
+
+def test_tensors_are_drawn_over_their_targets():
+    shown = tensor_dots([tensor(0), tensor(1, 4.0), tensor(2, target=None), tensor(3, target=0.0)], (560, 330))
+    assert list(shown.names) == ["0.weight", "2.weight"]
+    assert [round(s.value, 6) for s in shown.rows[0].values.values()] == [1.0, 4.0]
+    assert shown.rows[0].note == "up to 4× target"
