@@ -122,6 +122,8 @@ def _draw_mean_and_range(ax: "Axes", s: Setting, kind: str, key: str, epoch_batc
     middle = [sum(c) / len(c) for c in columns]
     dot = "o" if len(steps) == 1 else None  # a run that diverged at once
     ax.plot(steps, middle, color=s.colour, linestyle=s.line, linewidth=1.5, marker=dot, label=s.label)
+    if dot:
+        ax.annotate("diverges at once", (steps[0], middle[0]), xytext=(8, 0), textcoords="offset points", va="center")
     if len(s.runs) > 1:
         low, high = [min(c) for c in columns], [max(c) for c in columns]
         ax.fill_between(steps, low, high, color=s.colour, alpha=0.2, linewidth=0)
