@@ -98,6 +98,16 @@ def table() -> str:
             "the 240 runs of the paper's continual-learning grid as one program",
             f"{1 / ratio('continual_grid'):.0f} {spread('continual_grid', inverse=True)} times as fast as one by one",
         ),
+        (
+            "diagnosis",
+            "a diagnosis of the MNIST hypernet, with lines of 5 plain nets beside it",
+            f"{ratio('diagnosis'):.2f} {spread('diagnosis')} s",
+        ),
+        (
+            "report",
+            "the page of a 30-epoch run",
+            f"{ratio('report'):.2f} {spread('report')} s, {ratio('report_size'):.1f} MB",
+        ),
     ]
     head = ["| 2 CPU cores; median [quartiles] of interleaved rounds | measured | |", "|---|---|---|"]
     return "\n".join([*head, *(f"| {what} | {measured} | {link(name)} |" for name, what, measured in lines), ""])

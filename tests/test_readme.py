@@ -67,4 +67,7 @@ def test_the_readmes_speeds_are_those_of_the_benchmarks():
 def test_every_benchmark_holds_its_claim():
     for path in (README.parent / "benchmarks/results").glob("*.json"):
         result = json.loads(path.read_text())
-        assert result["ratio"]["median"] <= result["limit"], path.name
+        if "ratio" in result:
+            assert result["ratio"]["median"] <= result["limit"], path.name
+        else:
+            assert all(result["holds"].values()), path.name

@@ -69,7 +69,7 @@ def test_killed_at_random_instants(tmp_path, in_a_process, undisturbed):
 def sizes(undisturbed):
     """Some, from none to that of the largest file."""
     largest = max(map(len, undisturbed.values()))
-    return range(0, largest, largest // 15)
+    return range(0, largest, largest // 25)
 
 
 def test_killed_halfway_through_a_write(tmp_path, in_a_process, undisturbed):

@@ -1,5 +1,6 @@
 """The MNIST experiment on pictures of noise: what depends on which part of the seed, and what a state restores."""
 
+import json
 import math
 from dataclasses import replace
 
@@ -15,6 +16,7 @@ from hyperfan.experiments.mnist import training
 from hyperfan.experiments.mnist.config import Mnist
 from hyperfan.experiments.seeds import generator
 from hyperfan.hypernet import HyperNet
+from hyperfan.probe import Diagnosis
 
 SMALL = Mnist(epochs=2, images=30, embedding=4, probe_images=20, probe_every=4, checkpoint_every=2, log_every=3)
 
@@ -151,7 +153,15 @@ def test_they_come_before_the_start_after_each_epoch_and_at_the_end():
     assert [s for s in range(10) if list(made.tests(s))] == [0, 6, 9]
     assert [s for s in range(10) if list(made.probes(s))] == [0, 4, 8, 9]
     kinds = {s: {row["kind"] for row in made.probes(s)} for s in (0, 4, 9)}
-    assert kinds == {0: {"moments", "histograms"}, 4: {"moments"}, 9: {"moments", "histograms"}}
+    assert kinds == {0: {"diagnosis", "moments", "histograms"}, 4: {"moments"}, 9: {"moments", "histograms"}}
+
+
+def test_a_hypernet_is_diagnosed_before_it_is_trained_and_a_plain_net_is_not():
+    made = start(init="xavier-fan-in")
+    (row,) = [row for row in made.probes(0) if row["kind"] == "diagnosis"]
+    assert row["findings"][0]["name"] == "wrong scale of a head"
+    assert Diagnosis.from_dict(json.loads(json.dumps(row))).summary == row["summary"]
+    assert not [row for row in start(init="classical").probes(0) if row["kind"] == "diagnosis"]
 
 
 @pytest.mark.parametrize("init", ["hyperfan-in", "classical"])

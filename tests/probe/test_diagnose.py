@@ -285,6 +285,16 @@ def test_a_diagnosis_prints_and_goes_to_json():
     assert hf.diagnose(ours(mlp(), x), x, y).summary.startswith("Healthy: 5 layers")
 
 
+@pytest.mark.parametrize("name", ["Xavier on the head", "overflow"])
+def test_a_diagnosis_comes_back_from_json(name):
+    torch.manual_seed(5)
+    seen = look(FAULTS[name].plant())
+    back = Diagnosis.from_dict(json.loads(json.dumps(seen.to_dict())))
+    assert back.to_dict() == seen.to_dict()
+    if name != "overflow":  # where infinities have become NaN, which equals nothing
+        assert back == seen
+
+
 def test_overflow_goes_to_json_too():
     torch.manual_seed(0)
     told = look(FAULTS["overflow"].plant()).to_dict()

@@ -48,6 +48,7 @@ def evil_run():
     x = linear_axis(0, 1)
     own = Section(EVIL, WORSE, [Panel(EVIL, [Curve(WORSE, [(0, 0), (1, 1)], switches=(EVIL,))], x, x, WORSE)])
     config = {EVIL: WORSE, WORSE: [EVIL], "lone surrogate": "\ud800", "control": "\x00"}
+    made = [{"kind": "diagnosis", "step": 0, **evil_diagnosis().to_dict()}, *made]
     return RunData(EVIL, made, config, {WORSE: EVIL}, {EVIL: 1.0}, WORSE, EVIL, sections=[own])
 
 
@@ -144,6 +145,24 @@ def test_a_run_shows_what_it_has():
     for said in ("Finished after batch 6,000; training loss 1; 90.00% of the test images right.", "Training loss",
                  "Test accuracy", "epoch", "layer 0", "0.weight", "10.bias", "std 2", "10.0 min", "2.13"):  # fmt: skip
         assert said in shown
+
+
+def seen_at_the_start(name, factor):
+    seen = diagnosis(layers=tuple(layer(i, factor) for i in range(6)))
+    return run(name, rows=[{"kind": "diagnosis", "step": 0, **seen.to_dict()}, *rows()])
+
+
+def test_a_run_that_was_diagnosed_shows_findings_and_the_scale_of_its_layers():
+    runs = [run("classical"), seen_at_the_start("good one", 1.0), seen_at_the_start("bad one", 40.0)]
+    shown = texts(run_page(runs))
+    assert "Before training: good one" in shown
+    assert "Before training: bad one" in shown
+    assert "Before training: classical" not in shown
+    assert "Scale by layer" in shown
+    assert "within 1.01× of theory" in shown
+    html = run_page(runs)
+    assert re.search(r'class="series [^"]*" data-label="bad one" data-in="run-2"', html)  # its run's switch, and colour
+    assert "Scale by layer" not in texts(run_page([run()]))
 
 
 def test_a_run_without_a_probe_or_without_anything_is_shown_as_far_as_it_goes():

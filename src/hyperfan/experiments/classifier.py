@@ -16,7 +16,7 @@ from hyperfan.experiments.ranks import ALONE, Ranks
 from hyperfan.experiments.seeds import generator
 from hyperfan.hypernet import Embedding, HyperNet
 from hyperfan.optim import SGD
-from hyperfan.probe import Moments, first_overflow
+from hyperfan.probe import Moments, diagnose, first_overflow
 
 
 class Config(Protocol):
@@ -105,6 +105,11 @@ class Classifier(ABC):
     def probes(self, step: int) -> Iterator[Row]:
         """Nothing, unless an experiment looks inside."""
         yield from ()
+
+    def diagnosed(self, x: Tensor, y: Tensor) -> Iterator[Row]:
+        """What is seen in a hypernet before it is trained."""
+        if isinstance(self.net, HyperNet):
+            yield {"kind": "diagnosis", "step": 0, **diagnose(self.net, x, y).to_dict()}
 
     def overflowed(self, step: int) -> str | None:
         """The first layer that is not finite on the batch after so many batches."""

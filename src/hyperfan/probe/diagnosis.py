@@ -3,6 +3,7 @@
 import dataclasses
 import math
 import textwrap
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -162,6 +163,18 @@ class Diagnosis:
         plain: dict[str, Any] = _plain({"healthy": self.healthy, "summary": self.summary, **dataclasses.asdict(self)})
         return plain
 
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> "Diagnosis":
+        """From what :meth:`to_dict` made; what was not finite is not a number now."""
+        rows: dict[str, Any] = {
+            name: tuple(_from_dict(kind, row) for row in values[name])
+            for name, kind in (
+                ("layers", LayerReading), ("tensors", TensorReading), ("parts", PartReading), ("findings", Finding),
+            )
+        }  # fmt: skip
+        plain = {f.name: values[f.name] for f in dataclasses.fields(cls) if f.name not in rows}
+        return cls(**plain, **rows)
+
     def __str__(self) -> str:
         header = ["layer", "kind", "target", "predicted", "measured", "[95 %]", "gradient predicted", "measured"]
         parts = table(
@@ -190,6 +203,21 @@ def _row(r: LayerReading) -> list[str]:
     predicted = number(r.predicted.value if r.predicted else None)
     gradients = [number(s.value if s else None) for s in scales]
     return [r.layer, r.kind, number(r.target), predicted, number(r.measured.value), interval, *gradients]
+
+
+def _from_dict(kind: type[Any], values: Mapping[str, Any]) -> Any:
+    """Of a reading or a finding, with its own scales and histogram."""
+    made = {}
+    for f in dataclasses.fields(kind):
+        value = values[f.name]
+        if isinstance(value, list):
+            value = tuple(value)
+        elif isinstance(value, dict):
+            value = _from_dict(Histogram if "counts" in value else Scale, value)
+        elif value is None and f.type is float:
+            value = math.nan
+        made[f.name] = value
+    return kind(**made)
 
 
 def _plain(value: Any) -> Any:

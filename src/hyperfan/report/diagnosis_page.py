@@ -1,22 +1,17 @@
 """What a diagnosis says, as a page: findings first, then the scale of every layer, then all numbers."""
 
-import re
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 
-from hyperfan.probe.diagnosis import Diagnosis, Finding, LayerReading, Scale
+from hyperfan.probe.diagnosis import Diagnosis, LayerReading, Scale
 from hyperfan.report.axis import asinh_axis, digits, plain_axis
 from hyperfan.report.density import density, turning_point
-from hyperfan.report.dots import DotChart, beyond, draw_dots
+from hyperfan.report.findings import MANY, findings
 from hyperfan.report.markup import Markup, tag, text
 from hyperfan.report.page import Switch, compared, figure, page, pictures, section, switches, table
 from hyperfan.report.panel import Curve, Panel
-from hyperfan.report.scale import root, scale_dots, tensor_dots
-
-SIGNS = {"error": "✖", "warning": "▲", "note": "ℹ"}
-MANY = 12
-"""So many names are listed; more are counted."""
-SIZE = (580, 330)
+from hyperfan.report.scale import root, tensor_dots
+from hyperfan.report.scale_section import SIZE, dots_figure, scale_section
 
 
 def diagnosis_page(
@@ -42,9 +37,9 @@ def diagnosis_page(
         tag("p", text(d.summary), class_="lead"),
         tag("p", text(_facts(d)), class_="soft"),
         *(tag("p", tag("b", text(f"With {label}: ")), text(o.summary)) for label, o in others.items()),
-        section("Findings", _findings(d.findings)),
+        section("Findings", findings(d.findings)),
         switches(groups),
-        *([_scales(d, seen)] if d.layers else []),
+        *([scale_section(d.theory, {label: one.layers for label, one in seen.items()})] if d.layers else []),
         *([_tensors(d)] if d.tensors else []),
         *([_histograms(d.layers)] if d.layers else []),
         *([section("Layers", _layer_table(d.layers))] if d.layers else []),
@@ -64,52 +59,6 @@ def _facts(d: Diagnosis) -> str:
     return "; ".join(facts) + "."
 
 
-def _findings(findings: Sequence[Finding]) -> Markup:
-    if not findings:
-        return tag("p", text("None: nothing is out of place."))
-    return tag("ol", *map(_finding, findings), class_="findings")
-
-
-def _finding(f: Finding) -> Markup:
-    severity = tag("span", text(f"{SIGNS[f.severity]} {f.severity}"), class_="severity")
-    told = [("seen", text(f.evidence)), ("likely", text(f.cause)), ("mend", _remedy(f.remedy))]
-    if f.where:
-        more = f" and {len(f.where) - MANY} more" if len(f.where) > MANY else ""
-        names = [Markup(tag("code", text(n)) + " ") for n in f.where[:MANY]]
-        told.insert(0, ("where", Markup("".join(names) + text(more))))
-    pairs = [tag(name, inside) for key, value in told for name, inside in (("dt", text(key)), ("dd", value))]
-    return tag("li", tag("h3", severity, text(f.name)), tag("dl", *pairs), class_=f.severity)
-
-
-def _remedy(remedy: str) -> Markup:
-    """Code between backticks, or all of it where there are none."""
-    if "`" not in remedy:
-        return tag("code", text(remedy))
-    parts = re.split(r"`([^`]*)`", remedy)
-    return Markup("".join(tag("code", text(p)) if i % 2 else text(p) for i, p in enumerate(parts)))
-
-
-def _scales(d: Diagnosis, seen: Mapping[str, Diagnosis]) -> Markup:
-    layers = {label: one.layers for label, one in seen.items()}
-    charts = [scale_dots(layers, "activations", SIZE)]
-    if any(r.measured_gradient is not None for readings in layers.values() for r in readings):
-        charts.append(scale_dots(layers, "gradients", SIZE))
-    caption = (
-        f"From the first layer to the last. Line and band: what a plain net with independent weights of the variances "
-        f"that {d.theory} wants does on the same inputs, and where 95 % of such nets lie. Points: this net, with its "
-        "95 % sampling interval."
-    )
-    return section("Scale by layer", _figure(caption, charts, "Scale by layer"))
-
-
-def _figure(caption: str, charts: Sequence[DotChart], label: str) -> Markup:
-    lost = [words for chart in charts for words in beyond(chart.rows)]
-    if lost:
-        more = f"; and {len(lost) - MANY} more" if len(lost) > MANY else ""
-        caption += f" Not on the axis: {'; '.join(lost[:MANY])}{more}."
-    return figure(caption, *(tag("div", draw_dots(c), class_="panel") for c in charts), label=label, wide=True)
-
-
 def _tensors(d: Diagnosis) -> Markup:
     header = ["tensor", "role", "shape", "head", "target variance", "realised", "[95 %]", "gradient (rms)", "equation"]
     rows = [
@@ -121,7 +70,7 @@ def _tensors(d: Diagnosis) -> Markup:
     untold = [t.tensor for t in d.tensors if not t.target]
     caption = "Points: the variance that each generated tensor has over the one it should have, with 95 % interval."
     caption += f" Without a target: {', '.join(untold[:MANY])}." if untold else ""
-    drawn = [_figure(caption, [chart], "Generated tensors")] if chart.names else []
+    drawn = [dots_figure(caption, [chart], "Generated tensors")] if chart.names else []
     return section("Generated tensors", *drawn, table(header, rows))
 
 

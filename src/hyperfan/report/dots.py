@@ -48,7 +48,7 @@ class DotChart:
         theory: what the line is called, and ``band``, what is around it.
         x_label: what the names are.
         size: in pixels.
-        switch: what a name is called in switches, before its number.
+        switch: what a name is called in switches, before its number; and ``row_switch``, what a row is.
     """
 
     title: str
@@ -59,6 +59,7 @@ class DotChart:
     x_label: str = "layer, from input to output"
     size: tuple[float, float] = (560, 330)
     switch: str = "layer"
+    row_switch: str = "row"
 
 
 def draw_dots(chart: DotChart, **where: float) -> Markup:
@@ -178,7 +179,7 @@ def _row(k: int, row: Dots, chart: DotChart, axis: Axis, frame: Frame) -> Markup
             both = f"{chart.switch}-{i} {chart.switch}-{j}"
             inside.append(tag("line", class_="link", x1=x1, y1=y1, x2=x2, y2=y2, data_in=both))
     inside += [_point(k, row, chart, axis, frame, *where) for where in placed]
-    return tag("g", *inside, class_=f"series {look(k)}", data_label=row.label, data_in=f"row-{k}")
+    return tag("g", *inside, class_=f"series {look(k)}", data_label=row.label, data_in=f"{chart.row_switch}-{k}")
 
 
 def _point(
@@ -198,10 +199,11 @@ def _point(
 def _labels(chart: DotChart, axis: Axis, frame: Frame) -> Iterable[Markup]:
     """At the right, each beside the last of what it names, and none upon another."""
     wanted: list[tuple[float, str, str, str]] = []
+    first = next((k for k, row in enumerate(chart.rows) if row.theory), 0)
     for k, row in enumerate(chart.rows):
         for values, label, note, classes in (
             (row.values, row.label, row.note, f"name {look(k)}"),
-            (row.theory if k == 0 else {}, chart.theory, chart.band, "name theory"),
+            (row.theory if k == first else {}, chart.theory, chart.band, "name theory"),
         ):
             ends = [axis.nearest(values[n].value) for n in chart.names if n in values]
             places = [e for e in ends if e is not None]

@@ -4,6 +4,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from hyperfan.probe.diagnosis import Diagnosis
 from hyperfan.report.axis import digits
 from hyperfan.report.panel import Panel
 from hyperfan.report.setting import Rows
@@ -72,6 +73,11 @@ class RunData:
     def quantities(self) -> list[str]:
         """What was measured inside it."""
         return list(dict.fromkeys(r["of"] for r in self.rows if r["kind"] in ("moments", "histograms")))
+
+    def diagnosis(self) -> Diagnosis | None:
+        """What was seen before training, if it was looked for."""
+        found = next(self.of("diagnosis"), None)
+        return None if found is None else Diagnosis.from_dict(found)
 
     def steps(self) -> int:
         """How far it got."""

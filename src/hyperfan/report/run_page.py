@@ -2,10 +2,12 @@
 
 from collections.abc import Sequence
 
+from hyperfan.report.findings import findings
 from hyperfan.report.markup import Markup, tag, text
 from hyperfan.report.page import Switch, compared, figure, page, pictures, section, swatch, switches, table
 from hyperfan.report.run_charts import Shown, evolution_panels, histogram_panels, loss_panels
 from hyperfan.report.run_data import RunData, Section
+from hyperfan.report.scale_section import scale_section
 
 SUBJECTS = {
     "activations": "Activations, before the nonlinearity",
@@ -34,6 +36,7 @@ def run_page(runs: Sequence[RunData]) -> str:
         *lead,
         switches(groups),
         *_losses(runs),
+        *_start(runs),
         *(made for k, run in enumerate(runs) for made in _own(k, run, len(runs) > 1)),
         *(_inside(runs, quantity, layers) for quantity in _quantities(runs)),
         section("Configuration", compared([r.config for r in runs], [r.name for r in runs])),
@@ -55,6 +58,34 @@ def _losses(runs: Sequence[RunData]) -> list[Markup]:
         return [tag("p", text("No losses were recorded."))]
     caption = "Long lines are thinned; their extremes are kept."
     return [section("Training", figure(caption, *pictures(panels), label="Losses and accuracy", wide=True))]
+
+
+def _start(runs: Sequence[RunData]) -> list[Markup]:
+    """What was seen before training: findings of each run, and the scale of every layer."""
+    seen = {run.name: run.diagnosis() for run in runs}
+    found = [d for d in seen.values() if d is not None]
+    if not found:
+        return []
+    made = []
+    for k, (name, d) in enumerate(seen.items()):
+        if d is not None:
+            of = f": {name}" if len(runs) > 1 else ""
+            told = tag("p", text(d.summary))
+            listed = [findings(d.findings)] if d.findings else []
+            made.append(section(f"Before training{of}", told, *listed, switches=[f"run-{k}"]))
+    layers = {label: d.layers if d else () for label, d in zip(_apart(list(seen)), seen.values(), strict=True)}
+    return [*made, scale_section(found[0].theory, layers, "run")]
+
+
+def _apart(names: Sequence[str]) -> list[str]:
+    """What tells some names apart: their words without those that all have.
+
+    >>> _apart(["MNIST: m2 seed-0 epochs-5", "MNIST: m3 seed-1 epochs-5"])
+    ['m2 seed-0', 'm3 seed-1']
+    """
+    words = [name.split() for name in names]
+    own = [" ".join(w for w in each if any(w not in other for other in words)) for each in words]
+    return own if all(own) and len(set(own)) == len(own) else list(names)
 
 
 def _own(k: int, run: RunData, several: bool) -> list[Markup]:
@@ -106,7 +137,7 @@ def _quantities(runs: Sequence[RunData]) -> list[str]:
 
 def _layers(runs: Sequence[RunData]) -> list[str]:
     """Of activations as they are, of a tensor the module it belongs to."""
-    names: dict[str, None] = {}
+    names: dict[str, None] = {r.layer: None for run in runs if (d := run.diagnosis()) for r in d.layers}
     for run in runs:
         for quantity in run.quantities():
             for name in _named(run, quantity):

@@ -52,7 +52,9 @@ def scale_chart(
     return svg((width, height), says, inside, width=width, height=height, xmlns="http://www.w3.org/2000/svg") + "\n"
 
 
-def scale_dots(series: Mapping[str, Sequence[LayerReading]], of: Of, size: tuple[float, float]) -> DotChart:
+def scale_dots(
+    series: Mapping[str, Sequence[LayerReading]], of: Of, size: tuple[float, float], switch: str = "row"
+) -> DotChart:
     """The chart of layers, to be drawn into a page."""
     names = list(dict.fromkeys(layer.layer for layers in series.values() for layer in layers))
     rows = []
@@ -61,7 +63,7 @@ def scale_dots(series: Mapping[str, Sequence[LayerReading]], of: Of, size: tuple
         theory = {r.layer: r.predicted if of == "activations" else r.predicted_gradient for r in layers}
         seen, predicted = _roots(measured), _roots(theory)
         rows.append(Dots(label, seen, predicted, _distance(seen, predicted)))
-    return DotChart(AXES[of], names, rows, size=size)
+    return DotChart(AXES[of], names, rows, size=size, row_switch=switch)
 
 
 def tensor_dots(tensors: Sequence[TensorReading], size: tuple[float, float]) -> DotChart:

@@ -11,6 +11,7 @@ from hyperfan.data import CIFAR10, cifar10, standardise
 from hyperfan.data.augment import shift_and_flip
 from hyperfan.experiments.cifar10.config import Cifar10
 from hyperfan.experiments.classifier import Classifier, classical, device_named, hypernet, sgd
+from hyperfan.experiments.folder import Row
 from hyperfan.experiments.seeds import generator
 from hyperfan.experiments.settings import CLASSICAL
 from hyperfan.hypernet import Chunks
@@ -50,6 +51,11 @@ class Cifar10Training(Classifier):
         """As they are, but for being standardised."""
         for x, y in zip(torch.split(self.test_x, PIECE), torch.split(self.test_y, PIECE), strict=True):
             yield standardise(x, CIFAR10.mean, CIFAR10.std), y
+
+    def probes(self, step: int) -> Iterator[Row]:
+        """A diagnosis on the first batch, before it is trained on."""
+        if step == 0:
+            yield from self.diagnosed(*self.batch(0))
 
     def step(self, step: int) -> float:
         """Train on one batch, at the rate of its epoch."""

@@ -48,10 +48,12 @@ class MnistTraining(Classifier):
         return zip(torch.split(self.test_x, PIECE), torch.split(self.test_y, PIECE), strict=True)
 
     def probes(self, step: int) -> Iterator[Row]:
-        """Moments of every quantity in every layer, and histograms before the start and at the end."""
+        """A diagnosis; then moments of every quantity in every layer, and histograms at the start and at the end."""
         ends = step in (0, self.config.total)
         if step % self.config.probe_every and not ends:
             return
+        if step == 0:
+            yield from self.diagnosed(self.probe.x, self.probe.y)
         net = self.plain()
         moments = self.probe.moments(net)
         for quantity, layers in moments.items():

@@ -141,8 +141,11 @@ def explain(cases: Sequence[Case]) -> list[tuple[list[Case], str]]:
         rivals = [m for m in MISTAKES if fits[m.text] == best]
         errors = {m.text: max(_error(m, c) for c in best) for m in rivals}
         nearest = min(errors.values())
-        named = [text for text, error in errors.items() if error <= nearest + BESIDE]
-        found.append((best, "; or ".join(named[:2])))
+        named: dict[tuple[float | None, ...], str] = {}
+        for m in rivals:
+            if errors[m.text] <= nearest + BESIDE:
+                named.setdefault(tuple(m.variance(c) for c in best), m.text)  # of two that come to the same, the first
+        found.append((best, "; or ".join(list(named.values())[:2])))
         left = [c for c in left if c not in best]
     return found
 
