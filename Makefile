@@ -16,7 +16,7 @@ test: $(STAMP)
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
-	$(BIN)/pytest
+	OMP_NUM_THREADS=1 $(BIN)/pytest -n auto
 
 benchmark: $(BENCHMARK_STAMP)
 	$(BENCHMARK_BIN)/python -m benchmarks

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from patients import FAULTS, HEALTHY
 from torch import nn
 
 import hyperfan as hf
@@ -17,7 +18,7 @@ README = Path(__file__).parent.parent / "README.md"
 @pytest.mark.filterwarnings("error")
 def test_the_readmes_code_runs(capsys):
     blocks = re.findall(r"```python\n(.*?)```", README.read_text(encoding="utf-8"), re.DOTALL)
-    assert len(blocks) == 8
+    assert len(blocks) == 11
     names: dict[str, object] = {}
     for block in blocks:
         exec(compile(block, str(README), "exec"), names)
@@ -62,6 +63,24 @@ def test_the_readmes_speeds_are_those_of_the_benchmarks():
     peers = [value for name, value in times.items() if name != "classical" and not name.startswith("ours")]
     assert f"the plain net {times['classical']:.1f} ms, hyperfan {times['ours']:.1f}, other" in text
     assert f"other libraries {min(peers):.0f} to {max(peers):.0f}]" in text
+
+
+def test_the_readmes_finding_is_what_diagnose_prints():
+    torch.manual_seed(0)
+    mainnet = nn.Sequential(nn.Linear(784, 500), nn.Tanh(), nn.Linear(500, 10))
+    x, y = torch.randn(32, 784), torch.randint(10, (32,))
+    found = hf.diagnose(hf.HyperNet(mainnet, 50, init="kaiming-fan-in"), x, y).findings[0]
+    assert f"```\n{found}\n```" in README.read_text(encoding="utf-8")
+
+
+def test_the_readmes_figures_on_diagnosis_are_those_of_tests_and_benchmarks():
+    text = README.read_text(encoding="utf-8")
+    assert f"[{len(FAULTS)} planted faults](tests/probe/patients.py) are found and named, {len(HEALTHY)} healthy" in text
+    seen = json.loads((README.parent / "benchmarks/results/peers_diagnosed.json").read_text())["found"]
+    stds = {peer: [net["first_layer_std"] for net in nets] for peer, nets in seen.items()}
+    loud = stds["hypnettorch"] + stds["hyper-nn"]
+    assert f"a first layer of std {min(loud):.0f} to {max(loud):.0f}, and are told why" in text
+    assert f"hyperlight's has {stds['hyperlight'][0]:.1f}." in text
 
 
 def test_every_benchmark_holds_its_claim():
