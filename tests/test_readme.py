@@ -75,7 +75,9 @@ def test_the_readmes_finding_is_what_diagnose_prints():
 
 def test_the_readmes_figures_on_diagnosis_are_those_of_tests_and_benchmarks():
     text = README.read_text(encoding="utf-8")
-    assert f"[{len(FAULTS)} planted faults](tests/probe/patients.py) are found and named, {len(HEALTHY)} healthy" in text
+    assert (
+        f"[{len(FAULTS)} planted faults](tests/probe/patients.py) are found and named, {len(HEALTHY)} healthy" in text
+    )
     seen = json.loads((README.parent / "benchmarks/results/peers_diagnosed.json").read_text())["found"]
     stds = {peer: [net["first_layer_std"] for net in nets] for peer, nets in seen.items()}
     loud = stds["hypnettorch"] + stds["hyper-nn"]
