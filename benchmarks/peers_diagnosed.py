@@ -18,8 +18,8 @@ SEEDS = 5
 INPUTS = 300
 Generated = Callable[[], dict[str, Tensor]]
 CLAIMS = {
-    "hypnettorch": "its first layer has a standard deviation of about 17, and the diagnosis says that it explodes",
-    "hyper-nn": "its first layer has a standard deviation of about 17, and the diagnosis says that it explodes",
+    "hypnettorch": "its first layer has a standard deviation of about 17; the diagnosis says that it explodes, and why",
+    "hyper-nn": "its first layer has a standard deviation of about 17; the diagnosis says that it explodes, and why",
     "hyperlight": "it is near scale, and the diagnosis says nothing of exploding or vanishing",
 }
 
@@ -80,7 +80,10 @@ def run() -> bool:
     holds = {}
     for name, seen in found.items():
         stds = [s["first_layer_std"] for s in seen]
-        loud = [any("exploding activations" in f for f in s["findings"]) for s in seen]
+        loud = [
+            "exploding activations" in s["findings"] and any("nn.Linear does by default" in c for c in s["causes"])
+            for s in seen
+        ]
         quiet = [not any("ing activations" in f for f in s["findings"]) for s in seen]
         near = all(1 / 3 < std < 3 for std in stds)
         holds[name] = all(quiet) and near if name == "hyperlight" else all(loud) and all(12 < std < 22 for std in stds)

@@ -275,6 +275,28 @@ def _torch_default(hypernet: OwnHypernet) -> None:
 
 
 @torch.no_grad()
+def _biases_by_default(hypernet: OwnHypernet) -> None:
+    for head in hypernet.heads:
+        nn.init.uniform_(head.bias, -(head.in_features**-0.5), head.in_features**-0.5)
+
+
+class Detached(nn.Module):
+    """A trunk that hands on nothing to learn from."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(32, 32)
+
+    def forward(self, e: Tensor) -> Tensor:
+        return self.layer(e).detach() + 0 * self.layer(e)
+
+
+def _deaf_trunk() -> Patient:
+    x, y = vectors()
+    return Patient(ours(mlp(), x, trunk=Detached()), x, y)
+
+
+@torch.no_grad()
 def _zero_heads(hypernet: OwnHypernet) -> None:
     for head in hypernet.heads:
         nn.init.zeros_(head.weight)
@@ -400,9 +422,18 @@ FAULTS = {
     "someone's heads as nn.Linear starts them": Fault(
         lambda: _own(_torch_default), "wrong scale of a head", "as nn.Linear does by default"
     ),
-    "someone's heads at zero": Fault(lambda: _own(_zero_heads), "dead head: zero output"),
+    "someone's heads at zero": Fault(lambda: _own(_zero_heads), "dead head: zero output", "set to zero"),
+    "someone's bias as nn.Linear starts it": Fault(
+        lambda: _own(_biases_by_default, mlp(width=512)),
+        "wrong scale of a head",
+        "the head's bias is as nn.Linear starts it",
+    ),
+    "a trunk that gets no gradient": Fault(_deaf_trunk, "no gradient to the trunk", "detaches"),
+    "standard deviation for variance": Fault(
+        lambda: _drawn(lambda r, _: (r.target / r.moment) ** 0.25), "wrong scale of a head", "used as the variance"
+    ),
     "tensors cut off from the graph": Fault(_cut_off, "no gradient to the hypernet", "detach"),
-    "a head of zeros": Fault(_zero_head, "dead head: zero output"),
+    "a head of zeros": Fault(_zero_head, "dead head: zero output", "no gradient comes back"),
     "a head that ignores its code": Fault(_constant_head, "dead head: constant in the embedding", "bias"),
     "a trunk that ignores the embedding": Fault(_constant_trunk, "dead head: constant in the embedding", "trunk"),
     "a layer cut off inside": Fault(lambda: _between(lambda z: tanh(z.detach())), "dead head: zero gradient", "detach"),
@@ -421,7 +452,6 @@ FAULTS = {
     "overflow": Fault(lambda: _scaled(1e30, nn.ReLU), "values that are not finite", "too large"),
     "exploding": Fault(lambda: _scaled(10.0, nn.ReLU), "exploding activations", "wrong scale"),
     "vanishing": Fault(lambda: _scaled(0.1, nn.ReLU), "vanishing activations", "wrong scale"),
-    "vanishing gradients": Fault(lambda: _scaled(0.1, nn.ReLU), "vanishing gradients", "wrong scale"),
     "equal layers from one head": Fault(lambda: _together(), "exploding activations", "correlated"),
 }
 
@@ -464,6 +494,12 @@ def _patient(mainnet: nn.Module, x: Tensor, y: Any, embedding: int | hf.Embeddin
 
 
 HEALTHY: dict[str, Callable[[], Patient]] = {
+    "MLP, hyperfan-out, weights and biases": lambda: _patient(
+        nn.Sequential(*mlp()[:-1]), vectors()[0], None, init="hyperfan-out", generate="weights+biases"
+    ),
+    "small embeddings of many tasks behind a wide trunk": lambda: _patient(
+        mlp(), *vectors(), hf.Embedding(4, tasks=30), trunk=(128,)
+    ),
     "MLP, tanh": lambda: _patient(mlp(), *vectors()),
     "MLP, tanh, as in the paper": lambda: _patient(mlp(), *vectors(), fidelity="paper", distribution="normal"),
     "MLP, ten ReLU layers": lambda: _patient(mlp(nn.ReLU, depth=10), *vectors()),

@@ -1,4 +1,5 @@
 import copy
+import math
 
 import pytest
 import torch
@@ -14,7 +15,6 @@ FITTING = [
     "MLP, hyperfan-out",
     "MLP, weights and biases",
     "tasks, a trunk, trained embeddings",
-    "embeddings given at the call",
     "flat chunks",
 ]
 """Healthy nets that the theory covers."""
@@ -60,7 +60,27 @@ def in_flat_chunks():
     return ours(Residual(10), x, hf.Embedding(8, per="net"), heads=hf.Chunks(size=3000, flat=True, embedding=8)), x
 
 
+class Twice(nn.Module):
+    """An attention that runs twice, and a layer that runs twice."""
+
+    def __init__(self):
+        super().__init__()
+        self.attention, self.layer = nn.MultiheadAttention(32, 4, batch_first=True), nn.Linear(32, 32)
+        self.last = nn.Linear(32, 10)
+
+    def forward(self, x):
+        for _ in range(2):
+            x = self.layer(self.attention(x, x, x)[0])
+        return self.last(x)
+
+
+def attention_with_generated_biases():
+    x = torch.randn(16, 12, 16)
+    return ours(Encoder(2), x, generate="weights+biases"), x
+
+
 MISFITS = [
+    attention_with_generated_biases,
     residual,
     transformer,
     transformer_with_late_norms,
@@ -124,6 +144,65 @@ def test_plain_biases_are_reckoned_with():
     assert net.freeze()[0](x).square().mean().item() == pytest.approx(1, rel=1e-3)
 
 
+def test_what_runs_twice_is_scaled_once_by_its_first_run():
+    torch.manual_seed(0)
+    x = torch.randn(16, 12, 32)
+    net = ours(Twice(), x)
+    before = net.generate()
+    done = {c.weight: c.factor for c in hf.calibrate_(net, x).corrections if "call" not in c.layer}
+    for name, tensor in net.generate().items():
+        torch.testing.assert_close(tensor, before[name] * done[name], rtol=2e-5, atol=1e-6)
+    rows = {r.layer: r for r in diagnose(net, x).layers}
+    assert rows["last"].measured.value == pytest.approx(1, rel=0.11)
+
+
+def test_a_bias_that_has_too_much_is_named():
+    torch.manual_seed(0)
+    x = torch.randn(50, 96)
+    net = ours(Residual(2), x)
+    with torch.no_grad():
+        net.mainnet.get_parameter("last.bias").fill_(3.0)
+    with pytest.raises(hf.HyperfanError, match=r"the plain bias beside 'last.weight' alone has a mean square of 9"):
+        hf.calibrate_(net, x)
+
+
+def test_a_calibrated_net_is_healthy():
+    torch.manual_seed(0)
+    x, y = 20 * torch.randn(100, 96), torch.randint(10, (100,))
+    net = ours(mlp(), x)
+    assert not diagnose(net, x, y).healthy
+    hf.calibrate_(net, x)
+    assert diagnose(net, x, y).healthy
+    net.reset_parameters()  # back to where it was
+    assert not diagnose(net, x, y).healthy
+
+
+def test_tensors_that_are_not_named_keep_their_values_and_their_codes():
+    x, _ = vectors()
+    net = ours(mlp(), x)  # three tensors of one shape share a head
+    values, codes = net.generate(), net.codes()
+    net.rescale_({"2.weight": 3.0, "0.weight": 2.0})
+    for i, t in enumerate(net.generated):
+        factor = {"2.weight": 3.0, "0.weight": 2.0}.get(t.name, 1.0)
+        torch.testing.assert_close(net.generate()[t.name], factor * values[t.name])
+        if t.name != "2.weight":  # the one that cannot be scaled in its head
+            assert torch.equal(net.codes()[i], codes[i])
+
+
+def test_a_shared_head_with_a_trained_bias_cannot_scale_one_of_its_tensors():
+    x, _ = vectors()
+    net = ours(mlp(), x)
+    with torch.no_grad():
+        net.heads.head("128x128").bias.normal_()
+        net.heads.head("128x96").bias.normal_()
+    before = net.generate()
+    with pytest.raises(hf.HyperfanError, match="serves several tensors"):
+        net.rescale_({"2.weight": 2.0, "0.weight": 2.0})
+    assert all(torch.equal(t, before[name]) for name, t in net.generate().items())
+    net.rescale_({"0.weight": 2.0})  # a head of its own, bias and all
+    torch.testing.assert_close(net.generate()["0.weight"], 2 * before["0.weight"])
+
+
 def test_the_plan_tells_the_new_scale():
     torch.manual_seed(0)
     x = 20 * torch.randn(100, 96)
@@ -138,7 +217,7 @@ def test_the_plan_tells_the_new_scale():
 def test_training_goes_on_from_the_calibrated_weights():
     torch.manual_seed(0)
     x = (20 * torch.randn(30, 96)).double()
-    net = ours(mlp().double(), x)
+    net = ours(mlp().double(), x, heads="separate")
     opt = hf.SGD(net, lr=1e-4)
     net(x).square().mean().backward()
     opt.step()
@@ -163,8 +242,16 @@ def test_what_cannot_be_calibrated():
     with pytest.raises(hf.HyperfanError, match=r"'0' puts out zeros.*diagnose"):
         hf.calibrate_(net, x)
     net.reset_parameters()
-    with pytest.raises(hf.HyperfanError, match=r"'0' overflows.*reset_parameters"):
-        hf.calibrate_(net, x * 1e38)
+    with torch.no_grad():
+        net.heads.head("128x128").weight.mul_(1e38)
+    with pytest.raises(hf.HyperfanError, match=r"'2' overflows.*reset_parameters"):
+        hf.calibrate_(net, x)
+    for bad in (x * math.nan, x[:0]):
+        with pytest.raises(hf.HyperfanError, match="x is empty, or holds values that are not finite"):
+            hf.calibrate_(net, bad)
+    given = ours(mlp(), x, hf.Embedding(3, given=True))
+    with pytest.raises(hf.HyperfanError, match="pass embedding=, one like those to come"):
+        hf.calibrate_(given, x)
 
 
 @pytest.mark.parametrize(

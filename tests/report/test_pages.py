@@ -102,7 +102,7 @@ def test_a_diagnosis_says_what_is_wrong_and_how_to_mend_it():
 
 def test_a_healthy_net_has_no_findings():
     shown = texts(diagnosis_page(diagnosis()))
-    assert "Healthy: 6 layers at the scale that hyperfan-in predicts." in shown
+    assert "Healthy: 6 layers could be predicted, and are at the scale of hyperfan-in." in shown
     assert "None: nothing is out of place." in shown
     assert "Environment" not in shown
 

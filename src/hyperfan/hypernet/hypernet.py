@@ -260,7 +260,10 @@ class HyperNet(nn.Module):
                     fill_(module.get_buffer(name), 0.0, mean=start)
 
     def rescale_(self, factors: Mapping[str, float]) -> None:
-        """Multiply generated tensors by positive factors, given by name, in their heads and on their codes.
+        """Multiply generated tensors by positive factors, given by name.
+
+        A factor goes into the head where that makes no other tensor. Else it goes on the tensor's code, and the
+        effective learning rate ‖h‖² + 1 changes with it; ``heads="separate"`` avoids that.
 
         >>> net = HyperNet(nn.Linear(3, 2), embedding=4)
         >>> before = net.generate()["weight"]

@@ -71,6 +71,18 @@ def measured_moments(net: "HyperNet") -> list[float | None]:
     return moments
 
 
+def scatter(net: "HyperNet") -> float:
+    """Relative variance of ‖h‖² from one draw of the embeddings to another, in the tensor where it is largest."""
+    config = net.embeddings.config
+    own = torch.Generator().manual_seed(0)
+    e = torch.empty(max(_DRAWS // net.embeddings.n, 64), net.embeddings.n, config.size, device="cpu")
+    e = fill_(e, config.std**2, config.distribution, generator=own).to(net.code_scale)
+    squares = _squares(net.trunk, net.embeddings.beside_chunks(e).detach())
+    spans = net.heads.layout.spans if squares.shape[-1] > 1 else [slice(0, 1)]
+    each = torch.stack([squares[:, span].mean(1) for span in spans])
+    return float((each.var(1) / each.mean(1).square()).max())
+
+
 def level_inputs(net: "HyperNet") -> None:
     """Scale each chunk's input layer, if there are such, so that its code has the second moment expected of it."""
     stored, config = net.embeddings.weight, net.embeddings.config

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
+from hyperfan.errors import InitError
 from hyperfan.hypernet.chunks import InputLayers
 from hyperfan.hypernet.moments import level_inputs, measured_moments, predicted_moments, revive_codes
 from hyperfan.init.asked import Slot
@@ -98,25 +99,38 @@ def _scale(net: "HyperNet", factors: list[float]) -> None:
 
 @torch.no_grad()
 def rescale(net: "HyperNet", factors: Mapping[str, float]) -> Plan:
-    """Multiply generated tensors: what those of a head have in common in the head, the rest on the codes."""
+    """Multiply generated tensors: in the head if it makes no others, else on the codes, which leaves the others alone.
+
+    A head's bias does not go through the codes. Where it serves several tensors it must be zero, as at the start.
+    """
     each = [factors.get(t.name, 1.0) for t in net.generated]
     layout = net.heads.layout
-    if layout.mixed or any(layout.cut):
-        return _rescaled(net, net.plan, each)
-    common = [1.0] * len(each)
+    whole = not layout.mixed and not any(layout.cut)
+    in_head = [1.0] * len(each)
     for name, made in layout.heads.items():
-        shared = math.exp(sum(math.log(each[i]) for i in made.tensors) / len(made.tensors))
-        for i in made.tensors:
-            common[i] = shared
-        if shared != 1:
-            net.heads.head(name).weight.mul_(shared)
-            net.heads.head(name).bias.mul_(shared)
-    plan = _rescaled(net, net.plan, [f / c for f, c in zip(each, common, strict=True)])
-    heads = [
-        replace(r, variance=None if r.variance is None else r.variance * c**2)
-        for r, c in zip(plan.rows, common, strict=False)
+        own = {each[i] for i in made.tensors}
+        if whole and len(own) == 1:
+            for i in made.tensors:
+                in_head[i] = each[i]
+        elif own != {1.0} and not layout.mixed and net.heads.head(name).bias.any():
+            raise InitError(
+                f"the bias of head {name} is trained, and serves several tensors, so that one of them cannot be scaled "
+                "alone: do it before training, or use heads='separate'"
+            )
+    for name, made in layout.heads.items():
+        if in_head[made.tensors[0]] != 1:
+            net.heads.head(name).weight.mul_(in_head[made.tensors[0]])
+            net.heads.head(name).bias.mul_(in_head[made.tensors[0]])
+    plan = _rescaled(net, net.plan, [f / h for f, h in zip(each, in_head, strict=True)])
+    rows = [
+        replace(
+            r,
+            variance=None if r.variance is None else r.variance * h**2,
+            target=None if r.target is None else r.target * f**2,
+        )
+        for r, f, h in zip(plan.rows, each, in_head, strict=False)
     ]
-    return replace(plan, rows=(*heads, *plan.rows[len(heads) :]))
+    return replace(plan, rows=(*rows, *plan.rows[len(rows) :]))
 
 
 def _rescaled(net: "HyperNet", plan: Plan, factors: list[float]) -> Plan:

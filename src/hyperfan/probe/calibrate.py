@@ -8,16 +8,18 @@ that the layers behind it see what they will see, and one pass is enough.
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
+from torch.utils import _pytree as pytree
 
 from hyperfan.errors import CallError, HyperfanError
 from hyperfan.hypernet import HyperNet
 from hyperfan.probe.checks.scale import OFF
-from hyperfan.probe.subject import OurNet
-from hyperfan.probe.theory import SEED, Target, targets, twin
+from hyperfan.probe.squares import square
+from hyperfan.probe.subject import SEED, OurNet, undisturbed
+from hyperfan.probe.theory import Target, targets, twin
 from hyperfan.probe.watch import Watch, projections, weights_of
 from hyperfan.text import number, table
 
@@ -60,7 +62,11 @@ class Calibration:
 
     def __str__(self) -> str:
         rows = [[c.layer, c.weight, *map(number, (c.target, c.before, c.after, c.factor))] for c in self.corrections]
-        told = f"{len(self.changed)} of {len(rows)} layers changed" if self.changed else "every layer was on target"
+        told = (
+            f"{len(self.changed)} of {len(rows)} layers changed"
+            if self.changed
+            else "nothing changed: on target, or off by chance"
+        )
         return f"{told}\n{table(['layer', 'weight', 'target', 'before', 'after', 'factor'], rows)}"
 
 
@@ -70,13 +76,14 @@ def calibrate_(net: HyperNet, x: Any, *, task: int | None = None, embedding: Ten
     For nets whose analysis does not fit: residual streams without norms, attention, sums of branches, inputs that are
     not standardised. A net is left alone if all its layers are within a tenth of their targets; or, where the theory
     covers every layer, if they are off by no more than plain nets of these widths are by chance. Otherwise each layer
-    that is further off is brought to its target, and ``net.plan`` tells the new scales.
+    that is further off is brought to its target, and ``net.plan`` tells the new scales, which ``diagnose`` goes by from
+    then on. Call it before training: see :meth:`HyperNet.rescale_`.
 
     Args:
         net: is changed.
         x: inputs like those to come: a tensor, a tuple of arguments, or a dict of keyword arguments.
         task: for which row of a table of embeddings; the first by default.
-        embedding: for which embedding, where it is given at the call; one is drawn by default.
+        embedding: for which embedding, where it is given at the call.
 
     >>> import torch, hyperfan as hf
     >>> _ = torch.manual_seed(0)
@@ -88,7 +95,16 @@ def calibrate_(net: HyperNet, x: Any, *, task: int | None = None, embedding: Ten
     """
     if not isinstance(net, HyperNet):
         raise HyperfanError(f"calibrate_ scales the heads of a HyperNet; this is a {type(net).__name__}")
-    subject = OurNet(net, x, task, embedding)
+    if net.embeddings.config.given and embedding is None:
+        raise CallError("this net's embeddings are given at the call: pass embedding=, one like those to come")
+    for tensor in pytree.tree_leaves(x):
+        if isinstance(tensor, Tensor) and not (tensor.numel() and torch.isfinite(tensor).all()):
+            raise CallError("x is empty, or holds values that are not finite: give inputs like those to come")
+    with undisturbed(x), torch.no_grad():
+        return _calibrate(net, OurNet(net, x, task, embedding))
+
+
+def _calibrate(net: HyperNet, subject: OurNet) -> Calibration:
     wanted, made = targets(subject), {name: t.detach() for name, t in subject.generate().items()}
     layers, before = _measured(subject, wanted, made)
     _check(before)
@@ -96,7 +112,7 @@ def calibrate_(net: HyperNet, x: Any, *, task: int | None = None, embedding: Ten
         return Calibration(tuple(Correction(r.label, r.weight, r.target, before[r], before[r], 1.0) for r in layers))
     factors = _factors(subject, wanted, made)
     net.rescale_(factors)
-    again = OurNet(net, x, task, subject.embedding)
+    again = subject.renewed(net)
     after = _measured(again, wanted, again.generate())[1]
     return Calibration(
         tuple(Correction(r.label, r.weight, r.target, before[r], after[r], factors.get(r.weight, 1.0)) for r in layers)
@@ -110,7 +126,6 @@ class _Layer:
     target: float
 
 
-@torch.no_grad()
 def _measured(
     subject: OurNet, wanted: Mapping[str, Target], made: Mapping[str, Tensor]
 ) -> tuple[list[_Layer], dict[_Layer, float]]:
@@ -122,7 +137,7 @@ def _measured(
         weights = subject.weights_of(out)
         target = wanted[weights[0]].output if len(weights) == 1 and weights[0] in wanted else None
         if target and out.sums and weights[0] not in tied:
-            squares[_Layer(label, weights[0], target)] = out.values.double().square().mean().item()
+            squares[_Layer(label, weights[0], target)] = square(out.values)
     return list(squares), squares
 
 
@@ -151,7 +166,7 @@ def _fits(
     if any(subject.spec[r.weight].assumed for r in layers):
         return False
     for r in layers:
-        ratio = made[r.weight].double().square().mean().item() / (wanted[r.weight].variance or 1.0)
+        ratio = square(made[r.weight]) / (wanted[r.weight].variance or 1.0)
         if not 1 / OFF <= ratio <= OFF:
             return False
     own = torch.Generator().manual_seed(SEED)
@@ -175,13 +190,12 @@ def _factors(subject: OurNet, wanted: Mapping[str, Target], made: Mapping[str, T
     for path, module in subject.module.named_modules():
         if isinstance(module, nn.MultiheadAttention):
             handles.append(module.register_forward_pre_hook(pass_.before_attention(path), with_kwargs=True))
-            handles.append(module.register_forward_hook(pass_.after(path, module.out_proj, f"{path}.out_proj.weight")))
+            handles.append(module.register_forward_hook(pass_.after(module.out_proj, f"{path}.out_proj.weight")))
         elif len(weights_of(module)) == 1 and Watch.sums(module):
             name = f"{path}.{weights_of(module)[0]}" if path else weights_of(module)[0]
-            handles.append(module.register_forward_hook(pass_.after(path, module, name)))
+            handles.append(module.register_forward_hook(pass_.after(module, name)))
     try:
-        with torch.no_grad():
-            subject.run({name: t.detach() for name, t in made.items()})
+        subject.run(made)
     finally:
         for handle in handles:
             handle.remove()
@@ -197,16 +211,16 @@ class _Pass:
         self._wanted = {n: t.output for n, t in wanted.items() if t.output and n not in tied}
         self._made = set(wanted)
 
-    def after(self, path: str, layer: nn.Module, weight: str) -> Any:
+    def after(self, layer: nn.Module, weight: str) -> Any:
         """Correct what a layer puts out."""
 
         def hook(_module: nn.Module, _inputs: Any, output: Any) -> Any:
             if weight not in self._wanted:
                 return None
             first = output[0] if isinstance(output, tuple) else output
-            bias = self._bias(layer, weight, first)
+            bias = self._bias(layer._parameters.get("bias"), layer, weight, first)
             if weight not in self.factors:
-                self._set(weight, _factor(first - bias, bias, self._wanted[weight]))
+                self._choose(weight, first, bias)
             corrected = (first - bias) * self.factors[weight] + bias
             return (corrected, *output[1:]) if isinstance(output, tuple) else corrected
 
@@ -222,31 +236,40 @@ class _Pass:
             if len(names) > 1 or weight not in self._wanted:
                 return
             if weight not in self.factors:
-                self._set(weight, _factor(made, torch.zeros(()), self._wanted[weight]))
-            # In place of the tensor of this call; the skeleton puts the mainnet's own back.
-            module._parameters[names[0]] = module._parameters[names[0]] * self.factors[weight]  # type: ignore[operator,assignment]
+                self._choose(weight, made, self._bias(module.in_proj_bias, module, weight, made))
+                # In place of the tensors of this pass; the skeleton puts the mainnet's own back.
+                for local in ("in_proj_weight", "in_proj_bias"):
+                    factor, held = self.factors.get(f"{path}.{local}" if path else local), module._parameters[local]
+                    if factor is not None and held is not None:
+                        module._parameters[local] = cast(nn.Parameter, held * factor)
 
         return hook
 
-    def _bias(self, layer: nn.Module, weight: str, output: Tensor) -> Tensor:
+    def _bias(self, bias: Tensor | None, layer: nn.Module, weight: str, output: Tensor) -> Tensor:
         """The layer's plain bias, shaped like its output. One that is generated goes with the weight."""
-        bias = layer._parameters.get("bias")
         if bias is None or weight.removesuffix("weight") + "bias" in self._made:
             return torch.zeros((), dtype=output.dtype, device=output.device)
         places = len(layer.kernel_size) if isinstance(layer, nn.modules.conv._ConvNd) else 0
         return bias.detach().reshape(-1, *[1] * places)
 
-    def _set(self, weight: str, factor: float) -> None:
-        near = abs(1 / factor**2 - 1) <= NEAR
-        self.factors[weight] = 1.0 if near else factor
-        bias = weight.removesuffix("weight") + "bias"
-        if bias in self._made:
-            self.factors[bias] = self.factors[weight]
+    def _choose(self, weight: str, output: Tensor, bias: Tensor) -> None:
+        """The factor that brings the output to its target, or 1 if it is there."""
+        target = self._wanted[weight]
+        near = abs(square(output) / target - 1) <= NEAR
+        self.factors[weight] = 1.0 if near else _factor(weight, output - bias, bias, target)
+        beside = weight.removesuffix("weight") + "bias"
+        if beside in self._made:
+            self.factors[beside] = self.factors[weight]
 
 
-def _factor(u: Tensor, bias: Tensor, target: float) -> float:
-    """The f for which f·u + bias has the target as its mean square; the nearest there is if the bias alone has more."""
-    v, b = u.double(), bias.double()
-    a, cross, c = v.square().mean().item(), (v * b).mean().item(), (b + 0 * v).square().mean().item() - target
-    root = cross**2 - a * c
-    return (math.sqrt(root) - cross) / a if root > 0 and a > 0 else 1.0
+def _factor(weight: str, u: Tensor, bias: Tensor, target: float) -> float:
+    """The f for which f·u + bias has the target as its mean square."""
+    v, b = u.double(), bias.double().expand_as(u)
+    own = b.square().mean().item()
+    if own >= target:
+        raise CallError(
+            f"the plain bias beside '{weight}' alone has a mean square of {own:.3g}, and the layer should have "
+            f"{target:.3g}: start the bias at 0"
+        )
+    a, cross = v.square().mean().item(), (v * b).mean().item()
+    return (math.sqrt(cross**2 + a * (target - own)) - cross) / a

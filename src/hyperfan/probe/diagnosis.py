@@ -79,11 +79,11 @@ class PartReading:
     """What is trained, part by part: each head, the trunk, the embeddings, the mainnet's own parameters.
 
     Args:
-        part: "head 500x500", "trunk", "embedding", "plain", or, of a foreign hypernet, a parameter's name.
+        part: "head 500x500", "trunk", "embedding", "plain", or "hypernet" for all of a foreign one.
         parameters: how many.
         gradient: norm of ∂L/∂(its parameters).
-        rate: effective learning rate: by how much a step of SGD with rate 1 on this part moves the generated tensors,
-            over the same step on the tensors themselves. For a head that makes one tensor it is ‖h‖² + 1.
+        rate: effective learning rate: how far along their gradient a step of SGD on this part moves the generated
+            tensors, over the same step on the tensors themselves. For a head that makes one tensor it is ‖h‖² + 1.
     """
 
     part: str
@@ -128,8 +128,8 @@ class Diagnosis:
         inputs: how many, and ``twins``, how many plain nets the prediction is made of.
         layers, tensors, parts, findings: what was seen.
         loss: the mean loss, and ``expected_loss``, that of a net which tells nothing; where there is a loss.
-        stable_rate: the learning rate of plain SGD beyond which the first step would raise the loss, from the curvature
-            along it; if ``lr`` was given.
+        stable_rate: the learning rate of plain SGD beyond which the first step would raise the loss, by the curvature
+            along it; if ``lr`` was given, and if there is such a rate.
     """
 
     net: str
@@ -154,7 +154,9 @@ class Diagnosis:
         """One sentence."""
         bad = [f for f in self.findings if f.severity != "note"]
         if not bad:
-            return f"Healthy: {len(self.layers)} layers at the scale that {self.theory} predicts."
+            known = sum(r.target is not None for r in self.layers)
+            some = f"{known} of {len(self.layers)}" if known < len(self.layers) else f"{known}"
+            return f"Healthy: {some} layers could be predicted, and are at the scale of {self.theory}."
         more = f", and {len(bad) - 1} more" if len(bad) > 1 else ""
         return f"{bad[0].name.capitalize()}{' in ' + _few(bad[0].where) if bad[0].where else ''}{more}."
 

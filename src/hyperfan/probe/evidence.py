@@ -8,12 +8,26 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy, mse_loss
+from torch.utils import _pytree as pytree
 
-from hyperfan.errors import HyperfanError
+from hyperfan.errors import CallError, HyperfanError
 from hyperfan.probe.diagnosis import LayerReading, PartReading, TensorReading
-from hyperfan.probe.readings import read_layers, read_parts, read_tensors, square, sum_of_squares
-from hyperfan.probe.subject import Subject
-from hyperfan.probe.theory import SEED, Loss, Pass, Target, first_tensor, one_pass, targets, twin
+from hyperfan.probe.readings import read_layers, read_parts, read_tensors
+from hyperfan.probe.squares import square
+from hyperfan.probe.subject import SEED, Subject
+from hyperfan.probe.theory import (
+    Glimpse,
+    Loss,
+    Pass,
+    Target,
+    first_tensor,
+    float_tensors,
+    glimpse,
+    one_pass,
+    targets,
+    twin,
+)
+from hyperfan.probe.trial import Trial, try_step
 
 TWINS = 5
 GivenLoss = Callable[[Any, Any], Tensor]
@@ -27,7 +41,7 @@ class Evidence:
         subject: the net.
         wanted: what each generated tensor should be.
         made: what it is.
-        seen, twins: a pass of the net, and of plain nets at the target variances.
+        seen, twins: a pass of the net, and what plain nets at the target variances do.
         layers, tensors, parts: readings.
         inputs: how many.
         input_scale: mean square of the inputs, if they are numbers.
@@ -41,7 +55,7 @@ class Evidence:
     wanted: Mapping[str, Target]
     made: Mapping[str, Tensor]
     seen: Pass
-    twins: tuple[Pass, ...]
+    twins: tuple[Glimpse, ...]
     layers: tuple[LayerReading, ...]
     tensors: tuple[TensorReading, ...]
     parts: tuple[PartReading, ...]
@@ -51,53 +65,39 @@ class Evidence:
     expected_loss: float | None
     constant: tuple[str, ...]
     noise: Mapping[str, float]
-    trial: "Trial | None"
-
-
-@dataclass(frozen=True)
-class Trial:
-    """One step of plain SGD on everything that is trained.
-
-    Args:
-        lr: its learning rate.
-        before, after: the loss.
-        stable: beyond which rate the step would raise the loss, were the loss the parabola that this step shows.
-    """
-
-    lr: float
-    before: float
-    after: float
-    stable: float
+    trial: Trial | None
 
 
 def gather(subject: Subject, y: Any, loss: GivenLoss | None, lr: float | None) -> Evidence:
     """Look at a net, and at its twins."""
     wanted = targets(subject)
     made = subject.generate()
-    inputs = [t for t in (*subject.args, *subject.kwargs.values()) if isinstance(t, Tensor)]
+    parts = {part: ps for part, ps in {**subject.trained(made), "plain": subject.plain()}.items() if ps}
+    inputs = [t for t in pytree.tree_leaves((subject.args, subject.kwargs)) if isinstance(t, Tensor)]
     count = len(inputs[0]) if inputs and inputs[0].ndim else 1
+    if not count:
+        raise CallError("x is empty: give as many inputs as a training batch has")
     summed, expected = _loss(y, loss, count, subject, made)
-    seen = one_pass(subject, made, summed)
+    seen = one_pass(subject, made, summed, [p for ps in parts.values() for p in ps.values()])
     own = torch.Generator().manual_seed(SEED)
-    twins = tuple(one_pass(subject, twin(subject, wanted, made, own), summed) for _ in range(TWINS))
+    twins = [glimpse(one_pass(subject, twin(subject, wanted, made, own), summed)) for _ in range(TWINS)]
     numbers = [t for t in inputs if t.is_floating_point()]
-    mean = None if seen.loss is None or y is None else seen.loss / count
     return Evidence(
         subject,
         wanted,
         made,
         seen,
-        twins,
+        tuple(twins),
         read_layers(subject, wanted, seen, twins),
         read_tensors(subject, wanted, made, seen, count),
-        read_parts(subject, made, summed, count),
+        read_parts(subject, parts, seen, count),
         count,
-        numbers[0].double().square().mean().item() if numbers else None,
-        mean,
+        square(numbers[0]) if numbers else None,
+        None if seen.loss is None or y is None else seen.loss / count,
         expected,
-        tuple(subject.constant()),
+        tuple(name for name in subject.constant() if wanted[name].variance),
         _noise(subject) if subject.random else {},
-        _trial(subject, summed, count, lr) if lr is not None and y is not None else None,
+        None if lr is None else try_step(subject, summed, count, lr),
     )
 
 
@@ -107,20 +107,33 @@ def _loss(
     """The loss summed over inputs, and what guessing has."""
     with torch.no_grad():
         output, _ = subject.run({n: t.detach() for n, t in made.items()})
-    first = first_tensor(output)
+    first, *rest = float_tensors(output)
     if y is None:
         if given is not None:
             raise HyperfanError("loss= was given without y=: pass both, as diagnose(net, x, y, loss=…)")
         # Without a loss, what goes backward is a random direction.
-        direction = torch.randn(first.shape, generator=torch.Generator().manual_seed(SEED + 1)).to(first)
-        return lambda out: (first_tensor(out) * direction).sum(), None
-    classes = isinstance(y, Tensor) and not y.is_floating_point() and first.ndim > 1 and y.ndim == first.ndim - 1
-    entropy = given is None or given is cross_entropy or isinstance(given, nn.CrossEntropyLoss)
+        own = torch.Generator().manual_seed(SEED + 1)
+        ways = [torch.randn(t.shape, generator=own).to(t) for t in (first, *rest)]
+        return lambda out: torch.stack(
+            [(t * w).sum() for t, w in zip(float_tensors(out), ways, strict=True)]
+        ).sum(), None
+    whole = isinstance(y, Tensor) and not y.is_floating_point()
+    in_second = whole and first.ndim > 1 and y.shape == first.shape[:1] + first.shape[2:]
+    in_last = whole and first.ndim > 2 and y.shape == first.shape[:-1]
     if given is not None:
-        return lambda out: given(out, y) * count, math.log(first.shape[1]) if classes and entropy else None
-    if classes:
+        entropy = given is cross_entropy or isinstance(given, nn.CrossEntropyLoss)
+        return lambda out: _scalar(given(out, y)) * count, math.log(first.shape[1]) if in_second and entropy else None
+    if rest:
+        raise HyperfanError(
+            f"the mainnet puts out {1 + len(rest)} tensors: pass loss=, a function of all of them and y"
+        )
+    if in_last and not in_second:  # as language models have it
+        return lambda out: cross_entropy(first_tensor(out).flatten(0, -2), y.flatten()) * count, math.log(
+            first.shape[-1]
+        )
+    if in_second and not in_last:
         return lambda out: cross_entropy(first_tensor(out), y) * count, math.log(first.shape[1])
-    if isinstance(y, Tensor) and y.shape == first.shape:
+    if isinstance(y, Tensor) and y.is_floating_point() and y.shape == first.shape:
         return lambda out: mse_loss(first_tensor(out), y.to(first)) * count, None
     raise HyperfanError(
         f"the loss is not known for an output of shape {tuple(first.shape)} and this y: pass loss=, a function of the "
@@ -128,10 +141,17 @@ def _loss(
     )
 
 
+def _scalar(loss: Any) -> Tensor:
+    if not isinstance(loss, Tensor) or loss.numel() != 1:
+        seen = f"a tensor of shape {tuple(loss.shape)}" if isinstance(loss, Tensor) else f"a {type(loss).__name__}"
+        raise HyperfanError(f"loss= returned {seen}: it should return one tensor, the mean loss over the inputs")
+    return loss.reshape(())
+
+
 def _noise(subject: Subject) -> dict[str, float]:
     """The share of noise in each tensor's mean square, from two draws."""
-    with torch.no_grad(), torch.random.fork_rng(devices=[]):
-        torch.manual_seed(SEED + 2)
+    torch.manual_seed(SEED + 2)
+    with torch.no_grad():
         a, b = subject.generate(noise=True), subject.generate(noise=True)
     shares = {}
     for name in a:
@@ -139,32 +159,3 @@ def _noise(subject: Subject) -> dict[str, float]:
         if 0 < noise < math.inf:
             shares[name] = noise / both
     return shares
-
-
-def _trial(subject: Subject, loss: Loss, count: int, lr: float) -> Trial | None:
-    """Take the step, look at the loss, and take it back."""
-    made = subject.generate()
-    trained = [p for ps in subject.trained(made).values() for p in ps.values()] + list(subject.plain().values())
-    with torch.enable_grad():
-        before = loss(subject.run(made)[0]) / count
-    if not trained or not torch.isfinite(before) or not before.requires_grad:
-        return None
-    grads = [
-        torch.zeros_like(p) if g is None else g
-        for p, g in zip(trained, torch.autograd.grad(before, trained, allow_unused=True), strict=True)
-    ]
-    saved = [p.detach().clone() for p in trained]
-    try:
-        with torch.no_grad():
-            for p, g in zip(trained, grads, strict=True):
-                p.add_(g, alpha=-lr)
-            after = loss(subject.run({n: t.detach() for n, t in subject.generate().items()})[0]).item() / count
-    finally:
-        with torch.no_grad():
-            for p, old in zip(trained, saved, strict=True):
-                p.copy_(old)
-    slope = sum(sum_of_squares(g) for g in grads)
-    if not math.isfinite(after):
-        return Trial(lr, before.item(), after, 0.0)
-    bend = 2 * (after - before.item() + lr * slope) / lr**2
-    return Trial(lr, before.item(), after, 2 * slope / bend if bend > 0 else math.inf)

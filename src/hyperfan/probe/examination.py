@@ -1,13 +1,16 @@
 """``diagnose``: why does it not learn?"""
 
+import math
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 
+from hyperfan.errors import HyperfanError
 from hyperfan.probe.checks import CHECKS
 from hyperfan.probe.diagnosis import Diagnosis
 from hyperfan.probe.evidence import TWINS, GivenLoss, gather
-from hyperfan.probe.subject import Generated, subject_of
+from hyperfan.probe.subject import Generated, subject_of, undisturbed
 
 
 def diagnose(
@@ -25,7 +28,7 @@ def diagnose(
 
     Every layer's activations and gradients are compared with those of plain nets that have independent weights of the
     target variances, which is what the theory promises; every generated tensor with its target. The net is left as it
-    is, and so are torch's random numbers.
+    is, and so are torch's random numbers; of a foreign hypernet that is a module, its buffers too.
 
     Args:
         net: a :class:`HyperNet`; or any mainnet, with ``generated``.
@@ -47,8 +50,15 @@ def diagnose(
     >>> found.name, found.where
     ('wrong scale of a head', ('0.weight', '2.weight'))
     """
-    subject = subject_of(net, x, generated, task, embedding)
-    evidence = gather(subject, y, loss, lr)
+    if lr is not None and not 0 < lr < math.inf:
+        raise HyperfanError(f"lr={lr:g}: a learning rate is positive and finite")
+    if lr is not None and y is None:
+        raise HyperfanError("lr= was given without y=: a step needs a loss, as diagnose(net, x, y, lr=…)")
+    if torch.is_inference_mode_enabled():
+        raise HyperfanError("a diagnosis needs gradients, which torch.inference_mode() rules out: call it outside")
+    with undisturbed(x):
+        subject = subject_of(net, x, generated, task, embedding)
+        evidence = gather(subject, y, loss, lr)
     findings = [f for check in CHECKS for f in check(evidence)]
     return Diagnosis(
         subject.name,

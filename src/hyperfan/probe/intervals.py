@@ -40,6 +40,12 @@ def predicted_scale(draws: Sequence[float]) -> Scale:
 
 
 def _student(freedom: int) -> float:
-    """97.5 % quantile of Student's t: the first two terms of its expansion in 1/freedom."""
-    z = 1.96
-    return z + (z**3 + z) / (4 * freedom) + (5 * z**5 + 16 * z**3 + 3 * z) / (96 * freedom**2)
+    """97.5 % quantile of Student's t: in closed form, then the first terms of its expansion in 1/freedom."""
+    if freedom == 1:
+        return math.tan(math.pi * 0.475)
+    if freedom == 2:
+        return 0.95 * math.sqrt(2 / (4 * 0.975 * 0.025))
+    z = 1.959964
+    first, second = (z**3 + z) / 4, (5 * z**5 + 16 * z**3 + 3 * z) / 96
+    third = (3 * z**7 + 19 * z**5 + 17 * z**3 - 15 * z) / 384
+    return z + first / freedom + second / freedom**2 + third / freedom**3

@@ -2,15 +2,18 @@
 
 import copy
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.utils import _pytree as pytree
 
 from hyperfan.errors import CallError, HyperfanError
 from hyperfan.hypernet import HyperNet
 from hyperfan.hypernet.kept import kept
+from hyperfan.hypernet.moments import scatter
 from hyperfan.init.asked import Slot
 from hyperfan.init.registry import Fidelity, Method, method
 from hyperfan.init.write import fill_
@@ -20,6 +23,8 @@ from hyperfan.mainnet.spec import Spec, TensorSpec
 from hyperfan.probe.watch import Output, Watch, as_in_training
 
 Generated = Callable[[], Mapping[str, Tensor]]
+SEED = 2020_1043
+"""Not one that people use: twins drawn from the seed of the inputs would have the inputs as their weights."""
 
 
 class Subject(ABC):
@@ -61,11 +66,15 @@ class Subject(ABC):
 
     @abstractmethod
     def generate(self, noise: bool = False) -> dict[str, Tensor]:
-        """The generated tensors, with the graph they came from."""
+        """The generated tensors, with the graph they came from; with ``noise``, from another draw each time."""
 
     @abstractmethod
     def trained(self, made: Mapping[str, Tensor]) -> dict[str, dict[str, Tensor]]:
         """The trained parameters behind these tensors: part → name → parameter."""
+
+    @abstractmethod
+    def width(self, slot: Slot) -> int | None:
+        """Inputs of the head that makes a tensor, d_k, if they are known."""
 
     def constant(self) -> list[str]:
         """Tensors that do not change with the embedding, as far as that can be seen."""
@@ -82,8 +91,15 @@ class Subject(ABC):
         # A norm layer counts what it sees; let it count in a copy.
         own = {name: t.detach().clone() if name in buffers else t for name, t in self.own.items()}
         watch = Watch(self.module, [t.layer for t in self.generated if t.start is None])
-        with as_in_training(self.module), torch.random.fork_rng(devices=[]), watch:
-            output = self.skeleton({**own, **made}, *self.args, **self.kwargs)
+        with as_in_training(self.module), watch:
+            try:
+                output = self.skeleton({**own, **made}, *self.args, **self.kwargs)
+            except ValueError as error:
+                if "more than 1 value per channel" not in str(error):
+                    raise
+                raise CallError(
+                    f"batch norm needs several inputs to norm by: give x a batch of them ({error})"
+                ) from error
         return output, watch
 
     def weights_of(self, output: Output) -> tuple[str, ...]:
@@ -101,7 +117,13 @@ class OurNet(Subject):
     """A copy of a :class:`HyperNet`, for one task or one embedding."""
 
     def __init__(self, net: HyperNet, example: Any, task: int | None, embedding: Tensor | None) -> None:
+        self._example = example
+        if any(t.is_meta for t in net.parameters()):
+            raise CallError("the net is on the meta device: call net.to_empty(device='cpu') and net.reset_parameters()")
         self.net = copy.deepcopy(net)  # without the optimiser's engine, and safe to change
+        for module in self.net.modules():
+            if isinstance(module, nn.modules.dropout._DropoutNd):
+                module.eval()
         config = net.embeddings.config
         self.task = 0 if task is None and config.tasks is not None else task
         self.embedding = self._draw() if embedding is None and config.given else embedding
@@ -119,11 +141,16 @@ class OurNet(Subject):
         self.method = net.init if aims_at_a_variance else method("hyperfan-in")
         self.fidelity = net.fidelity
         fitted = net.fidelity == "exact" and not config.given and (config.tasks or 1) == 1
-        self.scatter = 0.0 if fitted or config.normalise else 2 / net.width
+        self.scatter = 0.0 if fitted or config.normalise else scatter(self.net)
+        if config.noise and not config.normalise:
+            self.scatter = max(self.scatter, 2 / net.width)
 
     def generate(self, noise: bool = False) -> dict[str, Tensor]:
-        """From its own embeddings, or those given."""
-        return self.net.generate(task=self.task, embedding=self.embedding, noise=noise)
+        """From its own embeddings or those given, with noise as in training: the same draw, unless asked for a new one."""
+        if not noise and self.random:
+            torch.manual_seed(SEED)
+        with torch.enable_grad():
+            return self.net.generate(task=self.task, embedding=self.embedding, noise=self.random)
 
     def trained(self, made: Mapping[str, Tensor]) -> dict[str, dict[str, Tensor]]:
         """Each head, the trunk, the embeddings."""
@@ -134,6 +161,14 @@ class OurNet(Subject):
         parts["embedding"] = dict(self.net.embeddings.named_parameters())
         kept_parts = {part: {n: p for n, p in ps.items() if p.requires_grad} for part, ps in parts.items()}
         return {part: ps for part, ps in kept_parts.items() if ps}
+
+    def renewed(self, net: HyperNet) -> "OurNet":
+        """The same look at the net as it is now."""
+        return OurNet(net, self._example, self.task, self.embedding)
+
+    def width(self, slot: Slot) -> int | None:
+        """The same for all heads."""
+        return slot.width
 
     @property
     def random(self) -> bool:
@@ -158,7 +193,7 @@ class OurNet(Subject):
     def _draw(self) -> Tensor:
         embeddings = self.net.embeddings
         config, like = embeddings.config, self.net.code_scale
-        own = torch.Generator().manual_seed(7_190_441)  # not a seed that people use
+        own = torch.Generator().manual_seed(SEED)
         e = torch.empty(embeddings.n, config.size)
         e = fill_(e, config.std**2, config.distribution, generator=own).to(like)
         return e if config.per == "tensor" else e[0]
@@ -168,8 +203,9 @@ class OurNet(Subject):
 
     def _moments(self) -> list[float | None]:
         """‖h‖² of each tensor's code, as it is."""
+        torch.manual_seed(SEED)
         with torch.no_grad():
-            codes = self.net.codes(task=self.task, embedding=self.embedding, noise=False)
+            codes = self.net.codes(task=self.task, embedding=self.embedding, noise=self.random)
         squares = codes.double().square().sum(-1)
         return [squares[span].mean().item() for span in self.net.heads.layout.spans]
 
@@ -192,6 +228,11 @@ class Foreign(Subject):
         self.spec = spec
         self.slots = [Slot(t, "", 1, t.numel, None) for t in spec if t.name in names]
         self.method = method("hyperfan-in")
+        self._widths = {leaf.shape[0]: leaf.shape[1] for leaf in _leaves(list(made.values())) if leaf.ndim == 2}
+
+    def width(self, slot: Slot) -> int | None:
+        """That of a linear layer behind it with as many outputs as the tensor has values, if there is one."""
+        return self._widths.get(slot.outputs)
 
     def generate(self, noise: bool = False) -> dict[str, Tensor]:
         """Whatever the callable makes; a random one has its own noise."""
@@ -204,8 +245,18 @@ class Foreign(Subject):
         return {"hypernet": {str(i): leaf for i, leaf in enumerate(leaves)}} if leaves else {}
 
     def _made(self) -> dict[str, Tensor]:
+        owner = self._call if isinstance(self._call, nn.Module) else getattr(self._call, "__self__", None)
+        buffers = list(owner.buffers()) if isinstance(owner, nn.Module) else []
+        saved = [b.clone() for b in buffers]
         made = self._call()
-        if not isinstance(made, Mapping) or not all(isinstance(t, Tensor) for t in made.values()):
+        for buffer, old in zip(buffers, saved, strict=True):
+            buffer.data.copy_(old)  # through .data: the graph may need the buffer's version
+        odd = [n for n, t in made.items() if not isinstance(t, Tensor)] if isinstance(made, Mapping) else []
+        if odd:
+            raise CallError(
+                f"generated() returned a {type(made[odd[0]]).__name__} for '{odd[0]}': it should be a tensor"
+            )
+        if not isinstance(made, Mapping):
             raise CallError(
                 f"generated() returned a {type(made).__name__}: it should return a dict from names of the mainnet's "
                 "parameters to tensors, such as dict(zip(names, hypernet()))"
@@ -213,6 +264,14 @@ class Foreign(Subject):
         if not made:
             raise CallError("generated() returned no tensors, so there is nothing to diagnose")
         return dict(made)
+
+
+@contextmanager
+def undisturbed(example: Any) -> Iterator[None]:
+    """Whatever is drawn inside, torch's random numbers go on as if nothing had been."""
+    tensors = [t for t in pytree.tree_leaves(example) if isinstance(t, Tensor) and t.is_cuda]
+    with torch.random.fork_rng(devices={t.device for t in tensors}):
+        yield
 
 
 def started_with(net: HyperNet, example: Any, init: str) -> HyperNet:
@@ -238,6 +297,8 @@ def subject_of(
             f"{type(net).__name__} is no HyperNet: pass generated=, a function without arguments that returns the "
             "generated tensors by their names in the mainnet, or build one with hyperfan.HyperNet(mainnet, embedding=…)"
         )
+    if not callable(generated):
+        raise HyperfanError(f"generated= is a {type(generated).__name__}: pass a function that returns the tensors")
     if task is not None or embedding is not None:
         raise HyperfanError("task= and embedding= belong to a HyperNet; a callable generates what it generates")
     return Foreign(net, example, generated)

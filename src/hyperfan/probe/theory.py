@@ -5,22 +5,22 @@ variances. So the prediction is made with such nets, *twins*, on the same inputs
 whatever norms, sums and nonlinearities stand between the layers, and comes with the scatter of nets of this width.
 """
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
 from torch.utils import _pytree as pytree
 
-from hyperfan.errors import InitError
+from hyperfan.errors import CallError, InitError
 from hyperfan.init.asked import Asked
 from hyperfan.init.registry import Reading
 from hyperfan.init.write import fill_
-from hyperfan.probe.subject import Subject
-from hyperfan.probe.watch import Watch
+from hyperfan.probe.squares import square, sum_of_squares
+from hyperfan.probe.subject import OurNet, Subject
+from hyperfan.probe.watch import Into, Watch
 
-SEED = 2020_1043
-"""Not one that people use: twins drawn from the seed of the inputs would have the inputs as their weights."""
 Loss = Callable[[object], Tensor]
 """From the mainnet's output to the loss, summed over inputs."""
 
@@ -47,7 +47,11 @@ class Target:
 def targets(subject: Subject) -> dict[str, Target]:
     """For every generated tensor."""
     asked = Asked(subject.slots, subject.method, subject.fidelity)
-    return {t.name: _target(asked, t.name, t.role, t.start) for t in subject.generated}
+    found = {t.name: _target(asked, t.name, t.role, t.start) for t in subject.generated}
+    if isinstance(subject, OurNet):  # what was rescaled since has a target of its own
+        planned = {r.tensor: r.target for r in subject.net.plan.rows if r.made_by == "head" and r.target is not None}
+        found = {n: replace(t, variance=planned[n]) if t.variance and n in planned else t for n, t in found.items()}
+    return found
 
 
 def _target(asked: Asked, name: str, role: str, start: float | None) -> Target:
@@ -68,8 +72,10 @@ class Pass:
     Args:
         output: what came out.
         watch: what was seen.
-        loss: summed over inputs; ``None`` if the output is not finite.
-        gradients: ∂loss/∂(layer's output), and ∂loss/∂(generated tensor), by name; none where the graph does not reach.
+        loss: summed over inputs; ``None`` if it is not finite.
+        gradients: ∂loss/∂(layer's output), by layer; none where the graph does not reach.
+        tensor_gradients: ∂loss/∂(generated tensor), by name.
+        other_gradients: ∂loss/∂(what else was asked for), in order.
     """
 
     output: Tensor
@@ -77,25 +83,70 @@ class Pass:
     loss: float | None
     gradients: dict[str, Tensor]
     tensor_gradients: dict[str, Tensor]
+    other_gradients: list[Tensor | None]
 
 
-def one_pass(subject: Subject, made: Mapping[str, Tensor], loss: Loss) -> Pass:
-    """Run the mainnet with these tensors, which get no graph of their own here."""
-    leaves = {name: t.detach().requires_grad_() for name, t in made.items()}
+def one_pass(subject: Subject, made: Mapping[str, Tensor], loss: Loss, others: Sequence[Tensor] = ()) -> Pass:
+    """Run the mainnet with these tensors, and go back through their graph, if they have one, to the others."""
+    made = {name: t if t.requires_grad else t.detach().requires_grad_() for name, t in made.items()}
     with torch.enable_grad():
-        output, watch = subject.run(leaves)
+        output, watch = subject.run(made)
         value = loss(output)
     layers = {label: o.values for label, o in watch.outputs.items() if o.values.requires_grad}
-    found: list[Tensor | None] = [None] * (len(layers) + len(leaves))
+    wanted = [*layers.values(), *made.values(), *others]
+    found: list[Tensor | None] = [None] * len(wanted)
     if torch.isfinite(value) and value.requires_grad:
-        found = list(torch.autograd.grad(value, [*layers.values(), *leaves.values()], allow_unused=True))
+        found = list(torch.autograd.grad(value, wanted, allow_unused=True))
+    own = found[len(layers) : len(layers) + len(made)]
     return Pass(
         first_tensor(output).detach(),
         watch,
         value.item() if torch.isfinite(value) else None,
         {label: g for label, g in zip(layers, found, strict=False) if g is not None},
-        {name: g for name, g in zip(leaves, found[len(layers) :], strict=True) if g is not None},
+        {name: g for name, g in zip(made, own, strict=True) if g is not None},
+        found[len(layers) + len(made) :],
     )
+
+
+@dataclass(frozen=True)
+class Glimpse:
+    """What is kept of a twin's pass: numbers only.
+
+    Args:
+        activations, gradients: mean squares by layer.
+        into: what went into its nonlinearities.
+        spread: variance of the output over inputs, over its mean square.
+        backward: squared norm of the first layer's gradient, over that of the last; 0 where there is none.
+    """
+
+    activations: dict[str, float]
+    gradients: dict[str, float]
+    into: list[Into]
+    spread: float
+    backward: float
+
+
+def glimpse(p: Pass) -> Glimpse:
+    """What is kept of a pass."""
+    return Glimpse(
+        {label: square(o.values) for label, o in p.watch.outputs.items()},
+        {label: square(g) for label, g in p.gradients.items()},
+        p.watch.into,
+        spread(p.output),
+        backward(p),
+    )
+
+
+def spread(values: Tensor) -> float:
+    """Variance over inputs, as a part of the mean square."""
+    v = values.detach().double()
+    return (v.var(0, correction=0).mean() / v.square().mean()).item() if len(v) > 1 else 1.0
+
+
+def backward(p: Pass) -> float:
+    """Squared norm of the gradient at the first layer, over that at the last; 0 where there is none."""
+    squares = [sum_of_squares(g) for g in p.gradients.values()]
+    return squares[0] / squares[-1] if len(squares) > 1 and all(0 < s < math.inf for s in squares) else 0.0
 
 
 def twin(
@@ -103,12 +154,12 @@ def twin(
 ) -> dict[str, Tensor]:
     """Independent normal tensors of the target variances; what has no target stays as it was made.
 
-    Of the mainnet's own parameters, biases are at 0 and norms at 1 and 0, as the theory has them.
+    The mainnet's own parameters stay too, but for biases beside generated weights, which the theory has at 0.
     """
     drawn = {}
     for t in subject.spec:
-        if t.name in subject.own and (t.role == "bias" or t.start is not None):
-            drawn[t.name] = torch.full_like(subject.own[t.name], t.start or 0.0, requires_grad=False)
+        if t.name in subject.own and made.keys() & set(t.weights):
+            drawn[t.name] = torch.zeros_like(subject.own[t.name], requires_grad=False)
     for name, tensor in made.items():
         target = wanted[name]
         if target.variance is None:
@@ -121,7 +172,15 @@ def twin(
 
 def first_tensor(output: object) -> Tensor:
     """The tensor that a mainnet puts out, or the first of several."""
-    for leaf in pytree.tree_leaves(output):
-        if isinstance(leaf, Tensor) and leaf.is_floating_point():
-            return leaf
-    raise InitError("the mainnet puts out no tensor of floating point numbers")
+    return float_tensors(output)[0]
+
+
+def float_tensors(output: object) -> list[Tensor]:
+    """All that a mainnet puts out, if it is in tuples, lists and dicts."""
+    found = [t for t in pytree.tree_leaves(output) if isinstance(t, Tensor) and t.is_floating_point()]
+    if not found:
+        raise CallError(
+            f"the mainnet puts out a {type(output).__name__}, and no tensor of floating point numbers in tuples or "
+            "dicts: wrap it in a module that returns one"
+        )
+    return found

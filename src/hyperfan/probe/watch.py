@@ -1,5 +1,6 @@
 """One pass through a mainnet, watched: what every layer puts out, and what goes into its nonlinearities."""
 
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -68,6 +69,7 @@ class Watch(TorchFunctionMode):
         self.into: list[Into] = []
         self._modules = [(p, m) for p, m in module.named_modules() if p in watched or weights_of(m)]
         self._handles: list[Any] = []
+        self._calls: Counter[str] = Counter()
 
     def __enter__(self) -> "Watch":
         for path, module in self._modules:
@@ -78,7 +80,7 @@ class Watch(TorchFunctionMode):
         return self
 
     def __exit__(self, *exc: Any) -> None:
-        super().__exit__(*exc)  # type: ignore[no-untyped-call]
+        super().__exit__(*exc)  # type: ignore[no-untyped-call]  # as above
         for handle in self._handles:
             handle.remove()
 
@@ -98,10 +100,11 @@ class Watch(TorchFunctionMode):
 
     def _note(self, name: str, z: Tensor) -> None:
         label, layer = next(reversed(self.outputs.items()))
+        units = layer.units if z.shape == layer.values.shape else z.ndim - 1
         flat = (z.abs() > FLAT[name]).count_nonzero().item() / z.numel() if name in FLAT else 0.0
         dead = 0.0
         if name in DEAD and z.ndim > 1:
-            dead = (z.movedim(layer.units, 0).flatten(1) <= 0).all(1).double().mean().item()
+            dead = (z.movedim(units, 0).flatten(1) <= 0).all(1).double().mean().item()
         self.into.append(Into(label, name, flat, dead))
 
     def _before(self, path: str) -> Any:
@@ -128,8 +131,9 @@ class Watch(TorchFunctionMode):
         return hook
 
     def _add(self, label: str, output: Output) -> None:
-        calls = sum(name.split(" (call")[0] == label for name in self.outputs)
-        self.outputs[label if not calls else f"{label} (call {calls + 1})"] = output
+        self._calls[label] += 1
+        calls = self._calls[label]
+        self.outputs[label if calls == 1 else f"{label} (call {calls})"] = output
 
 
 def weights_of(module: nn.Module) -> tuple[str, ...]:
@@ -145,19 +149,24 @@ def projections(attention: nn.MultiheadAttention, given: Sequence[Tensor]) -> tu
     else:
         names = ("q_proj_weight", "k_proj_weight", "v_proj_weight")
         weights = tuple(attention._parameters[n] for n in names)
+    biases = (None, None, None) if attention.in_proj_bias is None else attention.in_proj_bias.chunk(3)
     with torch.no_grad():
-        made = [linear(x, w) for x, w in zip(given, weights, strict=False)]
+        made = [linear(x, w, b) for x, w, b in zip(given, weights, biases, strict=False)]
     fitting = [m for m in made if m.shape[:-1] == made[0].shape[:-1]]
     return torch.cat(fitting, -1), names
 
 
 @contextmanager
 def as_in_training(module: nn.Module) -> Iterator[None]:
-    """Norms take their statistics from the batch, as at the first step; dropout is off, so that nothing is random."""
+    """Norms take their statistics from the batch, as at the first step; dropout is off, so that nothing is random.
+
+    A norm that alone is in evaluation mode was frozen by the user, and stays so.
+    """
     before = {m: m.training for m in module.modules()}
     try:
         for m in before:
-            m.training = isinstance(m, nn.modules.batchnorm._NormBase)
+            frozen = module.training and not m.training
+            m.training = isinstance(m, nn.modules.batchnorm._NormBase) and not frozen
         yield
     finally:
         for m, mode in before.items():

@@ -107,8 +107,8 @@ def _layer_table(layers: Sequence[LayerReading]) -> Markup:
 
 def _part_table(d: Diagnosis) -> Markup:
     header = ["part", "parameters", "gradient norm", "effective rate"]
-    note = tag("p", text("The effective rate is by how much a step of SGD on the part moves the generated tensors, "
-                         "over the same step on the tensors themselves."), class_="soft")  # fmt: skip
+    note = tag("p", text("The effective rate is how far along their gradient a step of SGD on the part moves "
+                         "the generated tensors, over the same step on them."), class_="soft")  # fmt: skip
     return Markup(
         note + table(header, [[p.part, f"{p.parameters:,}", digits(p.gradient), _cell(p.rate)] for p in d.parts])
     )

@@ -62,19 +62,19 @@ def _losses(runs: Sequence[RunData]) -> list[Markup]:
 
 def _start(runs: Sequence[RunData]) -> list[Markup]:
     """What was seen before training: findings of each run, and the scale of every layer."""
-    seen = {run.name: run.diagnosis() for run in runs}
-    found = [d for d in seen.values() if d is not None]
-    if not found:
+    seen = [run.diagnosis() for run in runs]
+    theories = list(dict.fromkeys(d.theory for d in seen if d is not None))
+    if not theories:
         return []
     made = []
-    for k, (name, d) in enumerate(seen.items()):
+    for k, d in enumerate(seen):
         if d is not None:
-            of = f": {name}" if len(runs) > 1 else ""
+            of = f": {runs[k].name}" if len(runs) > 1 else ""
             told = tag("p", text(d.summary))
             listed = [findings(d.findings)] if d.findings else []
             made.append(section(f"Before training{of}", told, *listed, switches=[f"run-{k}"]))
-    layers = {label: d.layers if d else () for label, d in zip(_apart(list(seen)), seen.values(), strict=True)}
-    return [*made, scale_section(found[0].theory, layers, "run")]
+    layers = {label: d.layers if d else () for label, d in zip(_apart([r.name for r in runs]), seen, strict=True)}
+    return [*made, scale_section(" or ".join(theories), layers, "run")]
 
 
 def _apart(names: Sequence[str]) -> list[str]:
@@ -85,7 +85,9 @@ def _apart(names: Sequence[str]) -> list[str]:
     """
     words = [name.split() for name in names]
     own = [" ".join(w for w in each if any(w not in other for other in words)) for each in words]
-    return own if all(own) and len(set(own)) == len(own) else list(names)
+    if all(own) and len(set(own)) == len(own):
+        return own
+    return list(names) if len(set(names)) == len(names) else [f"{name} ({k})" for k, name in enumerate(names, 1)]
 
 
 def _own(k: int, run: RunData, several: bool) -> list[Markup]:

@@ -5,10 +5,11 @@ from collections.abc import Iterator, Sequence
 
 from hyperfan.probe.checks.outside import INPUTS
 from hyperfan.probe.checks.remedies import rebuild
-from hyperfan.probe.checks.scale import OFF
+from hyperfan.probe.checks.scale import wrong_scale
 from hyperfan.probe.diagnosis import Finding, LayerReading, Scale
 from hyperfan.probe.evidence import Evidence
-from hyperfan.probe.theory import Pass
+from hyperfan.probe.subject import OurNet
+from hyperfan.probe.theory import backward
 
 FAR = 10.0
 """Mean square over its prediction, beyond which a layer explodes or vanishes."""
@@ -24,7 +25,7 @@ Compared = tuple[LayerReading, Scale, Scale]
 
 def growth(e: Evidence) -> Iterator[Finding]:
     """Against the prediction."""
-    explained = any(t.target and not within(t.realised.value / t.target, OFF) for t in e.tensors)
+    explained = next(wrong_scale(e), None) is not None
     for noun, pairs in (
         ("activations", [(r, r.measured, r.predicted) for r in e.layers]),
         ("gradients", [(r, r.measured_gradient, r.predicted_gradient) for r in e.layers]),
@@ -37,11 +38,13 @@ def growth(e: Evidence) -> Iterator[Finding]:
         ratio = math.sqrt(m.value / p.value)
         yield Finding(
             f"{'exploding' if ratio > 1 else 'vanishing'} {noun}",
-            "warning" if within(ratio, VERY_FAR) else "error",
+            "warning" if within(ratio**2, VERY_FAR**2) else "error",
             tuple(each[0].layer for each in off),
             f"in '{r.layer}' they are {times(ratio)} those of a plain net at the target scale{_per_layer(seen, noun)}",
             "the generated weights are of the wrong scale, see above"
             if explained
+            else "each generated weight is a little off its target, and from layer to layer that adds up"
+            if _together(e, ratio)
             else "the generated weights have their target variance, so they are correlated (equal codes, one chunk "
             "many times over), or biases and norms add to them",
             rebuild(e),
@@ -60,21 +63,29 @@ def growth_by_nature(e: Evidence) -> Iterator[Finding]:
             tuple(r.layer for r in far),
             f"in '{far[-1].layer}' they are {times(ratio)} their target, as in a plain net with the same variances",
             "the analysis does not fit this net: sums, products or layers that it cannot see change the scale",
-            "hyperfan.calibrate_(net, x), which corrects each layer by what it measures",
+            "hyperfan.calibrate_(net, x), which corrects each layer by what it measures"
+            if isinstance(e.subject, OurNet)
+            else "scale each layer by what it puts out on data; hyperfan.calibrate_ does so for a HyperNet",
         )
-    ratios = [_backward(p) for p in (e.seen, *e.twins)]
-    steps = max(len(e.seen.gradients) - 1, 1)
-    if len(e.layers) > 2 and all(r and not within(r, max(BACKWARD, STEEP**steps)) for r in ratios):
+    ratios = [backward(e.seen), *(t.backward for t in e.twins)]
+    steep = max(math.log(BACKWARD), math.log(STEEP) * (len(e.seen.gradients) - 1))
+    if len(e.layers) > 2 and all(r and abs(math.log(r)) > steep for r in ratios):
         first, last = e.layers[0].layer, e.layers[-1].layer
         yield Finding(
             f"{'exploding' if ratios[0] > 1 else 'vanishing'} gradients",
             "warning",
             (first,),
-            f"from '{last}' back to '{first}' they become {times(math.sqrt(ratios[0]))} as large, as in a plain net "
-            "with the same variances",
+            f"from '{last}' back to '{first}' they become {times(math.sqrt(ratios[0]))} what they were, as in a plain "
+            "net with the same variances",
             "the nonlinearity's slope does not go with its scale, or the net narrows or widens a lot",
             "HyperNet(…, init='hyperfan-out'), which keeps gradients; or residual connections, or norms",
         )
+
+
+def _together(e: Evidence, ratio: float) -> bool:
+    """Whether the weights' deviations, multiplied, make up at least half of a ratio, in logarithms."""
+    each = [t.realised.value / t.target for t in e.tensors if t.role == "weight" and t.target and t.realised.value > 0]
+    return sum(math.log(r) for r in each) / 2 * math.copysign(1, math.log(ratio)) > abs(math.log(ratio)) / 2
 
 
 def within(ratio: float, factor: float) -> bool:
@@ -110,9 +121,3 @@ def _per_layer(seen: Sequence[Compared], noun: str) -> str:
     factor = math.exp((logs[-1] - logs[0]) / (len(logs) - 1) * (1 if forward else -1))
     way = "forward" if forward else "backward"
     return "" if within(factor, 1.05) else f", a factor of {factor:.3g} per layer on the way {way}"
-
-
-def _backward(p: Pass) -> float:
-    """Squared norm of the gradient at the first layer, over that at the last; 0 where there is none."""
-    squares = [g.double().square().sum().item() for g in p.gradients.values()]
-    return squares[0] / squares[-1] if len(squares) > 1 and all(0 < s < math.inf for s in squares) else 0.0

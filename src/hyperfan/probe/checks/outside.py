@@ -3,9 +3,15 @@
 import math
 from collections.abc import Iterator
 
-from hyperfan.probe.checks.remedies import forward, rebuild
+import torch
+from torch import Tensor
+from torch.utils import _pytree as pytree
+
+from hyperfan.probe.checks.remedies import calibrated, forward, rebuild
+from hyperfan.probe.checks.scale import wrong_scale
 from hyperfan.probe.diagnosis import Finding
 from hyperfan.probe.evidence import Evidence
+from hyperfan.probe.subject import OurNet
 
 INPUTS = (0.02, 50.0)
 """Mean square of the inputs."""
@@ -24,8 +30,7 @@ def not_finite(e: Evidence) -> Iterator[Finding]:
             "error",
             (first,),
             f"'{first}' is the first layer whose output overflows or is not a number",
-            "the weights before it are too large, or the inputs hold what is not a number",
-            rebuild(e),
+            *_origin(e),
         )
     elif e.seen.loss is None:
         yield Finding(
@@ -38,16 +43,33 @@ def not_finite(e: Evidence) -> Iterator[Finding]:
         )
 
 
+def _origin(e: Evidence) -> tuple[str, str]:
+    """Where what is not finite came from, and what mends it."""
+    given = [t for t in pytree.tree_leaves((e.subject.args, e.subject.kwargs)) if isinstance(t, Tensor)]
+    if not all(torch.isfinite(t).all() for t in given):
+        return "the inputs hold values that are not finite", "x = torch.nan_to_num(x), or mend the data"
+    for names, what in ((e.made, "generated"), (e.subject.own, "own")):
+        bad = [n for n, t in names.items() if t.is_floating_point() and not torch.isfinite(t).all()]
+        if bad:
+            return f"the {what} tensor '{bad[0]}' holds values that are not finite", rebuild(e)
+    return "the weights before it are too large", rebuild(e)
+
+
 def inputs_off_scale(e: Evidence) -> Iterator[Finding]:
-    """The theory wants inputs of mean square 1."""
-    if e.input_scale is not None and not INPUTS[0] <= e.input_scale <= INPUTS[1]:
+    """The theory wants inputs of mean square 1, unless the first layer makes up for it."""
+    first = next((r.measured.value / r.target for r in e.layers if r.target), None)
+    made_up_for = first is not None and INPUTS[0] <= first <= INPUTS[1]
+    if e.input_scale is None or not math.isfinite(e.input_scale):
+        return
+    if not INPUTS[0] <= e.input_scale <= INPUTS[1] and not made_up_for:
         yield Finding(
             "inputs off scale",
             "warning",
             (),
             f"the inputs have mean square {e.input_scale:.3g}; the theory starts from 1",
             "they are not standardised" + (", pixels from 0 to 255 for example" if e.input_scale > 1 else ""),
-            "x = (x - mean) / std, with those of the training data; or hyperfan.calibrate_(net, x)",
+            "x = (x - mean) / std, with those of the training data"
+            + ("; or hyperfan.calibrate_(net, x)" if isinstance(e.subject, OurNet) else ""),
         )
 
 
@@ -63,7 +85,9 @@ def noise(e: Evidence) -> Iterator[Finding]:
             tuple(loud),
             f"in the generated tensor's mean square, the noise is {ratio}",
             "the noise on the embedding is wider than the embedding itself, so each draw is nearly another net",
-            "Embedding(…, noise=…) below √3·std, the half-width at which both are equal",
+            "Embedding(…, noise=…) below √3·std, the half-width at which both are equal"
+            if isinstance(e.subject, OurNet)
+            else "less noise; or, if each call is meant to make another net, generated= with one embedding held fixed",
         )
 
 
@@ -76,6 +100,7 @@ def norms(e: Evidence) -> Iterator[Finding]:
             off[t.name] = math.sqrt((values[t.name].detach().double() - t.start).square().mean().item())
     off = {name: distance for name, distance in off.items() if distance > NORM}
     silent = [n for n in off if n not in e.made and not values[n].detach().any()]
+    trained = [n for n in off if n not in e.made and values[n].numel() > 1 and values[n].detach().std() > 0]
     if silent:
         yield Finding(
             "norm scales at 0",
@@ -85,7 +110,16 @@ def norms(e: Evidence) -> Iterator[Finding]:
             "often on purpose, so that a residual branch starts silent",
             "torch.nn.init.ones_(norm.weight), if it is not",
         )
-    loud = [n for n in off if n not in silent]
+    if trained:
+        yield Finding(
+            "trained norm parameters",
+            "note",
+            tuple(trained),
+            f"root mean square distance up to {max(off[n] for n in trained):.3g} from where a norm starts",
+            "the mainnet comes with parameters of its own",
+            "nothing, if so",
+        )
+    loud = [n for n in off if n not in silent and n not in trained]
     if loud:
         made = any(n in e.made for n in loud)
         yield Finding(
@@ -93,7 +127,7 @@ def norms(e: Evidence) -> Iterator[Finding]:
             "warning",
             tuple(loud),
             f"root mean square distance {max(off[n] for n in loud):.3g} from where a norm starts: scale 1, shift 0",
-            "the hypernet makes them like weights" if made else "they were trained, or set by hand",
+            "the hypernet makes them like weights" if made else "they were set by hand",
             "leave norms out of generate=, or start their heads at weight 0 and bias 1 (scale) or 0 (shift)"
             if made
             else "norm.reset_parameters(), if the net is meant to be at its start",
@@ -113,7 +147,7 @@ def loss(e: Evidence) -> Iterator[Finding]:
             (),
             told,
             f"the outputs are too large: their mean square is {square:.3g}, where 1 is usual",
-            "scale the last layer down: " + forward(e),
+            "scale the last layer down: " + (calibrated(e) if next(wrong_scale(e), None) is None else forward(e)),
         )
     elif e.loss < e.expected_loss / 2:
         yield Finding(
@@ -129,17 +163,34 @@ def loss(e: Evidence) -> Iterator[Finding]:
 def rate(e: Evidence) -> Iterator[Finding]:
     """A learning rate that the effective rate makes too large for the curvature seen in one step."""
     trial = e.trial
-    if trial is None or (trial.after <= trial.before and trial.lr <= trial.stable):
+    if trial is None or not trial.too_large:
         return
     largest = max((p for p in e.parts if p.rate), key=lambda p: p.rate or 0.0, default=None)
     effective = f"; '{largest.part}' multiplies it by {largest.rate:.3g}" if largest and largest.rate else ""
-    stable = trial.stable if 0 < trial.stable < math.inf else trial.lr / 100
+    if trial.stable is None:
+        allowed, remedy = "is too large for it", f"a smaller rate, such as lr={trial.lr / 100:.1g}; and try again"
+    else:
+        allowed, remedy = f"allows {trial.stable:.2g} at most", f"lr={trial.stable / 2:.1g}"
     yield Finding(
         "learning rate too large",
         "warning",
         (),
         f"one step of SGD at {trial.lr:g} takes the loss from {trial.before:.4g} to {trial.after:.4g}{effective}",
         "a step on a head moves the generated weights ‖h‖² + 1 times as far as one on the weights themselves, and the "
-        f"curvature along it allows {stable:.2g} at most",
-        f"lr={stable / 2:.1g}",
+        f"curvature along it {allowed}",
+        remedy,
     )
+
+
+def unpredicted(e: Evidence) -> Iterator[Finding]:
+    """Weights that no theory tells the scale of, so that nothing was compared with it."""
+    dark = {t.name: e.wanted[t.name].equation for t in e.subject.generated if e.wanted[t.name].variance is None}
+    if dark:
+        yield Finding(
+            "no prediction",
+            "warning" if len(dark) == len(e.wanted) else "note",
+            tuple(dark),
+            "its scale was not compared with anything: in the plain nets it is as it is here",
+            next(iter(dark.values())),
+            "tell what the layer does with @hyperfan.rule",
+        )

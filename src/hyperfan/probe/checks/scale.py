@@ -2,9 +2,11 @@
 
 import math
 from collections.abc import Iterator
+from dataclasses import replace
 
 from torch import nn
 
+from hyperfan.init.asked import Asked
 from hyperfan.probe.checks.mistakes import Case, explain
 from hyperfan.probe.checks.remedies import remake
 from hyperfan.probe.diagnosis import Finding, TensorReading
@@ -19,7 +21,12 @@ OFF_UNKNOWN = 2.5
 
 def wrong_scale(e: Evidence) -> Iterator[Finding]:
     """Generated tensors whose variance is off, by the mistake that made it so."""
-    cases = [_case(e, t) for t in e.tensors if _off(t, OFF if isinstance(e.subject, OurNet) else OFF_UNKNOWN)]
+    if isinstance(e.subject, OurNet):
+        off = [t for t in e.tensors if _off(t, OFF)]
+    else:  # started by the paper's table or by the exact reading: nobody knows which
+        paper = Asked(e.subject.slots, e.subject.method, "paper")
+        off = [t for t in e.tensors if _off(t, OFF_UNKNOWN) and _off(_by(paper, t), OFF_UNKNOWN)]
+    cases = [_case(e, t) for t in off]
     for group, mistake in explain(cases):
         ratios = [c.realised / c.target for c in group]
         low, high = min(ratios), max(ratios)
@@ -33,16 +40,21 @@ def wrong_scale(e: Evidence) -> Iterator[Finding]:
             f"variance {told} times the target; '{first.tensor}' has {first.realised:.3g} and should have "
             f"{first.target:.3g} ({e.wanted[first.tensor].equation})",
             mistake or "no usual mistake gives this ratio: was the net trained, or the head set by hand?",
-            remake(e, [c.tensor for c in group], low if high < 1.1 * low else None),
+            remake(e, [c.tensor for c in group]),
         )
+
+
+def _by(asked: Asked, t: TensorReading) -> TensorReading:
+    """The same tensor beside what another reading wants of it."""
+    return replace(t, target=asked.of(t.tensor)[1].target) if t.target else t
 
 
 def _off(t: TensorReading, factor: float) -> bool:
     if not t.target or not 0 < t.realised.value < math.inf:
         return False
     ratio = t.realised.value / t.target
-    # Many tensors are looked at, so one must be off by twice its interval to count.
-    chance = (t.realised.high / t.realised.value) ** 2
+    # Many tensors are looked at, and small ones scatter widely: five standard errors are too many by chance.
+    chance = (t.realised.high / t.realised.value) ** 2.5
     return not 1 / max(factor, chance) <= ratio <= max(factor, chance)
 
 
@@ -64,7 +76,7 @@ def _case(e: Evidence, t: TensorReading) -> Case:
         module.groups if isinstance(module, nn.modules.conv._ConvNd) else 1,
         read.branch,
         read.bias_generated,
-        slot.width if ours else None,
+        e.subject.width(slot),
         slot.outputs if ours else None,
-        slot.moment if ours else None,
+        slot.moment,
     )

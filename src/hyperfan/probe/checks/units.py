@@ -2,18 +2,18 @@
 
 from collections.abc import Iterator
 
-from torch import Tensor
-
 from hyperfan.probe.checks.remedies import rebuild
 from hyperfan.probe.diagnosis import Finding
 from hyperfan.probe.evidence import Evidence
+from hyperfan.probe.theory import spread
 
 USELESS = 0.3
 """Share of values in the flat part of a tanh or sigmoid. Unit variance has 0.03 of them."""
 DEAD, MORE_DEAD = 0.5, 0.25
 """Share of units that a ReLU lets pass nothing of, and by how much that must exceed a plain net's."""
-ALIKE, FORGOTTEN = 0.01, 1e-4
-"""Variance over inputs, over the mean square. Where a plain net has little too, the second is too little."""
+ALIKE, NEARLY_ALIKE, FORGOTTEN = 0.01, 0.03, 1e-4
+"""Variance over inputs, over the mean square: too little; so little in a plain net that it is the net's nature; and too
+little even then."""
 
 
 def units(e: Evidence) -> Iterator[Finding]:
@@ -21,7 +21,7 @@ def units(e: Evidence) -> Iterator[Finding]:
     into = e.seen.watch.into
     flat = [i for i in into if i.flat > USELESS]
     if flat:
-        twins = [i.flat for t in e.twins for i in t.watch.into if i.layer in {f.layer for f in flat}]
+        twins = [i.flat for t in e.twins for i in t.into if i.layer in {f.layer for f in flat}]
         too = ", and so does a plain net at the target scale" if min(twins, default=0.0) > USELESS else ""
         yield Finding(
             f"saturated {flat[0].function}",
@@ -32,7 +32,7 @@ def units(e: Evidence) -> Iterator[Finding]:
             f"what stands before it puts out values that are too large{too}",
             "scale what stands before it down: " + rebuild(e),
         )
-    usual = [_least_dead(e, k) for k in range(len(into))]
+    usual = [_most_dead(e, k) for k in range(len(into))]
     dead = [i for i, u in zip(into, usual, strict=True) if i.dead > max(DEAD, u + MORE_DEAD)]
     if dead:
         yield Finding(
@@ -45,9 +45,9 @@ def units(e: Evidence) -> Iterator[Finding]:
         )
 
 
-def _least_dead(e: Evidence, which: int) -> float:
+def _most_dead(e: Evidence, which: int) -> float:
     """Among plain nets, before the same nonlinearity."""
-    return min((t.watch.into[which].dead for t in e.twins if which < len(t.watch.into)), default=0.0)
+    return max((t.into[which].dead for t in e.twins if which < len(t.into)), default=0.0)
 
 
 def alike(e: Evidence) -> Iterator[Finding]:
@@ -55,12 +55,12 @@ def alike(e: Evidence) -> Iterator[Finding]:
     out = e.seen.output
     if e.inputs < 2 or out.ndim < 2 or len(out) != e.inputs:
         return
-    share = _spread(out)
+    share = spread(out)
     if not share < ALIKE:
         return
     outputs = e.seen.watch.outputs.items()
-    first = next((label for label, o in outputs if _spread(o.values) < ALIKE), "the output")
-    by_nature = sorted(_spread(t.output) for t in e.twins)[len(e.twins) // 2] < ALIKE
+    first = next((label for label, o in outputs if spread(o.values) < ALIKE), "the output")
+    by_nature = sorted(t.spread for t in e.twins)[len(e.twins) // 2] < NEARLY_ALIKE
     if by_nature:
         cause = "so they do in a plain net: it is too deep for its nonlinearity, or the inputs differ little themselves"
         remedy = "use residual connections or norms, or a nonlinearity of zero mean such as tanh"
@@ -71,13 +71,7 @@ def alike(e: Evidence) -> Iterator[Finding]:
         "inputs that look alike at the output",
         "note" if by_nature and share > FORGOTTEN else "warning",
         (first,),
-        f"over {e.inputs} inputs the output varies by {share:.2g} of its mean square; all alike from '{first}' on",
+        f"over {e.inputs} inputs the output varies by {share:.2g} of its mean square; the first to do so is '{first}'",
         cause,
         remedy,
     )
-
-
-def _spread(values: Tensor) -> float:
-    """Variance over inputs, as a part of the mean square."""
-    v = values.detach().double()
-    return (v.var(0, correction=0).mean() / v.square().mean()).item() if len(v) > 1 else 1.0

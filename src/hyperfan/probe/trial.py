@@ -1,0 +1,101 @@
+"""One step of plain SGD, tried and taken back: what it does to the loss, and which rate the curvature allows."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from hyperfan.probe.squares import sum_of_squares
+from hyperfan.probe.subject import SEED, Subject
+from hyperfan.probe.theory import Loss
+
+ROUNDING = 1e-5
+"""Differences of the loss below this part of it are not looked at: float32 sums have them."""
+FIRST = 0.05
+"""The first step that the curvature is measured with lowers the loss by this part of it, if it is straight."""
+TRIES = 12
+
+
+@dataclass(frozen=True)
+class Trial:
+    """What a step along the gradient of everything that is trained does.
+
+    Args:
+        lr: the rate that was asked about.
+        before, after: the loss at the start and after that step.
+        stable: beyond which rate a step raises the loss, by the curvature along it; ``None`` if that is not seen.
+    """
+
+    lr: float
+    before: float
+    after: float
+    stable: float | None
+
+    @property
+    def too_large(self) -> bool:
+        """Whether the step raises the loss by more than rounding does."""
+        return not self.after <= self.before + ROUNDING * abs(self.before)
+
+
+def try_step(subject: Subject, loss: Loss, count: int, lr: float) -> Trial | None:
+    """``None`` where there is nothing to train, or no finite loss to start from."""
+    line = _Line(subject, loss, count)
+    if not line.slope or not math.isfinite(line.start):
+        return None
+    return Trial(lr, line.start, line.at(lr), _stable(line))
+
+
+class _Line:
+    """The loss along the negative gradient. A random hypernet draws the same at every point."""
+
+    def __init__(self, subject: Subject, loss: Loss, count: int) -> None:
+        self._subject, self._loss, self._count = subject, loss, count
+        torch.manual_seed(SEED)
+        made = subject.generate()
+        parts = {**subject.trained(made), "plain": subject.plain()}
+        self._trained = [p for ps in parts.values() for p in ps.values()]
+        with torch.enable_grad():
+            value = loss(subject.run(made)[0]) / count
+        self.start, self.slope = value.item(), 0.0
+        self._gradients: Sequence[Tensor | None] = ()
+        if self._trained and math.isfinite(self.start) and value.requires_grad:
+            self._gradients = torch.autograd.grad(value, self._trained, allow_unused=True)
+            self.slope = sum(sum_of_squares(g) for g in self._gradients)
+
+    def at(self, rate: float) -> float:
+        """The loss after a step, which is taken back."""
+        moved = [(p, g) for p, g in zip(self._trained, self._gradients, strict=True) if g is not None]
+        saved = [p.detach().clone() for p, _ in moved]
+        try:
+            for p, g in moved:
+                p.data.add_(g, alpha=-rate)  # through .data, so that a graph the user still holds stays valid
+            torch.manual_seed(SEED)
+            with torch.no_grad():
+                return self._loss(self._subject.run(self._subject.generate())[0]).item() / self._count
+        finally:
+            for (p, _), old in zip(moved, saved, strict=True):
+                p.data.copy_(old)
+
+
+def _stable(line: _Line) -> float | None:
+    """From the second difference of the loss, over steps that come ever nearer to where it turns."""
+    step, found = FIRST * max(abs(line.start), 1e-3) / line.slope, None
+    for _ in range(TRIES):
+        bend = (line.at(step) - 2 * line.start + line.at(-step)) / step**2
+        if not math.isfinite(bend):
+            step /= 30
+            continue
+        if bend * step**2 < ROUNDING * abs(line.start):  # straight as far as this goes
+            break
+        found = 2 * line.slope / bend
+        if step <= found / 2:
+            break
+        step = found / 4
+    # The curvature may change on the way: the loss has the last word.
+    for _ in range(TRIES):
+        if found is None or line.at(found / 2) < line.start:
+            return found
+        found /= 2
+    return None
