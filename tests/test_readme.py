@@ -87,7 +87,8 @@ def test_the_readmes_figures_on_diagnosis_are_those_of_tests_and_benchmarks():
         for net in seen[p]
     )
     assert {f"{std:.1f}" for std in stds["hyperlight"]} == {"1.5"}
-    assert "hyperlight's has 1.5." in text
+    assert all("Wrong scale of a head in '10.weight'" in net["summary"] for net in seen["hyperlight"])
+    assert "hyperlight's has 1.5, and only its last weight is found too large." in text
 
 
 def test_every_benchmark_holds_its_claim():

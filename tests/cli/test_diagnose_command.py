@@ -40,6 +40,9 @@ def no_inputs():
 def strange():
     return {"net": hf.HyperNet(mainnet(), 16), "x": torch.randn(5, 64), "z": 3}
 
+def leaving():
+    raise SystemExit(7)
+
 def misfit():
     return hf.HyperNet(mainnet(), 16), torch.randn(50, 63)
 """
@@ -111,10 +114,14 @@ def test_a_page(tmp_path, capsys):
     [
         (["nets_to_diagnose:no_inputs"], "returned a HyperNet; a diagnosis needs inputs too"),
         (["nets_to_diagnose:strange"], "returned 'z', which is no argument of hyperfan.diagnose"),
-        (["nets_to_diagnose:misfit"], "the net of nets_to_diagnose:misfit does not run: RuntimeError"),
+        (
+            ["nets_to_diagnose:misfit"],
+            "the net of nets_to_diagnose:misfit, or its loss, does not run on these inputs: RuntimeError",
+        ),
         (["nets_to_diagnose:foreign", "--init", "hyperfan-in"], "makes no HyperNet"),
         (["nets_to_diagnose:sick", "--init", "hyperfanin"], "did you mean 'hyperfan-in'"),
         (["nets_to_diagnose:nothing"], "has no 'nothing'"),
+        (["nets_to_diagnose:leaving"], "nets_to_diagnose:leaving() failed: SystemExit: 7"),
         (["nowhere_at_all:net"], "cannot import 'nowhere_at_all'"),
     ],
 )

@@ -156,8 +156,13 @@ def call(factory: str) -> Any:
         raise HyperfanError(f"'{module_name}' has no '{name}': {nearest(name, public)}")
     try:
         return vars(module)[name]()
-    except Exception as error:
-        raise HyperfanError(f"{factory}() failed: {type(error).__name__}: {error}") from error
+    except (Exception, SystemExit) as error:
+        raise HyperfanError(f"{factory}() failed: {type(error).__name__}: {first_line(error)}") from error
+
+
+def first_line(error: BaseException) -> str:
+    """What an error says, in one line."""
+    return next(iter(str(error).splitlines()), "")
 
 
 def _console() -> Any:

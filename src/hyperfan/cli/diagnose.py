@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import tyro
 
-from hyperfan.cli.commands import Json, call
+from hyperfan.cli.commands import Json, call, first_line
 from hyperfan.errors import HyperfanError, RunError
 
 if TYPE_CHECKING:
@@ -87,7 +87,8 @@ def _diagnosed(factory: str, arguments: dict[str, Any]) -> "Diagnosis":
     except HyperfanError:
         raise
     except Exception as error:
-        raise HyperfanError(f"the net of {factory} does not run: {type(error).__name__}: {error}") from error
+        told = f"{type(error).__name__}: {first_line(error)}"
+        raise HyperfanError(f"the net of {factory}, or its loss, does not run on these inputs: {told}") from error
 
 
 def _started(factory: str, arguments: dict[str, Any], init: str) -> Any:

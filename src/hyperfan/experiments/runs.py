@@ -9,6 +9,7 @@ from typing import Any, Generic, TypeVar
 from hyperfan.errors import RunError
 from hyperfan.experiments.files import read_json
 from hyperfan.experiments.folder import read_metrics
+from hyperfan.report import RunData
 
 CLASSES = 10
 Config = TypeVar("Config", bound=Any)
@@ -55,6 +56,11 @@ class Run(Generic[Config]):
         first = self.config.total - (last or self.config.epoch_batches)
         losses = [r["loss"] for r in self.of("train") if r["step"] > first]
         return float(sum(losses) / len(losses))
+
+    def data(self, path: Path, kind: str, sentence: str) -> RunData:
+        """What its page shows."""
+        config, title = read_json(path / "config.json"), f"{kind}: {self.config.title}"
+        return RunData(title, self.rows, config, self.environment, sentence=sentence, stage=self.config.stage)
 
     def of(self, kind: str) -> Iterator[dict[str, Any]]:
         """The lines of one kind."""

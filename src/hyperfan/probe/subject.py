@@ -146,7 +146,7 @@ class OurNet(Subject):
             self.scatter = max(self.scatter, 2 / net.width)
 
     def generate(self, noise: bool = False) -> dict[str, Tensor]:
-        """From its own embeddings or those given, with noise as in training: the same draw, unless asked for a new one."""
+        """From its own embeddings or those given, with noise as in training: the same draw, unless a new one is due."""
         if not noise and self.random:
             torch.manual_seed(SEED)
         with torch.enable_grad():

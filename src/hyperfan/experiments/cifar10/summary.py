@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from hyperfan.experiments.cifar10.runs import Run, read_run
-from hyperfan.experiments.files import read_json, whole
+from hyperfan.experiments.files import whole
 from hyperfan.experiments.loop import Summary
 from hyperfan.experiments.settings import CLASSICAL
 from hyperfan.report import RunData, loss_and_accuracy, run_page, save, settings
@@ -26,14 +26,7 @@ def write_summary(path: Path) -> Summary:
 def run_data(path: Path) -> RunData:
     """The run in this folder, which is over, for a page."""
     run = read_run(path)
-    return RunData(
-        f"CIFAR-10: {run.config.title}",
-        run.rows,
-        read_json(path / "config.json"),
-        run.environment,
-        sentence=_sentence(run),
-        stage=run.config.stage,
-    )
+    return run.data(path, "CIFAR-10", _sentence(run))
 
 
 def _sentence(run: Run) -> str:

@@ -2,10 +2,11 @@
 
 import math
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from hyperfan.experiments.files import read_json, whole
+from hyperfan.experiments.files import whole
 from hyperfan.experiments.imagenet.runs import Run, read_run
 from hyperfan.experiments.loop import Summary
 from hyperfan.report import RunData, loss_and_accuracy, run_page, save, settings, uncertainty
@@ -37,14 +38,8 @@ def run_data(path: Path) -> RunData:
     """The run in this folder, which is over, for a page."""
     run = read_run(path)
     told = run.uncertainty()
-    return RunData(
-        f"Bayesian MobileNet: {run.config.title}",
-        run.rows,
-        read_json(path / "config.json"),
-        run.environment,
-        sentence=_sentence(run),
-        sections=[] if told is None else [_uncertainty(told)],
-    )
+    data = replace(run.data(path, "Bayesian MobileNet", _sentence(run)), stage=("batch", 1))
+    return data if told is None else replace(data, sections=[_uncertainty(told)])
 
 
 def _uncertainty(told: Mapping[str, Any]) -> Section:

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from hyperfan.experiments.files import read_json, whole
+from hyperfan.experiments.files import whole
 from hyperfan.experiments.loop import Summary
 from hyperfan.experiments.mnist.config import Mnist
 from hyperfan.experiments.mnist.figures import figures
@@ -28,14 +28,7 @@ def write_summary(path: Path) -> Summary:
 def run_data(path: Path) -> RunData:
     """The run in this folder, which is over, for a page."""
     run = read_run(path)
-    return RunData(
-        f"MNIST: {run.config.title}",
-        run.rows,
-        read_json(path / "config.json"),
-        run.environment,
-        sentence=_sentence(run),
-        stage=run.config.stage,
-    )
+    return run.data(path, "MNIST", _sentence(run))
 
 
 def _sentence(run: Run) -> str:
