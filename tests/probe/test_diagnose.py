@@ -452,3 +452,76 @@ def test_the_remedy_mends_it():
         assert {f.remedy for f in look(patient).findings if f.name == FAULTS[name].name} == {"net.reset_parameters()"}
         patient.net.reset_parameters()
         assert look(patient).healthy
+
+
+@pytest.mark.parametrize(
+    ("output", "y", "classes"),
+    [((8, 5), (8,), 5), ((8, 5, 6, 7), (8, 6, 7), 5), ((8, 6, 5), (8, 6), 5), ((8, 5, 6), (8, 6), 5)],
+)
+def test_classes_are_in_the_second_or_in_the_last_dimension(output, y, classes):
+    """A classifier, a segmentation, a language model, and a tagger that has its classes before its places."""
+
+    class Net(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.layer = nn.Linear(16, math.prod(output[1:]))
+
+        def forward(self, x):
+            return self.layer(x).view(-1, *output[1:])
+
+    torch.manual_seed(0)
+    x = torch.randn(8, 16)
+    diagnosis = hf.diagnose(ours(Net(), x), x, torch.randint(classes, y))
+    assert diagnosis.expected_loss == math.log(classes)
+    assert diagnosis.healthy
+
+
+def test_several_outputs_need_a_loss_or_none():
+    class Two(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.a, self.b = nn.Linear(96, 10), nn.Linear(96, 5)
+
+        def forward(self, x):
+            return {"a": self.a(x), "b": self.b(x)}
+
+    torch.manual_seed(0)
+    x, y = vectors(40)
+    net = ours(Two(), x)
+    assert hf.diagnose(net, x).healthy  # a random direction in both
+    with pytest.raises(hf.HyperfanError, match="puts out 2 tensors: pass loss="):
+        hf.diagnose(net, x, y)
+    assert hf.diagnose(net, x, y, loss=lambda out, y: cross_entropy(out["a"], y) + out["b"].square().mean()).healthy
+    with pytest.raises(hf.HyperfanError, match="returned a tensor of shape"):
+        hf.diagnose(net, x, y, loss=lambda out, y: cross_entropy(out["a"], y, reduction="none"))
+
+
+@pytest.mark.parametrize(
+    ("spoil", "cause", "remedy"),
+    [
+        (lambda net, x: (net, torch.where(x > 2, math.nan, x)), "the inputs hold values", "nan_to_num"),
+        (lambda net, x: (with_nan(net), x), "the generated tensor '0.weight' holds values", "reset_parameters"),
+    ],
+)
+def test_where_what_is_not_finite_came_from(spoil, cause, remedy):
+    torch.manual_seed(0)
+    x, y = vectors()
+    net, x = spoil(ours(mlp(), x), x)
+    found = next(f for f in hf.diagnose(net, x, y).findings if f.name == "values that are not finite")
+    assert cause in found.cause
+    assert remedy in found.remedy
+
+
+@torch.no_grad()
+def with_nan(net):
+    net.heads.head("128x96").bias[3] = math.nan
+    return net
+
+
+@pytest.mark.parametrize("noise", [1.0, 2.0])
+def test_noise_is_looked_at_as_in_training(noise):
+    for seed in range(5):
+        torch.manual_seed(seed)
+        x, y = vectors()
+        diagnosis = hf.diagnose(ours(mlp(), x, hf.Embedding(16, noise=noise)), x, y)
+        assert "wrong scale of a head" not in {f.name for f in diagnosis.findings}

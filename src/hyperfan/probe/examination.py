@@ -9,7 +9,8 @@ from torch import Tensor, nn
 from hyperfan.errors import HyperfanError
 from hyperfan.probe.checks import CHECKS
 from hyperfan.probe.diagnosis import Diagnosis
-from hyperfan.probe.evidence import TWINS, GivenLoss, gather
+from hyperfan.probe.evidence import TWINS, gather
+from hyperfan.probe.losses import GivenLoss
 from hyperfan.probe.subject import Generated, subject_of, undisturbed
 
 
@@ -54,6 +55,8 @@ def diagnose(
         raise HyperfanError(f"lr={lr:g}: a learning rate is positive and finite")
     if lr is not None and y is None:
         raise HyperfanError("lr= was given without y=: a step needs a loss, as diagnose(net, x, y, lr=…)")
+    if loss is not None and y is None:
+        raise HyperfanError("loss= was given without y=: pass both, as diagnose(net, x, y, loss=…)")
     if torch.is_inference_mode_enabled():
         raise HyperfanError("a diagnosis needs gradients, which torch.inference_mode() rules out: call it outside")
     with undisturbed(x):
