@@ -480,3 +480,40 @@ def test_what_follows_is_what_is_applied_to_the_output():
     spec = read(ends, torch.randn(5, 4))
     assert between(spec)["0.second.weight"] == ("relu", "sigmoid")
     assert spec["0.second.weight"].followed_by.gains.backward == pytest.approx(gains("sigmoid").backward, rel=CELL)
+
+
+# ---------------------------------------------------------------- scales that are only assumed
+
+
+def test_a_net_that_standardises_its_inputs_reads_them_as_they_are():
+    class Standardising(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.layer = nn.Linear(8, 4)
+
+        def forward(self, x):
+            return self.layer((x - 0.1307) / 0.3081)
+
+    assert read(Standardising(), torch.randn(3, 8))["layer.weight"].consumes.name == "linear"
+
+
+def test_which_layers_read_something_whose_scale_is_only_assumed():
+    class Mixed(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.first, self.plain, self.normed, self.summed, self.pooled = (nn.Linear(8, 8) for _ in range(5))
+            self.norm = nn.LayerNorm(8)
+
+        def forward(self, x):
+            x = self.first(x)
+            y = self.plain(F.relu(x))
+            z = self.normed(F.relu(self.norm(x + y)))
+            z = self.summed(z + y)
+            return self.pooled(F.relu(z).mean(1, keepdim=True).expand(-1, 3, -1))
+
+    spec = read(Mixed(), torch.randn(2, 3, 8))
+    assumed = {t.layer for t in spec if t.assumed}
+    assert assumed == {"summed", "pooled"}
+    order = nn.Sequential(nn.Conv2d(3, 4, 3), nn.ReLU(), nn.AvgPool2d(2), nn.Conv2d(4, 4, 1), nn.Conv2d(4, 2, 1))
+    for example in (None, torch.randn(1, 3, 8, 8)):
+        assert {t.layer for t in read(order, example) if t.assumed} == {"3"}

@@ -177,6 +177,46 @@ def test_a_calibrated_net_is_healthy():
     assert not diagnose(net, x, y).healthy
 
 
+@pytest.mark.parametrize("init", ["kaiming-fan-in", "xavier-fan-out", "hyperfan-out"])
+def test_whatever_the_init_was_it_is_not_called_wrong_afterwards(init):
+    torch.manual_seed(0)
+    x, y = 20 * torch.randn(100, 96), torch.randint(10, (100,))
+    net = ours(mlp(), x, init=init)
+    hf.calibrate_(net, x)
+    assert "wrong scale of a head" not in {f.name for f in diagnose(net, x, y).findings}
+
+
+def test_with_noise_layers_are_on_target_on_average_over_draws():
+    torch.manual_seed(0)
+    x = torch.randn(60, 96)
+    net = ours(Residual(4), x, hf.Embedding(16, noise=1.0))
+    assert hf.calibrate_(net, x).changed
+    squares = [net(x, noise=True).square().mean().item() for _ in range(200)]
+    error = torch.tensor(squares).std().item() / 200**0.5
+    # Within a tenth by 8 draws, whose own mean is off by so much, and 4 standard errors of the 200.
+    assert abs(sum(squares) / 200 - 1) < 0.1 + 4 * error + 2 * error * (200 / 8) ** 0.5
+
+
+def test_a_mask_may_hold_infinities():
+    class Masked(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.attention, self.last = nn.MultiheadAttention(32, 4, batch_first=True), nn.Linear(32, 10)
+
+        def forward(self, x, mask):
+            return self.last(self.attention(x, x, x, attn_mask=mask, need_weights=False)[0])
+
+    torch.manual_seed(0)
+    x = torch.randn(8, 6, 32), nn.Transformer.generate_square_subsequent_mask(6)
+    net = hf.HyperNet(Masked(), 16, example=x)
+    done = hf.calibrate_(net, x)
+    assert all(abs(c.after / c.target - 1) <= 0.1 for c in done.corrections)
+    with torch.no_grad():
+        net.heads.head("10x32").bias[0] = math.nan
+    found = next(f for f in diagnose(net, x).findings if f.name == "values that are not finite")
+    assert "'last.weight'" in found.cause
+
+
 def test_tensors_that_are_not_named_keep_their_values_and_their_codes():
     x, _ = vectors()
     net = ours(mlp(), x)  # three tensors of one shape share a head
@@ -247,7 +287,7 @@ def test_what_cannot_be_calibrated():
     with pytest.raises(hf.HyperfanError, match=r"'2' overflows.*reset_parameters"):
         hf.calibrate_(net, x)
     for bad in (x * math.nan, x[:0]):
-        with pytest.raises(hf.HyperfanError, match="x is empty, or holds values that are not finite"):
+        with pytest.raises(hf.HyperfanError, match="x is empty, or holds what is not a number"):
             hf.calibrate_(net, bad)
     given = ours(mlp(), x, hf.Embedding(3, given=True))
     with pytest.raises(hf.HyperfanError, match="pass embedding=, one like those to come"):

@@ -125,7 +125,7 @@ def test_any_rate_may_be_asked_about(lr):
     assert bool(found) == (not after_a_step(net, loss, lr) <= start + 1e-5)
     assert diagnosis.stable_rate == hf.diagnose(net, x, y, lr=1e-3).stable_rate
     assert after_a_step(net, loss, diagnosis.stable_rate / 2) < start
-    assert not found or found[0].remedy == f"lr={diagnosis.stable_rate / 2:.1g}"
+    assert not found or found[0].remedy == f"lr={diagnosis.stable_rate / 2:.2g}"
 
 
 def test_a_random_hypernet_is_tried_with_one_draw():
@@ -314,6 +314,32 @@ def test_a_random_foreign_hypernet_leaves_the_random_numbers_and_its_buffers_alo
     hf.diagnose(mainnet, x, y, generated=hypernet, lr=0.01)
     assert torch.equal(random, torch.get_rng_state())
     assert all(torch.equal(t, state[name]) for name, t in hypernet.state_dict().items())
+
+
+def test_inputs_that_the_net_writes_into_stay_as_they_are():
+    torch.manual_seed(0)
+    x, y = vectors(20)
+    before = x.clone()
+    net = ours(nn.Sequential(nn.ReLU(inplace=True), *mlp()), x.clone())
+    seen = hf.diagnose(net, x, y)
+    assert torch.equal(x, before)
+    assert seen.loss == pytest.approx(cross_entropy(net(x.clone()), y).item(), rel=1e-5)
+
+
+def test_a_hypernet_that_raises_gets_its_buffers_back():
+    class Hypernet(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.register_buffer("calls", torch.zeros(()))
+
+        def forward(self):
+            self.calls.add_(1)
+            raise RuntimeError("no")
+
+    hypernet = Hypernet()
+    with pytest.raises(RuntimeError, match="no"):
+        hf.diagnose(mlp(), torch.randn(4, 96), generated=hypernet)
+    assert hypernet.calls == 0
 
 
 def test_a_graph_that_is_still_held_can_go_backward_after_a_trial():

@@ -92,7 +92,7 @@ def test_a_diagnosis_says_what_is_wrong_and_how_to_mend_it():
         "up to 77× theory",
         "12,750,000",
         "loss 2.41 (guessing has 2.3)",
-        "up to a learning rate of 0.0123",
+        "allows a learning rate of 0.0123",
         "2.13",
     ):
         assert said in shown
@@ -102,7 +102,7 @@ def test_a_diagnosis_says_what_is_wrong_and_how_to_mend_it():
 
 def test_a_healthy_net_has_no_findings():
     shown = texts(diagnosis_page(diagnosis()))
-    assert "Healthy: 6 layers could be predicted, and are at the scale of hyperfan-in." in shown
+    assert "Healthy: 6 layers have a target, and are like those of plain nets that hyperfan-in starts." in shown
     assert "None: nothing is out of place." in shown
     assert "Environment" not in shown
 

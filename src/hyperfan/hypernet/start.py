@@ -14,7 +14,7 @@ from hyperfan.errors import InitError
 from hyperfan.hypernet.chunks import InputLayers
 from hyperfan.hypernet.moments import level_inputs, measured_moments, predicted_moments, revive_codes
 from hyperfan.init.asked import Slot
-from hyperfan.init.plan import Plan, make_plan
+from hyperfan.init.plan import Plan, Row, make_plan
 from hyperfan.init.registry import reading
 from hyperfan.init.write import fill_
 from hyperfan.mainnet.spec import TensorSpec
@@ -123,14 +123,19 @@ def rescale(net: "HyperNet", factors: Mapping[str, float]) -> Plan:
             net.heads.head(name).bias.mul_(in_head[made.tensors[0]])
     plan = _rescaled(net, net.plan, [f / h for f, h in zip(each, in_head, strict=True)])
     rows = [
-        replace(
-            r,
-            variance=None if r.variance is None else r.variance * h**2,
-            target=None if r.target is None else r.target * f**2,
-        )
+        r if f == 1 else replace(r, variance=None if r.variance is None else r.variance * h**2, target=_times(r, f, h))
         for r, f, h in zip(plan.rows, each, in_head, strict=False)
     ]
     return replace(plan, rows=(*rows, *plan.rows[len(rows) :]))
+
+
+def _times(row: Row, factor: float, in_head: float) -> float | None:
+    """The target of a tensor that was scaled: f² times what it was, or, of a method without one, what it has now."""
+    if row.target is not None:
+        return row.target * factor**2
+    if row.variance is None or row.moment is None:
+        return None
+    return row.variance * in_head**2 * row.scale**2 * row.moment
 
 
 def _rescaled(net: "HyperNet", plan: Plan, factors: list[float]) -> Plan:

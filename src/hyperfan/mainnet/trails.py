@@ -73,7 +73,8 @@ class Trail:
 
     def nonlinearity(self) -> Nonlinearity:
         """What a layer that reads this tensor consumes."""
-        if self.is_identity:
+        standardised = self.depth == 0 and not self.names  # inputs that the net itself shifts and scales
+        if self.is_identity or standardised:
             return IDENTITY
         if self.samples is not None and torch.equal(self.samples, grid().clamp(min=0)):
             return Nonlinearity.named("relu")

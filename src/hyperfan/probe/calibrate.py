@@ -6,7 +6,7 @@ that the layers behind it see what they will see, and one pass is enough.
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, cast
 
@@ -25,6 +25,8 @@ from hyperfan.text import number, table
 
 NEAR = 0.1
 """Within a tenth of its target, a layer is on target."""
+ROUNDS = 4
+"""How often a random net is gone through: what is right for one draw is not for the next."""
 DRAWS = 20
 """Plain nets that tell chance from what the analysis misses."""
 
@@ -98,24 +100,28 @@ def calibrate_(net: HyperNet, x: Any, *, task: int | None = None, embedding: Ten
     if net.embeddings.config.given and embedding is None:
         raise CallError("this net's embeddings are given at the call: pass embedding=, one like those to come")
     for tensor in pytree.tree_leaves(x):
-        if isinstance(tensor, Tensor) and not (tensor.numel() and torch.isfinite(tensor).all()):
-            raise CallError("x is empty, or holds values that are not finite: give inputs like those to come")
+        if isinstance(tensor, Tensor) and (not tensor.numel() or tensor.isnan().any()):
+            raise CallError("x is empty, or holds what is not a number: give inputs like those to come")
     with undisturbed(x), torch.no_grad():
         return _calibrate(net, OurNet(net, x, task, embedding))
 
 
 def _calibrate(net: HyperNet, subject: OurNet) -> Calibration:
-    wanted, made = targets(subject), {name: t.detach() for name, t in subject.generate().items()}
-    layers, before = _measured(subject, wanted, made)
+    wanted, made = targets(subject), subject.generate()
+    before = after = _measured(subject, wanted, subject.draws())
     _check(before)
-    if _fits(subject, wanted, made, layers, before):
-        return Calibration(tuple(Correction(r.label, r.weight, r.target, before[r], before[r], 1.0) for r in layers))
-    factors = _factors(subject, wanted, made)
-    net.rescale_(factors)
-    again = subject.renewed(net)
-    after = _measured(again, wanted, again.generate())[1]
+    total: dict[str, float] = {}
+    if not _fits(subject, wanted, made, before):
+        for _ in range(ROUNDS if subject.random else 1):
+            factors = _factors(subject, wanted)
+            if not factors:
+                break
+            net.rescale_(factors)
+            total = {name: total.get(name, 1.0) * factors.get(name, 1.0) for name in {**total, **factors}}
+            subject = subject.renewed(net)
+            after = _measured(subject, wanted, subject.draws())
     return Calibration(
-        tuple(Correction(r.label, r.weight, r.target, before[r], after[r], factors.get(r.weight, 1.0)) for r in layers)
+        tuple(Correction(r.label, r.weight, r.target, before[r], after[r], total.get(r.weight, 1.0)) for r in before)
     )
 
 
@@ -127,18 +133,18 @@ class _Layer:
 
 
 def _measured(
-    subject: OurNet, wanted: Mapping[str, Target], made: Mapping[str, Tensor]
-) -> tuple[list[_Layer], dict[_Layer, float]]:
-    """The layers that can be calibrated, in forward order, and the mean square that each puts out."""
-    _, watch = subject.run(made)
+    subject: OurNet, wanted: Mapping[str, Target], draws: Iterable[Mapping[str, Tensor]]
+) -> dict[_Layer, float]:
+    """The layers that can be calibrated, in forward order, and the mean square that each puts out, over draws."""
     tied = {t.name for t in subject.generated if t.aliases}
-    squares = {}
-    for label, out in watch.outputs.items():
-        weights = subject.weights_of(out)
-        target = wanted[weights[0]].output if len(weights) == 1 and weights[0] in wanted else None
-        if target and out.sums and weights[0] not in tied:
-            squares[_Layer(label, weights[0], target)] = square(out.values)
-    return list(squares), squares
+    found: dict[_Layer, list[float]] = {}
+    for made in draws:
+        for label, out in subject.run(made)[1].outputs.items():
+            weights = subject.weights_of(out)
+            target = wanted[weights[0]].output if len(weights) == 1 and weights[0] in wanted else None
+            if target and out.sums and weights[0] not in tied:
+                found.setdefault(_Layer(label, weights[0], target), []).append(square(out.values))
+    return {layer: sum(squares) / len(squares) for layer, squares in found.items()}
 
 
 def _check(before: Mapping[_Layer, float]) -> None:
@@ -157,21 +163,20 @@ def _fits(
     subject: OurNet,
     wanted: Mapping[str, Target],
     made: Mapping[str, Tensor],
-    layers: Sequence[_Layer],
     before: Mapping[_Layer, float],
 ) -> bool:
     """Whether every layer is on target, or off by no more than plain nets of its widths are by chance."""
-    if all(abs(before[r] / r.target - 1) <= NEAR for r in layers):
+    if all(abs(value / r.target - 1) <= NEAR for r, value in before.items()):
         return True
-    if any(subject.spec[r.weight].assumed for r in layers):
+    if any(subject.spec[r.weight].assumed for r in before):
         return False
-    for r in layers:
+    for r in before:
         ratio = square(made[r.weight]) / (wanted[r.weight].variance or 1.0)
         if not 1 / OFF <= ratio <= OFF:
             return False
     own = torch.Generator().manual_seed(SEED)
-    draws = [_measured(subject, wanted, twin(subject, wanted, made, own))[1] for _ in range(DRAWS)]
-    for i, r in enumerate(layers, 1):
+    draws = [_measured(subject, wanted, [twin(subject, wanted, made, own)]) for _ in range(DRAWS)]
+    for i, r in enumerate(before, 1):
         ratios = torch.tensor([d[r] / r.target for d in draws], dtype=torch.float64)
         error = 3 * ratios.std().item() / math.sqrt(DRAWS)
         if abs(ratios.mean().item() - 1) > NEAR + error:
@@ -183,8 +188,15 @@ def _fits(
     return True
 
 
-def _factors(subject: OurNet, wanted: Mapping[str, Target], made: Mapping[str, Tensor]) -> dict[str, float]:
-    """One pass in which every layer is corrected before the next reads it."""
+def _factors(subject: OurNet, wanted: Mapping[str, Target]) -> dict[str, float]:
+    """For each tensor that is off, over draws; those of a draw that is on target count as 1."""
+    each = [_one_pass(subject, wanted, made) for made in subject.draws()]
+    means = {n: math.exp(sum(math.log(f[n]) for f in each) / len(each)) for n in each[0]}
+    return {name: f for name, f in means.items() if f != 1}
+
+
+def _one_pass(subject: OurNet, wanted: Mapping[str, Target], made: Mapping[str, Tensor]) -> dict[str, float]:
+    """A pass in which every layer is corrected before the next reads it."""
     pass_ = _Pass(subject, wanted)
     handles = []
     for path, module in subject.module.named_modules():
@@ -199,7 +211,7 @@ def _factors(subject: OurNet, wanted: Mapping[str, Target], made: Mapping[str, T
     finally:
         for handle in handles:
             handle.remove()
-    return {name: f for name, f in pass_.factors.items() if f != 1}
+    return pass_.factors
 
 
 class _Pass:

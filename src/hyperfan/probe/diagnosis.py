@@ -128,8 +128,8 @@ class Diagnosis:
         inputs: how many, and ``twins``, how many plain nets the prediction is made of.
         layers, tensors, parts, findings: what was seen.
         loss: the mean loss, and ``expected_loss``, that of a net which tells nothing; where there is a loss.
-        stable_rate: the learning rate of plain SGD beyond which the first step would raise the loss, by the curvature
-            along it; if ``lr`` was given, and if there is such a rate.
+        stable_rate: up to which learning rate the first step of plain SGD lowers the loss, by the curvature along it;
+            if ``lr`` was given, and if there is such a rate.
     """
 
     net: str
@@ -156,7 +156,7 @@ class Diagnosis:
         if not bad:
             known = sum(r.target is not None for r in self.layers)
             some = f"{known} of {len(self.layers)}" if known < len(self.layers) else f"{known}"
-            return f"Healthy: {some} layers could be predicted, and are at the scale of {self.theory}."
+            return f"Healthy: {some} layers have a target, and are like those of plain nets that {self.theory} starts."
         more = f", and {len(bad) - 1} more" if len(bad) > 1 else ""
         return f"{bad[0].name.capitalize()}{' in ' + _few(bad[0].where) if bad[0].where else ''}{more}."
 
@@ -193,9 +193,7 @@ class Diagnosis:
             expected = "" if self.expected_loss is None else f"; guessing has {self.expected_loss:.4g}"
             blocks.append(f"Loss {self.loss:.4g}{expected}")
         if self.stable_rate is not None:
-            blocks.append(
-                f"The first step of plain SGD lowers the loss up to a learning rate of {self.stable_rate:.2g}"
-            )
+            blocks.append(f"By its curvature the loss allows a learning rate of {self.stable_rate:.2g} in plain SGD")
         return "\n\n".join(blocks)
 
 

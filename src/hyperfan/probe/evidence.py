@@ -1,6 +1,5 @@
 """All that one look at a net brings to light, before anyone judges it."""
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -37,6 +36,7 @@ class Evidence:
         constant: tensors that do not change with the embedding.
         noise: share of noise in the mean square of each tensor, where it has any.
         trial: what one step of plain SGD did, if a learning rate was given.
+        y_is_finite: whether what the loss compares with holds finite numbers.
     """
 
     subject: Subject
@@ -54,6 +54,7 @@ class Evidence:
     constant: tuple[str, ...]
     noise: Mapping[str, float]
     trial: Trial | None
+    y_is_finite: bool
 
 
 def gather(subject: Subject, y: Any, loss: GivenLoss | None, lr: float | None) -> Evidence:
@@ -72,6 +73,7 @@ def gather(subject: Subject, y: Any, loss: GivenLoss | None, lr: float | None) -
     def summed(out: object) -> Tensor:
         return mean(out) * count
 
+    squares, noise = _drawn(subject, wanted)
     seen = one_pass(subject, made, summed, [p for ps in parts.values() for p in ps.values()])
     own = torch.Generator().manual_seed(SEED)
     twins = [glimpse(one_pass(subject, twin(subject, wanted, made, own), summed)) for _ in range(TWINS)]
@@ -83,26 +85,34 @@ def gather(subject: Subject, y: Any, loss: GivenLoss | None, lr: float | None) -
         seen,
         tuple(twins),
         read_layers(subject, wanted, seen, twins),
-        read_tensors(subject, wanted, made, seen, count),
+        read_tensors(subject, wanted, squares, seen, count),
         read_parts(subject, parts, seen, count),
         count,
         square(numbers[0]) if numbers else None,
         None if seen.loss is None or y is None else seen.loss / count,
         expected,
         tuple(name for name in subject.constant() if wanted[name].variance),
-        _noise(subject) if subject.random else {},
+        noise,
         None if lr is None else try_step(subject, summed, count, lr),
+        all(bool(t.isfinite().all()) for t in pytree.tree_leaves(y) if isinstance(t, Tensor)),
     )
 
 
-def _noise(subject: Subject) -> dict[str, float]:
-    """The share of noise in each tensor's mean square, from two draws."""
-    torch.manual_seed(SEED + 2)
-    with torch.no_grad():
-        a, b = subject.generate(noise=True), subject.generate(noise=True)
-    shares = {}
-    for name in a:
-        noise, both = square(a[name] - b[name]) / 2, (square(a[name]) + square(b[name])) / 2
-        if 0 < noise < math.inf:
-            shares[name] = noise / both
-    return shares
+@torch.no_grad()
+def _drawn(subject: Subject, wanted: Mapping[str, Target]) -> tuple[dict[str, float], dict[str, float]]:
+    """The mean square of each tensor about its mean, over draws, and the share of noise in it where there is any."""
+    sums: dict[str, Tensor] = {}
+    squares: dict[str, float] = dict.fromkeys(wanted, 0.0)
+    draws = 0
+    for made in subject.draws():
+        draws += 1
+        for name, tensor in made.items():
+            away = tensor.detach() - wanted[name].mean
+            sums[name] = away if draws == 1 else sums[name] + away
+            squares[name] += square(away)
+    squares = {name: total / draws for name, total in squares.items()}
+    if draws == 1:
+        return squares, {}
+    # The mean over draws still has 1/draws of the noise in it.
+    noise = {n: (squares[n] - square(sums[n] / draws)) * draws / (draws - 1) for n in squares}
+    return squares, {n: v / squares[n] for n, v in noise.items() if v > 1e-12 * squares[n]}

@@ -32,7 +32,7 @@ def loss_for(output: object, y: Any, given: GivenLoss | None) -> tuple[Loss, flo
     first, *rest = float_tensors(output)
     second, last = _classes(first, y)
     if given is not None:
-        usual = given is cross_entropy or isinstance(given, nn.CrossEntropyLoss)
+        usual = given is cross_entropy or (isinstance(given, nn.CrossEntropyLoss) and given.reduction == "mean")
         return lambda out: _scalar(given(out, y)), math.log(first.shape[1]) if second and usual else None
     if rest:
         raise HyperfanError(f"the mainnet puts out {1 + len(rest)} tensors: pass loss=, a function of them and y")
@@ -42,9 +42,10 @@ def loss_for(output: object, y: Any, given: GivenLoss | None) -> tuple[Loss, flo
         return lambda out: cross_entropy(first_tensor(out).flatten(0, -2), y.flatten()), math.log(first.shape[-1])
     if isinstance(y, Tensor) and y.is_floating_point() and y.shape == first.shape:
         return lambda out: mse_loss(first_tensor(out), y.to(first)), None
+    why = ", whose classes may be in its second or in its last dimension" if second and last else ""
     raise HyperfanError(
-        f"the loss is not known for an output of shape {tuple(first.shape)} and this y: pass loss=, a function of the "
-        "output and y that returns the mean loss"
+        f"the loss is not known for an output of shape {tuple(first.shape)}{why}, and this y: pass loss=, a function "
+        "of the output and y that returns the mean loss"
     )
 
 

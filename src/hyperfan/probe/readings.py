@@ -44,32 +44,27 @@ def read_layers(
 
 
 def read_tensors(
-    subject: Subject, wanted: Mapping[str, Target], made: Mapping[str, Tensor], seen: Pass, count: int
+    subject: Subject, wanted: Mapping[str, Target], squares: Mapping[str, float], seen: Pass, count: int
 ) -> tuple[TensorReading, ...]:
-    """Every generated tensor, beside its target."""
+    """Every generated tensor, by its mean square, beside its target."""
     rows = []
     for slot in subject.slots:
-        tensor, target = made[slot.tensor.name].detach(), wanted[slot.tensor.name]
+        target, value = wanted[slot.tensor.name], squares[slot.tensor.name]
         gradient = seen.tensor_gradients.get(slot.tensor.name)
         rows.append(
             TensorReading(
                 slot.tensor.name,
                 slot.tensor.role,
-                tuple(tensor.shape),
+                slot.tensor.shape,
                 slot.head,
                 target.variance,
                 target.equation,
-                _realised(subject, tensor - target.mean),
+                # With the scatter of the code, if the head was not fitted to that.
+                _widened(Scale(value, value, value), 2 * math.sqrt(2 / slot.tensor.numel + subject.scatter)),
                 math.nan if gradient is None else math.sqrt(square(gradient)) / count,
             )
         )
     return tuple(rows)
-
-
-def _realised(subject: Subject, values: Tensor) -> Scale:
-    """Mean square of a tensor, with the scatter of its code in the interval if the head was not fitted to that."""
-    value = square(values)
-    return _widened(Scale(value, value, value), 2 * math.sqrt(2 / values.numel() + subject.scatter))
 
 
 def _widened(scale: Scale, reach: float) -> Scale:

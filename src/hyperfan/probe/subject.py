@@ -10,11 +10,11 @@ import torch
 from torch import Tensor, nn
 from torch.utils import _pytree as pytree
 
-from hyperfan.errors import CallError, HyperfanError
+from hyperfan.errors import CallError, HyperfanError, InitError
 from hyperfan.hypernet import HyperNet
 from hyperfan.hypernet.kept import kept
 from hyperfan.hypernet.moments import scatter
-from hyperfan.init.asked import Slot
+from hyperfan.init.asked import Asked, Slot
 from hyperfan.init.registry import Fidelity, Method, method
 from hyperfan.init.write import fill_
 from hyperfan.mainnet.read import read
@@ -23,6 +23,8 @@ from hyperfan.mainnet.spec import Spec, TensorSpec
 from hyperfan.probe.watch import Output, Watch, as_in_training
 
 Generated = Callable[[], Mapping[str, Tensor]]
+DRAWS = 8
+"""How many draws of a random hypernet are looked at."""
 SEED = 2020_1043
 """Not one that people use: twins drawn from the seed of the inputs would have the inputs as their weights."""
 
@@ -90,10 +92,11 @@ class Subject(ABC):
         buffers = {name for name, t in self.skeleton.tensors.items() if not isinstance(t, nn.Parameter)}
         # A norm layer counts what it sees; let it count in a copy.
         own = {name: t.detach().clone() if name in buffers else t for name, t in self.own.items()}
+        args, kwargs = pytree.tree_map_only(Tensor, Tensor.clone, (self.args, self.kwargs))  # a net may write into them
         watch = Watch(self.module, [t.layer for t in self.generated if t.start is None])
         with as_in_training(self.module), watch:
             try:
-                output = self.skeleton({**own, **made}, *self.args, **self.kwargs)
+                output = self.skeleton({**own, **made}, *args, **kwargs)
             except ValueError as error:
                 if "more than 1 value per channel" not in str(error):
                     raise
@@ -101,6 +104,15 @@ class Subject(ABC):
                     f"batch norm needs several inputs to norm by: give x a batch of them ({error})"
                 ) from error
         return output, watch
+
+    def draws(self) -> Iterator[dict[str, Tensor]]:
+        """What it generates: several draws where that is random, else once."""
+        if not self.random:
+            yield self.generate()
+            return
+        torch.manual_seed(SEED)
+        for _ in range(DRAWS):
+            yield self.generate(noise=True)
 
     def weights_of(self, output: Output) -> tuple[str, ...]:
         """The names in the mainnet of the weights that made this; of a tied one, the first."""
@@ -137,9 +149,8 @@ class OurNet(Subject):
             Slot(self.spec[t.name], head, net.width, layout.heads[head].outputs, moment, cut)
             for t, head, moment, cut in zip(net.generated, layout.names, self._moments(), layout.cut, strict=True)
         ]
-        aims_at_a_variance = any(r.target is not None for r in net.plan.rows)
-        self.method = net.init if aims_at_a_variance else method("hyperfan-in")
         self.fidelity = net.fidelity
+        self.method = net.init if self._aims_at_a_variance() else method("hyperfan-in")
         fitted = net.fidelity == "exact" and not config.given and (config.tasks or 1) == 1
         self.scatter = 0.0 if fitted or config.normalise else scatter(self.net)
         if config.noise and not config.normalise:
@@ -189,6 +200,17 @@ class OurNet(Subject):
                 tensor.copy_(old)
         self.embedding = given
         return [t.name for t in self.generated if t.start is None and torch.equal(before[t.name], after[t.name])]
+
+    def _aims_at_a_variance(self) -> bool:
+        """Whether its method says which variance a tensor should have, and not only that of the head."""
+        asked = Asked(self.slots, self.net.init, self.fidelity)
+        for t in self.generated:
+            if t.start is None:
+                try:
+                    return asked.of(t.name)[1].target is not None
+                except InitError:
+                    continue
+        return True
 
     def _draw(self) -> Tensor:
         embeddings = self.net.embeddings
@@ -248,9 +270,11 @@ class Foreign(Subject):
         owner = self._call if isinstance(self._call, nn.Module) else getattr(self._call, "__self__", None)
         buffers = list(owner.buffers()) if isinstance(owner, nn.Module) else []
         saved = [b.clone() for b in buffers]
-        made = self._call()
-        for buffer, old in zip(buffers, saved, strict=True):
-            buffer.data.copy_(old)  # through .data: the graph may need the buffer's version
+        try:
+            made = self._call()
+        finally:
+            for buffer, old in zip(buffers, saved, strict=True):
+                buffer.data.copy_(old)  # through .data: the graph may need the buffer's version
         odd = [n for n, t in made.items() if not isinstance(t, Tensor)] if isinstance(made, Mapping) else []
         if odd:
             raise CallError(

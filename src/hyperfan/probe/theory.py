@@ -50,7 +50,7 @@ def targets(subject: Subject) -> dict[str, Target]:
     found = {t.name: _target(asked, t.name, t.role, t.start) for t in subject.generated}
     if isinstance(subject, OurNet):  # what was rescaled since has a target of its own
         planned = {r.tensor: r.target for r in subject.net.plan.rows if r.made_by == "head" and r.target is not None}
-        found = {n: replace(t, variance=planned[n]) if t.variance and n in planned else t for n, t in found.items()}
+        found = {n: replace(t, variance=planned.get(n, t.variance)) for n, t in found.items()}
     return found
 
 

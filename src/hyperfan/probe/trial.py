@@ -25,7 +25,8 @@ class Trial:
     Args:
         lr: the rate that was asked about.
         before, after: the loss at the start and after that step.
-        stable: beyond which rate a step raises the loss, by the curvature along it; ``None`` if that is not seen.
+        stable: up to which rate a step lowers the loss, by the curvature along it; ``None`` if that is not seen. Where
+            the loss is no parabola, it may go on falling beyond it.
     """
 
     lr: float
@@ -94,8 +95,8 @@ def _stable(line: _Line) -> float | None:
             break
         step = found / 4
     # The curvature may change on the way: the loss has the last word.
-    for _ in range(TRIES):
+    for _ in range(2 * TRIES):
         if found is None or line.at(found / 2) < line.start:
             return found
-        found /= 2
+        found /= 3
     return None

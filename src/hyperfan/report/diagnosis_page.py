@@ -55,7 +55,7 @@ def _facts(d: Diagnosis) -> str:
         guess = "" if d.expected_loss is None else f" (guessing has {digits(d.expected_loss)})"
         facts.append(f"loss {digits(d.loss)}{guess}")
     if d.stable_rate is not None:
-        facts.append(f"the first step of plain SGD lowers the loss up to a learning rate of {digits(d.stable_rate)}")
+        facts.append(f"by its curvature the loss allows a learning rate of {digits(d.stable_rate)} in plain SGD")
     return "; ".join(facts) + "."
 
 

@@ -4,7 +4,7 @@ import math
 from collections.abc import Iterator, Sequence
 
 from hyperfan.probe.checks.outside import INPUTS
-from hyperfan.probe.checks.remedies import rebuild
+from hyperfan.probe.checks.remedies import remake
 from hyperfan.probe.checks.scale import wrong_scale
 from hyperfan.probe.diagnosis import Finding, LayerReading, Scale
 from hyperfan.probe.evidence import Evidence
@@ -47,7 +47,7 @@ def growth(e: Evidence) -> Iterator[Finding]:
             if _together(e, ratio)
             else "the generated weights have their target variance, so they are correlated (equal codes, one chunk "
             "many times over), or biases and norms add to them",
-            rebuild(e),
+            remake(e, [t.tensor for t in e.tensors if t.role == "weight"]),
         )
 
 

@@ -38,20 +38,22 @@ def not_finite(e: Evidence) -> Iterator[Finding]:
             "error",
             (),
             "every layer is finite, the loss is not",
-            "the loss overflows on outputs of this scale, or y does not fit the output",
-            rebuild(e),
+            "the loss overflows on outputs of this scale, or counts none of them"
+            if e.y_is_finite
+            else "y holds values that are not finite",
+            rebuild(e) if e.y_is_finite else "mend y",
         )
 
 
 def _origin(e: Evidence) -> tuple[str, str]:
     """Where what is not finite came from, and what mends it."""
+    for names, what in ((e.made, "the generated tensor"), (e.subject.own, "the mainnet's own")):
+        bad = [n for n, t in names.items() if t.is_floating_point() and not torch.isfinite(t).all()]
+        if bad:
+            return f"{what} '{bad[0]}' holds values that are not finite", rebuild(e)
     given = [t for t in pytree.tree_leaves((e.subject.args, e.subject.kwargs)) if isinstance(t, Tensor)]
     if not all(torch.isfinite(t).all() for t in given):
         return "the inputs hold values that are not finite", "x = torch.nan_to_num(x), or mend the data"
-    for names, what in ((e.made, "generated"), (e.subject.own, "own")):
-        bad = [n for n, t in names.items() if t.is_floating_point() and not torch.isfinite(t).all()]
-        if bad:
-            return f"the {what} tensor '{bad[0]}' holds values that are not finite", rebuild(e)
     return "the weights before it are too large", rebuild(e)
 
 
@@ -147,7 +149,9 @@ def loss(e: Evidence) -> Iterator[Finding]:
             (),
             told,
             f"the outputs are too large: their mean square is {square:.3g}, where 1 is usual",
-            "scale the last layer down: " + (calibrated(e) if next(wrong_scale(e), None) is None else forward(e)),
+            f"scale '{e.layers[-1].layer}' down, which is not generated"
+            if e.layers and not e.layers[-1].generated
+            else "scale the last layer down: " + (calibrated(e) if next(wrong_scale(e), None) is None else forward(e)),
         )
     elif e.loss < e.expected_loss / 2:
         yield Finding(
@@ -170,7 +174,7 @@ def rate(e: Evidence) -> Iterator[Finding]:
     if trial.stable is None:
         allowed, remedy = "is too large for it", f"a smaller rate, such as lr={trial.lr / 100:.1g}; and try again"
     else:
-        allowed, remedy = f"allows {trial.stable:.2g} at most", f"lr={trial.stable / 2:.1g}"
+        allowed, remedy = f"allows {trial.stable:.2g} at most", f"lr={trial.stable / 2:.2g}"
     yield Finding(
         "learning rate too large",
         "warning",

@@ -34,6 +34,8 @@ def units(e: Evidence) -> Iterator[Finding]:
         )
     usual = [_most_dead(e, k) for k in range(len(into))]
     dead = [i for i, u in zip(into, usual, strict=True) if i.dead > max(DEAD, u + MORE_DEAD)]
+    if any(t.realised.value == 0 for t in e.tensors if t.target):  # behind weights of zero nothing is alive
+        dead = []
     if dead:
         yield Finding(
             "dead ReLU",
