@@ -47,7 +47,10 @@ def test_killed_again_while_resuming(tmp_path, in_a_process, undisturbed):
     (left / "checkpoint" / ".partial-xyz").write_bytes(b"half a file of ours")
     (left / ".partial-xyz").write_bytes(b"another")
     paths = map(tmp_path.joinpath, map(str, itertools.count()))
-    made = lambda: shutil.copytree(left, next(paths))  # noqa: E731
+
+    def made():
+        return shutil.copytree(left, next(paths))
+
     assert kill_before_each_file_operation(in_a_process, made, undisturbed) > 15
 
 

@@ -8,6 +8,7 @@ from torch import nn
 
 import hyperfan as hf
 from hyperfan.probe import diagnose
+from nets import Tied
 
 FITTING = [
     "MLP, tanh",
@@ -154,6 +155,16 @@ def test_what_runs_twice_is_scaled_once_by_its_first_run():
         torch.testing.assert_close(tensor, before[name] * done[name], rtol=2e-5, atol=1e-6)
     rows = {r.layer: r for r in diagnose(net, x).layers}
     assert rows["last"].measured.value == pytest.approx(1, rel=0.11)
+
+
+def test_what_it_cannot_measure_is_named():
+    torch.manual_seed(0)
+    words = torch.randint(7, (20, 3))
+    net = hf.HyperNet(nn.Sequential(Tied(nn.Tanh()), nn.Linear(7, 4)), 8, example=words)
+    done = hf.calibrate_(net, words)
+    assert done.skipped == ("0.embed.weight",)
+    assert "not measured: 0.embed.weight" in str(done)
+    assert [c.weight for c in done.corrections] == ["1.weight"]
 
 
 def test_a_bias_that_has_too_much_is_named():

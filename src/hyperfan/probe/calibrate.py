@@ -53,9 +53,16 @@ class Correction:
 
 @dataclass(frozen=True)
 class Calibration:
-    """What ``calibrate_`` found and changed, in forward order. Prints as a table."""
+    """What ``calibrate_`` found and changed, in forward order. Prints as a table.
+
+    Args:
+        corrections: what was done about each layer.
+        skipped: generated weights that it cannot measure alone: tied ones, those of recurrent layers and of attentions
+            with keys and values of other sizes, those that are used through functions or have no rule.
+    """
 
     corrections: tuple[Correction, ...]
+    skipped: tuple[str, ...] = ()
 
     @property
     def changed(self) -> tuple[str, ...]:
@@ -69,7 +76,8 @@ class Calibration:
             if self.changed
             else "nothing changed: on target, or off by chance"
         )
-        return f"{told}\n{table(['layer', 'weight', 'target', 'before', 'after', 'factor'], rows)}"
+        skipped = f"\nnot measured: {', '.join(self.skipped)}" if self.skipped else ""
+        return f"{told}\n{table(['layer', 'weight', 'target', 'before', 'after', 'factor'], rows)}{skipped}"
 
 
 def calibrate_(net: HyperNet, x: Any, *, task: int | None = None, embedding: Tensor | None = None) -> Calibration:
@@ -120,8 +128,10 @@ def _calibrate(net: HyperNet, subject: OurNet) -> Calibration:
             total = {name: total.get(name, 1.0) * factors.get(name, 1.0) for name in {**total, **factors}}
             subject = subject.renewed(net)
             after = _measured(subject, wanted, subject.draws())
+    looked_at = {r.weight for r in before}
     return Calibration(
-        tuple(Correction(r.label, r.weight, r.target, before[r], after[r], total.get(r.weight, 1.0)) for r in before)
+        tuple(Correction(r.label, r.weight, r.target, before[r], after[r], total.get(r.weight, 1.0)) for r in before),
+        tuple(t.name for t in subject.generated if t.role in ("weight", "other") and t.name not in looked_at),
     )
 
 
