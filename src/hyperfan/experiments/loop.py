@@ -12,7 +12,7 @@ from collections import defaultdict
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Literal, NamedTuple, Protocol
+from typing import Any, ClassVar, Literal, NamedTuple, Protocol
 
 import torch
 from torch import Tensor
@@ -63,6 +63,8 @@ class Training(Protocol):
 class Experiment(Protocol):
     """A frozen dataclass: the whole configuration of a run."""
 
+    __dataclass_fields__: ClassVar[dict[str, dataclasses.Field[Any]]]
+
     @property
     def title(self) -> str:
         """What to call it in a line of progress."""
@@ -111,7 +113,7 @@ def run(
     sinks: tuple[Sink, ...] = (),
 ) -> Outcome:
     """Train to the end, or until Ctrl-C. Divergence is a result, not an error."""
-    config = dataclasses.asdict(experiment)  # type: ignore[call-overload]  # a dataclass
+    config = dataclasses.asdict(experiment)
     with _threads(experiment.threads):
         # Before a new folder is made, so that what cannot start leaves none behind.
         training = None if resume and (path / CONFIG).exists() else experiment.start(data_dir)

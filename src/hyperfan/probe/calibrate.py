@@ -20,7 +20,7 @@ from hyperfan.probe.checks.scale import OFF
 from hyperfan.probe.squares import square
 from hyperfan.probe.subject import SEED, OurNet, undisturbed
 from hyperfan.probe.theory import Target, targets, twin
-from hyperfan.probe.watch import Watch, projections, weights_of
+from hyperfan.probe.watch import Watch, named, projections, weights_of
 from hyperfan.text import number, table
 
 NEAR = 0.1
@@ -200,21 +200,22 @@ def _fits(
 
 def _factors(subject: OurNet, wanted: Mapping[str, Target]) -> dict[str, float]:
     """For each tensor that is off, over draws; those of a draw that is on target count as 1."""
-    each = [_one_pass(subject, wanted, made) for made in subject.draws()]
+    each = [_corrected(subject, wanted, made) for made in subject.draws()]
     means = {n: math.exp(sum(math.log(f[n]) for f in each) / len(each)) for n in each[0]}
     return {name: f for name, f in means.items() if f != 1}
 
 
-def _one_pass(subject: OurNet, wanted: Mapping[str, Target], made: Mapping[str, Tensor]) -> dict[str, float]:
+def _corrected(subject: OurNet, wanted: Mapping[str, Target], made: Mapping[str, Tensor]) -> dict[str, float]:
     """A pass in which every layer is corrected before the next reads it."""
     pass_ = _Pass(subject, wanted)
     handles = []
     for path, module in subject.module.named_modules():
         if isinstance(module, nn.MultiheadAttention):
             handles.append(module.register_forward_pre_hook(pass_.before_attention(path), with_kwargs=True))
-            handles.append(module.register_forward_hook(pass_.after(module.out_proj, f"{path}.out_proj.weight")))
+            name = named(path, "out_proj.weight")
+            handles.append(module.register_forward_hook(pass_.after(module.out_proj, name)))
         elif len(weights_of(module)) == 1 and Watch.sums(module):
-            name = f"{path}.{weights_of(module)[0]}" if path else weights_of(module)[0]
+            name = named(path, weights_of(module)[0])
             handles.append(module.register_forward_hook(pass_.after(module, name)))
     try:
         subject.run(made)
@@ -252,16 +253,15 @@ class _Pass:
         """Correct the input projections of an attention, which are never put out."""
 
         def hook(module: nn.MultiheadAttention, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-            given = [*args[:3], *(kwargs[k] for k in ("query", "key", "value") if k in kwargs)]
-            made, names = projections(module, given)
-            weight = f"{path}.{names[0]}" if path else names[0]
+            made, names = projections(module, args, kwargs)
+            weight = named(path, names[0])
             if len(names) > 1 or weight not in self._wanted:
                 return
             if weight not in self.factors:
                 self._choose(weight, made, self._bias(module.in_proj_bias, module, weight, made))
                 # In place of the tensors of this pass; the skeleton puts the mainnet's own back.
                 for local in ("in_proj_weight", "in_proj_bias"):
-                    factor, held = self.factors.get(f"{path}.{local}" if path else local), module._parameters[local]
+                    factor, held = self.factors.get(named(path, local)), module._parameters[local]
                     if factor is not None and held is not None:
                         module._parameters[local] = cast(nn.Parameter, held * factor)
 

@@ -18,8 +18,8 @@ from torch import Tensor, nn
 from torch.func import functional_call
 from torch.nn.functional import cross_entropy
 
-from hyperfan.mainnet.rules import uses
 from hyperfan.probe.moments import Histogram, Moments
+from hyperfan.probe.watch import weights_of
 
 Quantity = Literal["activations", "gradients", "weights", "weight gradients"]
 QUANTITIES: tuple[Quantity, ...] = get_args(Quantity)
@@ -99,9 +99,7 @@ def outputs_of_layers(net: nn.Module, x: Tensor, y: Tensor) -> tuple[dict[str, T
 
 def layers(net: nn.Module) -> Iterator[tuple[str, nn.Module]]:
     """Those that have weights, with their paths."""
-    for path, module in net.named_modules():
-        if any(use.role == "weight" for use in uses(module).values()):
-            yield path, module
+    return ((path, module) for path, module in net.named_modules() if weights_of(module))
 
 
 def first_overflow(net: nn.Module, x: Tensor, y: Tensor) -> str | None:

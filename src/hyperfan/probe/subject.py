@@ -20,7 +20,7 @@ from hyperfan.init.write import fill_
 from hyperfan.mainnet.read import read
 from hyperfan.mainnet.skeleton import Skeleton
 from hyperfan.mainnet.spec import Spec, TensorSpec
-from hyperfan.probe.watch import Output, Watch, as_in_training
+from hyperfan.probe.watch import Output, Watch, as_in_training, named
 
 Generated = Callable[[], Mapping[str, Tensor]]
 DRAWS = 8
@@ -117,7 +117,7 @@ class Subject(ABC):
     def weights_of(self, output: Output) -> tuple[str, ...]:
         """The names in the mainnet of the weights that made this; of a tied one, the first."""
         names = {alias: t.name for t in self.spec for alias in (t.name, *t.aliases)}
-        local = [f"{output.path}.{w}" if output.path else w for w in output.weights]
+        local = [named(output.path, w) for w in output.weights]
         return tuple(names.get(name, name) for name in local)
 
     def plain(self) -> dict[str, Tensor]:

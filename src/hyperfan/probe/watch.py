@@ -80,7 +80,7 @@ class Watch(TorchFunctionMode):
         return self
 
     def __exit__(self, *exc: Any) -> None:
-        super().__exit__(*exc)  # type: ignore[no-untyped-call]  # as above
+        super().__exit__(*exc)  # type: ignore[no-untyped-call]  # torch has no types for its modes
         for handle in self._handles:
             handle.remove()
 
@@ -109,9 +109,8 @@ class Watch(TorchFunctionMode):
 
     def _before(self, path: str) -> Any:
         def hook(module: nn.MultiheadAttention, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-            given = [*args[:3], *(kwargs[k] for k in ("query", "key", "value") if k in kwargs)]
-            made, names = projections(module, given)
-            self._add(f"{path}.in_proj" if path else "in_proj", Output(path, type(module).__name__, names, made, -1))
+            made, names = projections(module, args, kwargs)
+            self._add(named(path, "in_proj"), Output(path, type(module).__name__, names, made, -1))
 
         return hook
 
@@ -121,7 +120,7 @@ class Watch(TorchFunctionMode):
             if found is None or not found.is_floating_point() or found.ndim == 0:
                 return
             attention = isinstance(module, nn.MultiheadAttention)
-            label = f"{path}.out_proj" if attention else path or "net"
+            label = named(path, "out_proj") if attention else path or "net"
             weights = ("out_proj.weight",) if attention else weights_of(module)
             units = found.ndim - 1
             if isinstance(module, _CONVOLUTIONS):
@@ -142,8 +141,20 @@ def weights_of(module: nn.Module) -> tuple[str, ...]:
     return tuple(n for n, use in found if use.role == "weight" and module._parameters.get(n, module) is not None)
 
 
-def projections(attention: nn.MultiheadAttention, given: Sequence[Tensor]) -> tuple[Tensor, tuple[str, ...]]:
-    """What the input projections of an attention make of query, key and value, side by side where they fit."""
+def named(path: str, local: str) -> str:
+    """The name in the mainnet of what a module calls so.
+
+    >>> named("block.0", "weight"), named("", "weight")
+    ('block.0.weight', 'weight')
+    """
+    return f"{path}.{local}" if path else local
+
+
+def projections(
+    attention: nn.MultiheadAttention, args: Sequence[Any], kwargs: Mapping[str, Any]
+) -> tuple[Tensor, tuple[str, ...]]:
+    """What the input projections of an attention make of its arguments, side by side where they fit."""
+    given = [*args[:3], *(kwargs[k] for k in ("query", "key", "value") if k in kwargs)]
     if attention.in_proj_weight is not None:
         weights, names = attention.in_proj_weight.chunk(3), ("in_proj_weight",)
     else:
