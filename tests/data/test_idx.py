@@ -18,9 +18,14 @@ def idx(shape, values, magic=None):
     return (magic or bytes([0, 0, 8, len(shape)])) + struct.pack(f">{len(shape)}I", *shape) + bytes(values)
 
 
+def packed(content):
+    """The same bytes whenever it is called, for they name a test."""
+    return gzip.compress(content, mtime=0)
+
+
 def put(folder, name, content):
     path = folder / name
-    path.write_bytes(gzip.compress(content) if name.endswith(".gz") else content)
+    path.write_bytes(packed(content) if name.endswith(".gz") else content)
     return path
 
 
@@ -50,20 +55,20 @@ GOOD = idx((2, 1, 3), range(6))
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        (gzip.compress(GOOD)[:-9], "is cut off or damaged"),
-        (gzip.compress(bytes(1000))[:5], "is cut off or damaged"),
-        (gzip.compress(GOOD)[:-8] + b"12345678", "is not gzip, or damaged (CRC check failed"),
-        (gzip.compress(GOOD)[:10] + b"\xff" * 20, "is cut off or damaged"),
+        (packed(GOOD)[:-9], "is cut off or damaged"),
+        (packed(bytes(1000))[:5], "is cut off or damaged"),
+        (packed(GOOD)[:-8] + b"12345678", "is not gzip, or damaged (CRC check failed"),
+        (packed(GOOD)[:10] + b"\xff" * 20, "is cut off or damaged"),
         (b"<html>404</html>", "is not gzip, or damaged (Not a gzipped file (b'<h'))"),
-        (gzip.compress(GOOD) + b"and more", "is not gzip, or damaged"),
+        (packed(GOOD) + b"and more", "is not gzip, or damaged"),
         (b"", "ends within its header"),
-        (gzip.compress(GOOD[:9]), "ends within its header"),
-        (gzip.compress(idx((2, 1, 3), range(6), b"\0\0\x08\1")), "starts with '00000801'"),
-        (gzip.compress(idx((2, 1, 3), range(6), b"\0\0\x0d\3")), "starts with '00000d03'"),
-        (gzip.compress(idx((2, 1, 3), range(5))), "promises 2x1x3 = 6 values and holds 5"),
-        (gzip.compress(idx((2, 1, 3), range(7))), "promises 2x1x3 = 6 values and holds more"),
-        (gzip.compress(idx((0, 28, 28), [])), "promises 0x28x28 values"),
-        (gzip.compress(idx((2**32 - 1, 28, 28), [])), "promises 4294967295x28x28 values"),
+        (packed(GOOD[:9]), "ends within its header"),
+        (packed(idx((2, 1, 3), range(6), b"\0\0\x08\1")), "starts with '00000801'"),
+        (packed(idx((2, 1, 3), range(6), b"\0\0\x0d\3")), "starts with '00000d03'"),
+        (packed(idx((2, 1, 3), range(5))), "promises 2x1x3 = 6 values and holds 5"),
+        (packed(idx((2, 1, 3), range(7))), "promises 2x1x3 = 6 values and holds more"),
+        (packed(idx((0, 28, 28), [])), "promises 0x28x28 values"),
+        (packed(idx((2**32 - 1, 28, 28), [])), "promises 4294967295x28x28 values"),
     ],
 )
 def test_a_bad_file_is_named_and_what_is_wrong_with_it(tmp_path, content, message):
