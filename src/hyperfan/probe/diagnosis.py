@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from hyperfan.files import finite_or_none
 from hyperfan.probe.moments import Histogram
 from hyperfan.text import number, table
 
@@ -162,7 +163,9 @@ class Diagnosis:
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values, for JSON, which knows no infinity: what is not finite is ``None``."""
-        plain: dict[str, Any] = _plain({"healthy": self.healthy, "summary": self.summary, **dataclasses.asdict(self)})
+        plain: dict[str, Any] = finite_or_none(
+            {"healthy": self.healthy, "summary": self.summary, **dataclasses.asdict(self)}
+        )
         return plain
 
     @classmethod
@@ -218,14 +221,6 @@ def _from_dict(kind: type[Any], values: Mapping[str, Any]) -> Any:
             value = math.nan
         made[f.name] = value
     return kind(**made)
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {k: _plain(v) for k, v in value.items()}
-    if isinstance(value, tuple | list):
-        return [_plain(v) for v in value]
-    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def _few(names: tuple[str, ...]) -> str:

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterable, Sequence
 
+from hyperfan.metrics import Kind
 from hyperfan.report.axis import Axis, asinh_axis, digits, linear_axis, log_axis, plain_axis, share_axis
 from hyperfan.report.density import density, turning_point
 from hyperfan.report.panel import Curve, Panel
@@ -10,10 +11,10 @@ from hyperfan.report.run_data import RunData
 WIDE = (390, 250)
 FEW = 4
 """Up to so many runs have their standard deviations written into a histogram."""
-LOSSES: tuple[tuple[str, str, str, Callable[[Iterable[float | None]], Axis]], ...] = (
-    ("train", "loss", "Training loss", lambda values: log_axis(values, 1)),
-    ("test", "loss", "Test loss, summed over the test set", lambda values: log_axis(values, 1)),
-    ("test", "accuracy", "Test accuracy", share_axis),
+LOSSES: tuple[tuple[Kind, str, str, Callable[[Iterable[float | None]], Axis]], ...] = (
+    (Kind.TRAIN, "loss", "Training loss", lambda values: log_axis(values, 1)),
+    (Kind.TEST, "loss", "Test loss, summed over the test set", lambda values: log_axis(values, 1)),
+    (Kind.TEST, "accuracy", "Test accuracy", share_axis),
 )
 Shown = Sequence[tuple[str, str, tuple[str, ...]]]
 """Of layers or tensors: the name in the metrics, the title, and the switches of its panel."""
