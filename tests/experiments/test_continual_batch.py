@@ -8,11 +8,10 @@ import torch
 from torch.nn.functional import mse_loss
 
 from hyperfan.errors import RunError
-from hyperfan.experiments.continual.alone import alone
+from hyperfan.experiments.continual import ALL_INITS, Continual
 from hyperfan.experiments.continual.batch import EMBEDDING, Structure
-from hyperfan.experiments.continual.build import build, draw, order, points
-from hyperfan.experiments.continual.config import ALL_INITS, Continual
-from hyperfan.experiments.continual.training import ContinualTraining
+from hyperfan.experiments.continual.reference import reference as alone
+from hyperfan.experiments.continual.training import ContinualTraining, build, draw, order, points
 from hyperfan.optim import Memory
 
 BASE = Continual(inits=ALL_INITS, seeds=1, iterations=170, log_every=170, precision="float64")
@@ -162,7 +161,7 @@ def test_an_embedding_for_each_tensor_makes_each_tensor_from_its_own():
     with torch.no_grad():
         values["embeddings"].normal_()
         net.embeddings.weight.copy_(values["embeddings"])
-    made = structure.make(values, values["embeddings"][1:])
+    made = structure.generate(values, values["embeddings"][1:])
     for row, task in zip(made, (1, 2), strict=True):
         expected = torch.cat([tensor.flatten() for tensor in net.generate(task=task).values()])
         torch.testing.assert_close(row, expected)
