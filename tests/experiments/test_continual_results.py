@@ -245,7 +245,7 @@ def test_what_is_no_grid_is_said(tmp_path, grids):
     with pytest.raises(RunError, match="does not hold the metrics of its grid"):
         found.best("m2")
     (broken / "config.json").write_text('{"experiment": "continual", "init": "m2"}')
-    with pytest.raises(RunError, match="is not the configuration of a run of continual: .*'init'"):
+    with pytest.raises(RunError, match=r"is not the configuration of a run of continual: .*'init'"):
         read_run(broken)
 
 

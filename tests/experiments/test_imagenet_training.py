@@ -22,7 +22,6 @@ from hyperfan.experiments.imagenet import INITS, PROFILES, Imagenet, grid
 from hyperfan.experiments.imagenet.pictures import BatchOrder, Crops
 from hyperfan.experiments.imagenet.training import _histograms
 from hyperfan.experiments.loop import run
-from hyperfan.experiments.results.runs import read_run
 from hyperfan.experiments.results.write import write_summary
 from hyperfan.experiments.seeds import number
 from hyperfan.metrics import read_metrics

@@ -16,6 +16,8 @@ from hyperfan.experiments.results.runs import Runs
 from hyperfan.experiments.results.statistics import Estimate, growth
 
 BASE = Mnist(epochs=2)
+
+
 def read(root):
     return Runs(root, EXPERIMENT)
 

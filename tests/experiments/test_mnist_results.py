@@ -65,7 +65,9 @@ def test_results_say_what_was_found_and_what_is_missing(runs_dir, tmp_path, monk
     for claim in summary["claims"]:
         assert f"**Verdict: {claim['verdict']}.**" in page.split(f"## {claim['name']}\n")[1].split("\n## ")[0]
     assert f"Not run yet: {missing.title}." in page
-    assert {"value", "n", "low", "high"} <= set(summary["claims"][0]["measured"].popitem()[1]["estimate"])  # numbers, not words
+    assert {"value", "n", "low", "high"} <= set(
+        summary["claims"][0]["measured"].popitem()[1]["estimate"]
+    )  # numbers, not words
     before = page
     with pytest.raises(RunError, match="holds results already: --overwrite"):
         write_results(EXPERIMENT, runs_dir, out, BASE)

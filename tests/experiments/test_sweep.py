@@ -28,7 +28,10 @@ class InterruptsAll(Toy):
 
 def test_a_run_that_dies_does_not_keep_others_from_running(tmp_path, undisturbed, capfd):
     ended = sweep({tmp_path / "dies": Dies(), tmp_path / "good": Toy()}, 2, summarise=summarise)
-    assert {e.path.name: e.outcome for e in ended} == {"dies": "failed: its process died with exit code 9", "good": "finished"}
+    assert {e.path.name: e.outcome for e in ended} == {
+        "dies": "failed: its process died with exit code 9",
+        "good": "finished",
+    }
     assert contents(tmp_path / "good") == {**undisturbed, "report.html": b"drawn"}
     assert [p.name for p in tmp_path.iterdir()] == ["good"]
     assert "toy: epoch 3/3  loss " in capfd.readouterr().err

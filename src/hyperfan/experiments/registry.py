@@ -23,13 +23,17 @@ def experiment(name: str) -> "Experiment[Any]":
 def experiment_of(content: Mapping[str, Any]) -> "Experiment[Any] | None":
     """The experiment whose run has this ``config.json``, if it is one of ours.
 
-    A configuration names its experiment; one from before that was so is recognised by its fields.
+    A configuration names its experiment. One from before that was so is recognised: it has most of the fields, and no
+    others.
     """
     if "experiment" in content:
         name = content["experiment"]
         return experiment(name) if name in EXPERIMENTS else None
-    fitting = [e for e in map(experiment, EXPERIMENTS) if set(content) <= {f.name for f in fields(e.config)}]
-    return fitting[0] if len(fitting) == 1 else None
+    for found in map(experiment, EXPERIMENTS):
+        known = {f.name for f in fields(found.config)}
+        if known >= set(content) and 2 * len(content) > len(known):
+            return found
+    return None
 
 
 def read_configuration(content: Mapping[str, Any]) -> "Configuration":

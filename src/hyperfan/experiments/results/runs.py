@@ -106,7 +106,7 @@ def read_run(path: Path) -> tuple[Experiment[Any], Run[Any]]:
         raise RunError(f"{path / CONFIG_FILE}: {error}") from error
     found = experiment_of(content)
     assert found is not None
-    return found, found.run_type()(config, read_metrics(path), read_json(path / ENV_FILE), path)
+    return found, found.run_type()(config, read_metrics(path), _read_optional(path / ENV_FILE), path)
 
 
 def read_data(path: Path) -> RunData:
@@ -116,16 +116,19 @@ def read_data(path: Path) -> RunData:
     rows, content = read_metrics(path), read_json(path / CONFIG_FILE)
     if not isinstance(content, dict) or not all(isinstance(row, dict) and "kind" in row for row in rows):
         raise RunError(f"{path} is damaged: {CONFIG_FILE} should hold names and values, {METRICS_FILE} lines of them")
-    times = read_json(path / TIMES_FILE) if (path / TIMES_FILE).exists() else {}
+    times, environment = _read_optional(path / TIMES_FILE), _read_optional(path / ENV_FILE)
     try:
         config = read_configuration(content)
     except RunError:  # of another program, or of a later version
-        environment = read_json(path / ENV_FILE) if (path / ENV_FILE).exists() else {}
         return RunData(path.name, rows, content, environment, times)
     if not is_over(rows):
-        return RunData(path.name, rows, content, read_json(path / ENV_FILE), times, stage=config.stage)
+        return RunData(path.name, rows, content, environment, times, stage=config.stage)
     experiment, run = read_run(path)
     return replace(run.data(experiment.heading), times=times)
+
+
+def _read_optional(file: Path) -> Any:
+    return read_json(file) if file.exists() else {}
 
 
 R = TypeVar("R", bound=Run[Any])
