@@ -21,7 +21,8 @@ Flat = tyro.conf.arg(name="")
 """A dataclass whose fields are options without a prefix."""
 HELP = """{summary}
 
-{help}Ctrl-C stops a run and --resume goes on from its last checkpoint, also after a kill, to bit-identical results.
+Ctrl-C stops a run and --resume goes on from its last checkpoint, also after a kill, to bit-identical results.
+{help}
 
 Example: hyperfan run {name} {example}
 
@@ -71,8 +72,7 @@ def _command(e: Experiment[Any], profile: str) -> Callable[..., int]:
         return _run(e, config, default, options)
 
     command.__annotations__["config"] = Annotated[e.config, Flat]  # which only this function knows
-    help_ = f"{e.help} " if e.help else ""
-    command.__doc__ = HELP.format(summary=e.summary, help=help_, name=e.name, example=e.example)
+    command.__doc__ = HELP.format(summary=e.summary, help=e.help, name=e.name, example=e.example)
     return command
 
 

@@ -163,7 +163,7 @@ class Experiment(Generic[C]):
     Args:
         config: its configurations, each a frozen dataclass whose fields are the options of its command.
         heading: its name for people, on pages.
-        summary: what it is, in a line of the command line's help; ``help`` says more.
+        summary: what it is, in a line of the command line's help; ``help`` is the rest of it.
         example: options of an example in that help.
         profiles: configurations to start from: "paper", "laptop" and "smoke".
         grid: from a profile to all runs that the results rest on.

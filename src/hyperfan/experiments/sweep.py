@@ -1,4 +1,4 @@
-"""Many runs, some of them side by side, each in a process of its own."""
+"""Many runs, some of them side by side, each in a separate process."""
 
 import multiprocessing
 import os

@@ -38,12 +38,12 @@ def _smaller(c: Claim, results: "ContinualResults") -> None:
     for init in HYPERFANS:
         for other in BASELINES:
             for when, losses in moments.items():
-                mine, theirs = losses(init, best[init]), losses(other, best[other])
+                a, b = losses(init, best[init]), losses(other, best[other])
                 facts = []
                 for task in range(TASKS):
                     rates = f"{best[init]:g} and {best[other]:g}"
                     label = f"{init} over {other}, at {rates}: loss {when} of task {task + 1}"
-                    facts.append(_is_smaller(c, label, mine[:, task].tolist(), theirs[:, task].tolist()))
+                    facts.append(_is_smaller(c, label, a[:, task].tolist(), b[:, task].tolist()))
                 c.facts[f"{init}: smaller {when} of every task than {other}"] = all_of(facts)
     c.remark = "Points have noise of variance 0.0025, so the loss of a task that is fitted well ends about there."
 

@@ -3,11 +3,11 @@
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from enum import StrEnum
+from importlib.resources import files
 from typing import Any
 
 from hyperfan.errors import RunError
 from hyperfan.experiments.results.statistics import Estimate
-from hyperfan.experiments.results.templates import template
 from hyperfan.text import capitalise
 
 Fact = bool | None
@@ -103,6 +103,11 @@ def all_of(facts: Iterable[Fact]) -> Fact:
     """Whether all facts are so; one that is not decides."""
     found = set(facts)
     return False if False in found else None if None in found else True
+
+
+def template(package: str, name: str = "page.md") -> str:
+    """The text of a page: a Markdown file in a package, with fields for ``str.format``."""
+    return (files(package) / name).read_text(encoding="utf-8")
 
 
 def markdown_table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:

@@ -123,7 +123,7 @@ def signed_rank(a: Sequence[float], b: Sequence[float]) -> float:
     if not logs:
         return 1.0
     sizes = sorted(map(abs, logs))
-    # Doubled, so that the mean rank of equal sizes is whole.
+    # Doubled, so that the mean rank of equal sizes is an integer.
     rank = {size: 2 * sizes.index(size) + 1 + sizes.count(size) for size in sizes}
     ranks = [rank[abs(x)] for x in logs]
     seen = sum(r for r, x in zip(ranks, logs, strict=True) if x > 0)

@@ -8,9 +8,8 @@ from typing import Any, ClassVar, Generic, NamedTuple, TypeVar
 from hyperfan.errors import RunError
 from hyperfan.experiments.experiment import Configuration, Experiment
 from hyperfan.experiments.folder import environment
-from hyperfan.experiments.results.claims import Claim, Claims, claim_sections, decide_all, verdict_table
+from hyperfan.experiments.results.claims import Claim, Claims, claim_sections, decide_all, template, verdict_table
 from hyperfan.experiments.results.runs import NamedFigure, Run, Runs, read_run
-from hyperfan.experiments.results.templates import template
 from hyperfan.files import explain_write_errors, finite_or_none, write_json, write_text
 from hyperfan.report import run_page, save
 
