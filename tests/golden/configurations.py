@@ -9,8 +9,15 @@ from torch import Tensor, nn
 
 import hyperfan as hf
 
-CHANGED: dict[str, str] = {}
-"""Configurations that differ from the record on purpose, each with its reason."""
+SIGNS = "flat chunks have fixed random signs: plans and mean squares are as recorded, the values' signs are not"
+CHANGED: dict[str, str] = dict.fromkeys(
+    ["flat", "flat, paper, trunk", "flat, tasks", "flat, m4", "flat, noise", "rescaled, flat"], SIGNS
+) | {"flat, everything": f"{SIGNS}; and input layers before flat chunks are not said to be scaled, which they are not"}
+"""Configurations that differ from the record on purpose, each with its reason.
+
+One thing was renamed in the record itself: the rows of the input layers of chunks were ``trunk.*``, and are ``heads.inputs.*``
+and the last ones, since the layers belong to the generator.
+"""
 
 
 @dataclass(frozen=True)
@@ -182,7 +189,7 @@ CONFIGURATIONS: dict[str, Configuration] = {
     # Chunks by channels.
     "channels": _case(mlp, heads=hf.Chunks(), generate=_VECTORS),
     "channels, paper": _case(mlp, heads=hf.Chunks(size=2), fidelity="paper", distribution="normal"),
-    "channels, together": _case(conv, heads=hf.Chunks(size=4, together=True), init="hyperfan-out"),
+    "channels, together": _case(conv, heads=hf.Chunks(size=4, one_head=True), init="hyperfan-out"),
     "channels, apart": _case(conv, heads=hf.Chunks(size=2), generate="*"),
     "channels, narrow inputs, gist": _case(strided, heads=hf.Chunks(inputs=3), init="chang2020-gist"),
     "channels, no inputs": _case(mlp, heads=hf.Chunks(inputs=0)),

@@ -93,7 +93,7 @@ def test_no_head_is_dead(method):
     nn.functional.cross_entropy(net(torch.randn(64, 12)), torch.randint(3, (64,))).backward()
     torch.optim.SGD(net.parameters(), lr=0.1).step()
     after = net.generate()
-    for head in net.heads.values():
+    for head in map(net.heads.head, net.heads.layouts):
         assert head.weight.grad.any()
     for name, old in before.items():
         assert not torch.equal(after[name], old), name

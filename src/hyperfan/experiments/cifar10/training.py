@@ -71,5 +71,5 @@ def build(config: Cifar10) -> tuple[nn.Module, Any]:
     if config.init == CLASSICAL:
         return classical(mainnet, config.seed, relu=True)
     return hypernet(
-        mainnet, config.seed, config.embedding, heads=Chunks(together=True), init=config.init, fidelity=config.fidelity
+        mainnet, config.seed, config.embedding, heads=Chunks(one_head=True), init=config.init, fidelity=config.fidelity
     )

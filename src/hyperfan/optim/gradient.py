@@ -1,10 +1,10 @@
-"""The gradient of a head as it comes: one code and one row for each tensor made, never multiplied out.
+"""The gradient of a linear map as it comes: one code and one row for each output, never multiplied out.
 
 A head W = C·H + 1·βᵀ that made m tensors from the codes C (m, d_k), and got back their gradients G (m, outputs), has
 
     ∂L/∂H = Cᵀ·G        ∂L/∂β = 1ᵀ·G
 
-which is d_k/m times larger than what it is made of. :class:`LowRank` is a tensor of that shape which holds (C, G). It
+which is d_k/m times larger than what it is made of. :class:`FactoredGradient` is a tensor of that shape which holds (C, G). It
 can be added, scaled and measured as it is, which is all that accumulation and clipping by norm need. Anything else,
 such as another optimiser, sees the dense tensor.
 """
@@ -138,16 +138,16 @@ class Value:
         return not self.elementwise and (bool(self.parts) or self.dense is None)
 
 
-class LowRank(Tensor):
+class FactoredGradient(Tensor):
     """The gradient of a head's weight (d_k, outputs), Σ a·Cᵀ·G, or of its bias (outputs), Σ a·1ᵀ·G; or of blocks."""
 
     value: Value
 
     @staticmethod
-    def __new__(cls, like: Tensor, value: Value) -> "LowRank":
+    def __new__(cls, like: Tensor, value: Value) -> "FactoredGradient":
         """A gradient of the shape of ``like``."""
         made = Tensor._make_wrapper_subclass(cls, like.shape, dtype=like.dtype, device=like.device)
-        assert isinstance(made, LowRank)
+        assert isinstance(made, FactoredGradient)
         made.value = value
         return made
 
@@ -214,14 +214,14 @@ class LowRank(Tensor):
 def gradients(factor: Factor, weight: Tensor, bias: Tensor) -> list[Tensor]:
     """Those of a head's weight and bias, which share the factor."""
     parts = ((factor, 1.0),)
-    return [LowRank(weight, Value(parts)), LowRank(bias, Value(parts))]
+    return [FactoredGradient(weight, Value(parts)), FactoredGradient(bias, Value(parts))]
 
 
 def _written_out(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """Run on dense tensors. They are kept, so that what is changed in place, or through a view, is changed."""
 
     def dense(x: Any) -> Any:
-        if isinstance(x, LowRank):
+        if isinstance(x, FactoredGradient):
             x.value.dense = x.to_dense()  # kept: who asks once asks again
             return x.value.dense
         return type(x)(map(dense, x)) if isinstance(x, (list, tuple)) else x
@@ -234,14 +234,14 @@ def _written_out(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> An
         written = argument.alias_info is not None and argument.alias_info.is_write
         given = named.get(argument.name)
         for x in given if isinstance(given, (list, tuple)) else [given]:
-            if isinstance(x, LowRank):
+            if isinstance(x, FactoredGradient):
                 x.value.elementwise |= written
                 x.value.viewed |= viewing
-    return args[0] if schema.is_mutable and isinstance(args[0], LowRank) else out
+    return args[0] if schema.is_mutable and isinstance(args[0], FactoredGradient) else out
 
 
 def _sum(a: Any, b: Any, alpha: float = 1) -> Value | None:
-    if not (isinstance(a, LowRank) and isinstance(b, LowRank)) or alpha != 1:
+    if not (isinstance(a, FactoredGradient) and isinstance(b, FactoredGradient)) or alpha != 1:
         return None
     if a.parts is None or b.parts is None:
         return Value((), a.to_dense() + b.to_dense())
@@ -253,14 +253,14 @@ def _sum(a: Any, b: Any, alpha: float = 1) -> Value | None:
                 break
         else:
             parts.append((factor, scale))
-    made = LowRank(a, Value(tuple(parts)))
+    made = FactoredGradient(a, Value(tuple(parts)))
     if parts and sum(factor.rank for factor, _ in parts) > parts[0][0].codes.shape[1]:
         return Value((), made.to_dense())  # more rows than the dense gradient has
     return made.value
 
 
 def _product(a: Any, by: Any) -> Value | None:
-    if not isinstance(a, LowRank) or isinstance(by, LowRank) or (isinstance(by, Tensor) and by.ndim > 0):
+    if not isinstance(a, FactoredGradient) or isinstance(by, FactoredGradient) or (isinstance(by, Tensor) and by.ndim > 0):
         return None
     if a.parts is None:
         return Value((), a.to_dense() * by)
@@ -268,7 +268,7 @@ def _product(a: Any, by: Any) -> Value | None:
 
 
 def _quotient(a: Any, by: Any) -> Value | None:
-    if isinstance(by, Tensor) and (isinstance(by, LowRank) or by.ndim > 0):
+    if isinstance(by, Tensor) and (isinstance(by, FactoredGradient) or by.ndim > 0):
         return None
     return None if float(by) == 0 else _product(a, 1 / float(by))
 
@@ -276,7 +276,7 @@ def _quotient(a: Any, by: Any) -> Value | None:
 def _new(operation: Callable[..., Value | None]) -> Callable[..., Any]:
     def run(a: Any, *args: Any, **kwargs: Any) -> Any:
         value = operation(a, *args, **kwargs)
-        return NotImplemented if value is None else LowRank(a, value)
+        return NotImplemented if value is None else FactoredGradient(a, value)
 
     return run
 
@@ -293,18 +293,18 @@ def _in_place(operation: Callable[..., Value | None]) -> Callable[..., Any]:
     return run
 
 
-def _clone(a: LowRank, *, memory_format: Any = None) -> Value:
+def _clone(a: FactoredGradient, *, memory_format: Any = None) -> Value:
     if a.parts is None:
         return Value((), a.to_dense().clone())
     return Value(tuple((factor.clone(), scale) for factor, scale in a.parts))
 
 
-def _norm(a: LowRank, ord: float = 2, dim: Any = None, keepdim: bool = False, *, dtype: Any = None) -> Any:
+def _norm(a: FactoredGradient, ord: float = 2, dim: Any = None, keepdim: bool = False, *, dtype: Any = None) -> Any:
     return a.norm2() if ord == 2 and dim is None and not keepdim and dtype is None else NotImplemented
 
 
 _EXACT: dict[Any, Callable[..., Any]] = {
-    aten.detach.default: lambda a: LowRank(a, a.value),  # an alias: what is done to one is done to the other
+    aten.detach.default: lambda a: FactoredGradient(a, a.value),  # an alias: what is done to one is done to the other
     aten.clone.default: _new(_clone),
     aten.add.Tensor: _new(_sum),
     aten.add_.Tensor: _in_place(_sum),

@@ -1,4 +1,4 @@
-"""What lies between embedding and heads: nothing, an MLP by its widths, or any module."""
+"""The trunk, between embeddings and generator: nothing, an MLP by its widths, or any module."""
 
 import copy
 from collections.abc import Sequence
@@ -12,6 +12,22 @@ from hyperfan.mainnet.skeleton import Skeleton
 from hyperfan.mainnet.spec import Spec
 
 Trunk = Sequence[int] | nn.Module | None
+
+
+class ReluMLP(nn.Sequential):
+    """A trunk given by its hidden widths, with a ReLU after each layer."""
+
+    @property
+    def widths(self) -> list[int]:
+        """The width of each layer."""
+        return [layer.out_features for layer in self if isinstance(layer, nn.Linear)]
+
+
+def trunk_widths(trunk: nn.Module | None) -> list[int] | None:
+    """The widths from which a trunk can be made again; ``None`` for a module of the user's."""
+    if trunk is None:
+        return []
+    return trunk.widths if isinstance(trunk, ReluMLP) else None
 
 
 def make_trunk(trunk: Trunk, size: int, device: torch.device, dtype: torch.dtype) -> nn.Module | None:
@@ -31,7 +47,7 @@ def make_trunk(trunk: Trunk, size: int, device: torch.device, dtype: torch.dtype
         with torch.device("meta"):
             linear = nn.Linear(before, after, dtype=dtype)
         layers += [linear.to_empty(device=device), nn.ReLU()]
-    return nn.Sequential(*layers) if layers else None
+    return ReluMLP(*layers) if layers else None
 
 
 def trunk_width(trunk: nn.Module | None, size: int) -> int:
@@ -54,10 +70,10 @@ def trunk_width(trunk: nn.Module | None, size: int) -> int:
     return int(out.shape[1])
 
 
-def read_trunk(trunk: nn.Module | None, size: int, rows: int = 2) -> Spec | None:
-    """The trunk's own layers and nonlinearities, which have nothing to do with the mainnet's, seen on some rows."""
+def read_trunk(trunk: nn.Module | None, size: int) -> Spec | None:
+    """The layers and nonlinearities of the trunk, which have nothing to do with the mainnet's."""
     params = [] if trunk is None else list(trunk.parameters())
     if trunk is None or not params:
         return None
-    example = torch.zeros(rows, size, device=params[0].device, dtype=params[0].dtype)
+    example = torch.zeros(2, size, device=params[0].device, dtype=params[0].dtype)
     return read(trunk, example=example, warn=False)

@@ -18,7 +18,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 Order = Literal["weights", "codes"]
-TOUCH = 100.0
+TOUCH_COST = 100.0
 """What it costs to make a value, keep it and make its gradient, in multiplications: about what ``benchmarks/orders.py``
 shows on CPUs, where fresh memory is dear."""
 
@@ -42,13 +42,13 @@ class Sizes:
 
 def cheaper(s: Sizes) -> Order:
     """The order that costs less, in multiplications and values touched."""
-    weights_first = s.weight * (s.width + s.rows + TOUCH)
-    codes_last = s.rows * s.width * (s.weight + s.outputs + TOUCH * s.outputs)
+    weights_first = s.weight * (s.width + s.rows + TOUCH_COST)
+    codes_last = s.rows * s.width * (s.weight + s.outputs + TOUCH_COST * s.outputs)
     return "codes" if codes_last < weights_first else "weights"
 
 
-class Generated(Tensor):
-    """Stands for one generated weight. Layers that know how use its code; anything else sees the weight itself."""
+class StandIn(Tensor):
+    """Stands for one generated weight. Linear layers and convolutions run from its code; the rest sees the weight."""
 
     code: Tensor
     weight: Tensor
@@ -58,10 +58,10 @@ class Generated(Tensor):
     @staticmethod
     def __new__(
         cls, code: Tensor, weight: Tensor, bias: Tensor, shape: tuple[int, ...], order: Callable[[Sizes], Order]
-    ) -> "Generated":
+    ) -> "StandIn":
         """From its code (d_k,), the head (d_k, outputs) and (outputs,), and who chooses the order."""
         made = Tensor._make_wrapper_subclass(cls, shape, dtype=weight.dtype, device=weight.device)
-        assert isinstance(made, Generated)
+        assert isinstance(made, StandIn)
         made.code, made.weight, made.bias, made.order = code.to(weight.dtype), weight, bias, order
         return made
 
@@ -88,17 +88,17 @@ class Generated(Tensor):
 
 
 def _on_weights(func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
-    return func(*map(_made, args), **{name: _made(x) for name, x in kwargs.items()})
+    return func(*map(_materialise, args), **{name: _materialise(x) for name, x in kwargs.items()})
 
 
-def _made(x: Any) -> Any:
-    if isinstance(x, Generated):
+def _materialise(x: Any) -> Any:
+    if isinstance(x, StandIn):
         return x.make()
-    return type(x)(map(_made, x)) if isinstance(x, (list, tuple)) else x
+    return type(x)(map(_materialise, x)) if isinstance(x, (list, tuple)) else x
 
 
 def _linear(input: Tensor, weight: Any, bias: Tensor | None = None) -> Any:
-    if not isinstance(weight, Generated) or isinstance(input, Generated) or weight.ndim != 2:
+    if not isinstance(weight, StandIn) or isinstance(input, StandIn) or weight.ndim != 2:
         return NotImplemented
     outputs, inputs = weight.shape
     width = len(weight.code)
@@ -107,7 +107,7 @@ def _linear(input: Tensor, weight: Any, bias: Tensor | None = None) -> Any:
         return NotImplemented
     each = F.linear(input, weight.weight.view(width * outputs, inputs))
     each = each.view(*each.shape[:-1], width, outputs)
-    shared = F.linear(input, weight.bias.view(outputs, inputs), _made(bias))
+    shared = F.linear(input, weight.bias.view(outputs, inputs), _materialise(bias))
     return shared + (weight.code @ each)
 
 
@@ -122,8 +122,8 @@ def _convolution(convolve: Callable[..., Tensor], spatial: int) -> Callable[...,
         groups: int = 1,
     ) -> Any:
         if (
-            not isinstance(weight, Generated)
-            or isinstance(input, Generated)
+            not isinstance(weight, StandIn)
+            or isinstance(input, StandIn)
             or groups != 1
             or input.ndim != spatial + 2
         ):
@@ -137,7 +137,7 @@ def _convolution(convolve: Callable[..., Tensor], spatial: int) -> Callable[...,
         settings = (stride, padding, dilation)
         each = convolve(input, weight.weight.view(width * outputs, *weight.shape[1:]), None, *settings)
         each = each.view(len(each), width, outputs, *each.shape[2:]).movedim(1, -1)
-        return convolve(input, weight.bias.view(weight.shape), _made(bias), *settings) + each @ weight.code
+        return convolve(input, weight.bias.view(weight.shape), _materialise(bias), *settings) + each @ weight.code
 
     return run
 

@@ -1,11 +1,14 @@
-"""The only place where init touches a tensor's values."""
+"""Random values of a given mean and variance: the only place where an init touches a tensor's values."""
+
+from typing import Literal
 
 import torch
 from torch import Tensor
 
 from hyperfan.errors import InitError
 from hyperfan.formulas.heads import uniform_bound
-from hyperfan.init.plan import Distribution
+
+Distribution = Literal["uniform", "normal"]
 
 
 def fill_(
