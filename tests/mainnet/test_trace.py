@@ -8,7 +8,7 @@ import torch.nn.functional as F
 from mainnets import CELL, ROUGH, Between, between, branches, consumed, pair
 from torch import nn
 
-from hyperfan.formulas import gains
+from gain_oracle import gains
 from hyperfan.mainnet import read
 
 # ---------------------------------------------------------------- right or unknown, never wrong

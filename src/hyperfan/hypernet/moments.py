@@ -10,10 +10,10 @@ import torch
 from torch import Tensor, nn
 
 from hyperfan.errors import InitError
-from hyperfan.formulas.gains import gains
 from hyperfan.hypernet.chunks import InputLayers
 from hyperfan.init.registry import fan_in_trunk
 from hyperfan.init.write import fill_
+from hyperfan.mainnet.gains import gains
 
 if TYPE_CHECKING:
     from hyperfan.hypernet.hypernet import HyperNet
