@@ -1,4 +1,4 @@
-"""Which mistake makes a generated tensor of the wrong scale: each predicts a variance, and the nearest is named.
+"""Mistakes that make a generated tensor of the wrong scale: each predicts a variance, and the nearest is named.
 
 Many have been made in public code.
 """
@@ -7,12 +7,13 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-CLOSE = math.log(1.16)
-"""How near a mistake's variance must come to the realised one, in logarithms. Gains of 2, 2.5 and 3 are told apart."""
-CLOSE_UNKNOWN = math.log(1.45)
+MAX_LOG_ERROR = math.log(1.16)
+"""How near a mistake's variance must come to the realised one, in logarithms: gains of 2, 2.5 and 3 are distinct."""
+MAX_LOG_ERROR_UNKNOWN_CODE = math.log(1.45)
 """The same where the code is not known, which scatters with one embedding of some dozens by so much."""
-BESIDE = 0.03
+MIN_LOG_LEAD = 0.03
 """How much nearer one mistake must be than another to be named alone."""
+MAX_MISTAKES_NAMED = 2
 
 
 @dataclass(frozen=True)
@@ -45,7 +46,7 @@ class Case:
 
 @dataclass(frozen=True)
 class Mistake:
-    """What went wrong, and which variance it leads to; ``None`` where it cannot be made."""
+    """A usual mistake, and the variance it leads to; ``None`` where it cannot be made."""
 
     text: str
     variance: Callable[[Case], float | None]
@@ -135,36 +136,35 @@ MISTAKES = (
 
 
 def explain(cases: Sequence[Case]) -> list[tuple[list[Case], str]]:
-    """Groups of tensors with the mistake that explains them; an empty text for those that none explains.
+    """Group tensors by the mistake that explains them; an empty text for those that none explains.
 
     A mistake is made once and shows everywhere, so the one that explains most tensors is named first.
     """
     left, found = list(cases), []
     while left:
-        fits = {m.text: [c for c in left if _error(m, c) < _close(c)] for m in MISTAKES}
-        best = max(fits.values(), key=len)
-        if not best:
+        explained = {m: [c for c in left if _log_error(m, c) < _max_log_error(c)] for m in MISTAKES}
+        most = max(explained.values(), key=len)
+        if not most:
             found.append((left, ""))
             break
-        rivals = [m for m in MISTAKES if fits[m.text] == best]
-        errors = {m.text: max(_error(m, c) for c in best) for m in rivals}
+        errors = {m: max(_log_error(m, c) for c in most) for m in MISTAKES if explained[m] == most}
         nearest = min(errors.values())
         named: dict[tuple[float | None, ...], str] = {}
-        for m in rivals:
-            if errors[m.text] <= nearest + BESIDE:
-                named.setdefault(tuple(m.variance(c) for c in best), m.text)  # of two that come to the same, the first
-        found.append((best, "; or ".join(list(named.values())[:2])))
-        left = [c for c in left if c not in best]
+        for m, error in errors.items():
+            if error <= nearest + MIN_LOG_LEAD:  # of two with the same variances, the first
+                named.setdefault(tuple(m.variance(c) for c in most), m.text)
+        found.append((most, "; or ".join(list(named.values())[:MAX_MISTAKES_NAMED])))
+        left = [c for c in left if c not in most]
     return found
 
 
-def _close(case: Case) -> float:
-    return CLOSE_UNKNOWN if case.moment is None else CLOSE
+def _max_log_error(case: Case) -> float:
+    return MAX_LOG_ERROR_UNKNOWN_CODE if case.moment is None else MAX_LOG_ERROR
 
 
-def _error(mistake: Mistake, case: Case) -> float:
+def _log_error(mistake: Mistake, case: Case) -> float:
     """Distance from the realised variance, in logarithms; infinite if the mistake changes nothing here."""
     variance = mistake.variance(case)
-    if variance is None or variance <= 0 or abs(math.log(variance / case.target)) < CLOSE:
+    if variance is None or variance <= 0 or abs(math.log(variance / case.target)) < MAX_LOG_ERROR:
         return math.inf
     return abs(math.log(case.realised / variance))

@@ -1,79 +1,57 @@
-"""Units that are of no use, and inputs that cannot be told apart."""
+"""The check for units that are of no use: saturated tanh and sigmoid, dead ReLU."""
 
 from collections.abc import Iterator
 
-from hyperfan.probe.checks.remedies import rebuild
-from hyperfan.probe.diagnosis import Finding
+from hyperfan.probe.checks.remedies import restart
+from hyperfan.probe.diagnosis import Finding, FindingName
 from hyperfan.probe.evidence import Evidence
-from hyperfan.probe.theory import spread
 
-USELESS = 0.3
+MAX_SATURATED_SHARE = 0.3
 """Share of values in the flat part of a tanh or sigmoid. Unit variance has 0.03 of them."""
-DEAD, MORE_DEAD = 0.5, 0.25
-"""Share of units that a ReLU lets pass nothing of, and by how much that must exceed a plain net's."""
-ALIKE, NEARLY_ALIKE, FORGOTTEN = 0.01, 0.03, 1e-4
-"""Variance over inputs, over the mean square: too little; so little in a plain net that it is the net's nature; and too
-little even then."""
+MAX_DEAD_SHARE = 0.5
+"""Share of units that a ReLU lets pass nothing of."""
+MAX_DEAD_SHARE_OVER_TWINS = 0.25
+"""By how much that share may exceed a plain net's."""
 
 
-def units(e: Evidence) -> Iterator[Finding]:
-    """Saturated tanh and sigmoid, dead ReLU."""
-    into = e.seen.watch.into
-    flat = [i for i in into if i.flat > USELESS]
-    if flat:
-        twins = [i.flat for t in e.twins for i in t.into if i.layer in {f.layer for f in flat}]
-        too = ", and so does a plain net at the target scale" if min(twins, default=0.0) > USELESS else ""
+def useless_units(e: Evidence) -> Iterator[Finding]:
+    """Find nonlinearities of which too many units are saturated or dead."""
+    recorded = e.measured.recording.nonlinearity_inputs
+    saturated = [i for i in recorded if i.saturated > MAX_SATURATED_SHARE]
+    if saturated:
+        layers = {i.layer for i in saturated}
+        twins = [i.saturated for t in e.twins for i in t.nonlinearity_inputs if i.layer in layers]
+        by_nature = min(twins, default=0.0) > MAX_SATURATED_SHARE
         yield Finding(
-            f"saturated {flat[0].function}",
+            FindingName.SATURATED_TANH if saturated[0].function == "tanh" else FindingName.SATURATED_SIGMOID,
             "warning",
-            tuple(dict.fromkeys(i.layer for i in flat)),
-            f"{max(i.flat for i in flat):.0%} of the values that enter it lie where it has less than a twentieth of "
-            "its greatest slope",
-            f"what stands before it puts out values that are too large{too}",
-            "scale what stands before it down: " + rebuild(e),
+            tuple(dict.fromkeys(i.layer for i in saturated)),
+            f"{max(i.saturated for i in saturated):.0%} of the values that enter it lie where it has less than a "
+            "twentieth of its greatest slope",
+            "what stands before it puts out values that are too large"
+            + (", and so does a plain net at the target scale" if by_nature else ""),
+            "scale what stands before it down: " + restart(e),
         )
-    usual = [_most_dead(e, k) for k in range(len(into))]
-    dead = [i for i, u in zip(into, usual, strict=True) if i.dead > max(DEAD, u + MORE_DEAD)]
+    usual = [_dead_in_twins(e, k) for k in range(len(recorded))]
+    dead = [
+        i
+        for i, share in zip(recorded, usual, strict=True)
+        if i.dead > max(MAX_DEAD_SHARE, share + MAX_DEAD_SHARE_OVER_TWINS)
+    ]
     if any(t.realised.value == 0 for t in e.tensors if t.target):  # behind weights of zero nothing is alive
         dead = []
     if dead:
         yield Finding(
-            "dead ReLU",
+            FindingName.DEAD_RELU,
             "warning",
             tuple(dict.fromkeys(i.layer for i in dead)),
             f"{max(i.dead for i in dead):.0%} of the units are zero on all {e.inputs} inputs",
             "their biases are far below zero, or the layer's inputs have a mean that its weights turn negative",
-            "start the biases at 0; " + rebuild(e),
+            "start the biases at 0; " + restart(e),
         )
 
 
-def _most_dead(e: Evidence, which: int) -> float:
-    """Among plain nets, before the same nonlinearity."""
-    return max((t.into[which].dead for t in e.twins if which < len(t.into)), default=0.0)
-
-
-def alike(e: Evidence) -> Iterator[Finding]:
-    """Inputs that cannot be told apart at the output."""
-    out = e.seen.output
-    if e.inputs < 2 or out.ndim < 2 or len(out) != e.inputs:
-        return
-    share = spread(out)
-    if not share < ALIKE:
-        return
-    outputs = e.seen.watch.outputs.items()
-    first = next((label for label, o in outputs if spread(o.values) < ALIKE), "the output")
-    by_nature = sorted(t.spread for t in e.twins)[len(e.twins) // 2] < NEARLY_ALIKE
-    if by_nature:
-        cause = "so they do in a plain net: it is too deep for its nonlinearity, or the inputs differ little themselves"
-        remedy = "use residual connections or norms, or a nonlinearity of zero mean such as tanh"
-    else:
-        cause = "biases or other constant parts drown what depends on the input"
-        remedy = "start biases at 0, subtract the mean of the inputs; " + rebuild(e)
-    yield Finding(
-        "inputs that look alike at the output",
-        "note" if by_nature and share > FORGOTTEN else "warning",
-        (first,),
-        f"over {e.inputs} inputs the output varies by {share:.2g} of its mean square; the first to do so is '{first}'",
-        cause,
-        remedy,
-    )
+def _dead_in_twins(e: Evidence, position: int) -> float:
+    """The greatest share of dead units among plain nets, at the same nonlinearity."""
+    same = (t.nonlinearity_inputs[position] for t in e.twins if position < len(t.nonlinearity_inputs))
+    return max((i.dead for i in same), default=0.0)

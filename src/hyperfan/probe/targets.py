@@ -1,0 +1,63 @@
+"""Targets: the variance and mean that each generated tensor should have, by the method's theory."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from hyperfan.errors import InitError
+from hyperfan.init.asked import Asked, Slot
+from hyperfan.init.registry import Fidelity, Method, Reading
+from hyperfan.mainnet.spec import TensorSpec
+from hyperfan.probe.subject import Subject
+
+
+@dataclass(frozen=True)
+class Target:
+    """What the theory wants of one generated tensor.
+
+    Args:
+        variance: about its mean; ``None`` where the method cannot say.
+        equation: where the variance comes from, or why there is none.
+        mean: the value it should start at.
+        reading: how the method saw it.
+        layer_output: mean square of its layer's output, for a weight.
+    """
+
+    variance: float | None
+    equation: str
+    mean: float = 0.0
+    reading: Reading | None = None
+    layer_output: float | None = None
+
+
+Targets = dict[str, Target]
+
+
+def find_targets(subject: Subject, fidelity: Fidelity | None = None) -> Targets:
+    """The target of every generated tensor, by its name; where a tensor was rescaled since, by its plan."""
+    planned = {} if fidelity else subject.planned_variances
+    theory = Asked(subject.slots, subject.method, fidelity or subject.fidelity)
+    found = {t.name: _target(theory, t) for t in subject.generated}
+    return {name: replace(t, variance=planned.get(name, t.variance)) for name, t in found.items()}
+
+
+def aims_at_variances(slots: Sequence[Slot], method: Method, fidelity: Fidelity) -> bool:
+    """Whether a method says which variance a tensor should have, and not only that of the head."""
+    theory = Asked(slots, method, fidelity)
+    for slot in slots:
+        if slot.tensor.start is None:
+            try:
+                return theory.of(slot.tensor.name)[1].target is not None
+            except InitError:
+                continue
+    return True
+
+
+def _target(theory: Asked, t: TensorSpec) -> Target:
+    if t.start is not None:
+        return Target(0.0, f"= {t.start:g}", mean=t.start)
+    try:
+        reading, aim = theory.of(t.name)
+        layer_output = theory.output(t.name) if t.role == "weight" else None
+    except InitError as error:
+        return Target(None, str(error))
+    return Target(aim.target, aim.equation, reading=reading, layer_output=layer_output)
