@@ -51,7 +51,7 @@ class ImageFolder(Dataset[tuple[Tensor, int]]):
 
 
 def imagenette(data_dir: str | os.PathLike[str] | None = None) -> tuple[ImageFolder, ImageFolder]:
-    """Read Imagenette: photographs of ten ImageNet classes, the shorter side 160 pixels, for training and validation."""
+    """Read Imagenette: photographs of ten ImageNet classes, the shorter side 160 pixels, to train and validate on."""
     with fetch_advice("imagenette", data_dir):
         root = find("imagenette", data_dir)
         train, val = ImageFolder(root, "train"), ImageFolder(root, "val")
