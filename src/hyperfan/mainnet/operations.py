@@ -37,18 +37,7 @@ REARRANGEMENTS = set(
 )
 """Functions that return the same values at other positions."""
 
-SELECTIONS = {
-    "chunk",
-    "split",
-    "unbind",
-    "tensor_split",
-    "getitem",
-    "select",
-    "narrow",
-    "index_select",
-    "gather",
-    "iter",
-}
+SELECTIONS = set("chunk split unbind tensor_split getitem select narrow index_select gather iter".split())
 """Functions that return some of the values."""
 
 POOLS = set(

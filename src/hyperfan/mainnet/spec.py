@@ -93,6 +93,11 @@ class Spec:
                 return tensor
         raise MainnetError(f"the mainnet has no parameter '{name}': {nearest(name, [t.name for t in self.tensors])}")
 
+    @property
+    def canonical_names(self) -> dict[str, str]:
+        """The name under which each parameter is listed, by its name and, if it is tied, by its aliases."""
+        return {alias: t.name for t in self.tensors for alias in (t.name, *t.aliases)}
+
     def __iter__(self) -> Iterator[TensorSpec]:
         return iter(self.tensors)
 

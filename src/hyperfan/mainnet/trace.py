@@ -15,18 +15,10 @@ from torch.overrides import TorchFunctionMode
 from torch.utils import _pytree as pytree
 
 from hyperfan.mainnet import operations as op
+from hyperfan.mainnet import trails
 from hyperfan.mainnet.gains import grid, prelu, rrelu
 from hyperfan.mainnet.spec import IDENTITY, Nonlinearity, Role
-from hyperfan.mainnet.trails import (
-    Trail,
-    add,
-    combine,
-    concatenate,
-    layer_output,
-    product,
-    residual_branch,
-    unknown,
-)
+from hyperfan.mainnet.trails import Trail
 
 
 @dataclass(frozen=True)
@@ -143,11 +135,11 @@ class Tracer(TorchFunctionMode):
             return first.apply(name, _sample(rrelu, first.samples, *args[1:3], **bounds))
         if name == "glu":
             gate = first.apply("sigmoid", _sample(torch.sigmoid, first.samples)).select(next(self._nodes))
-            return product(node, [first.select(next(self._nodes)), gate], "glu")
+            return trails.product(node, [first.select(next(self._nodes)), gate], "glu")
         if name == "detach":
             return replace(first, samples=None if first.samples is None else first.samples.detach())
         if name in op.CONCATENATIONS:
-            return concatenate(node, inputs, [t.numel() for t in call.tensors if id(t) in self._trails])
+            return trails.concatenate(node, inputs, [t.numel() for t in call.tensors if id(t) in self._trails])
         if name in op.ELEMENTWISE and (name not in ("max", "min") or len(call.tensors) > 1):
             return self._elementwise(call, inputs)
         if name in op.MATRIX_PRODUCTS:
@@ -158,7 +150,7 @@ class Tracer(TorchFunctionMode):
             return first.rearrange(node)
         if name in op.POOLS:
             return first.pool(node)
-        return unknown(node, inputs, name)
+        return trails.unknown(node, inputs, name)
 
     def _untraced(self, given: list[Tensor]) -> Trail:
         """The input of a layer that reads no traced tensor: a constant, a parameter, or a tensor of unknown origin."""
@@ -172,17 +164,17 @@ class Tracer(TorchFunctionMode):
             self._record_reading(weights, IDENTITY, None)
             self._lookup_tables.update(weights)
         elif name == "bilinear":
-            self._record_reading(weights, product(-1, inputs, name).nonlinearity(), None)
+            self._record_reading(weights, trails.product(-1, inputs, name).nonlinearity(), None)
         else:
             self._record_reading(weights, inputs[0].nonlinearity(), inputs[0].scale_source)
         if name not in op.LOOKUPS and any(trail.scale_assumed for trail in inputs):
             self.assumed.update(weights)
-        return layer_output(next(self._nodes), weights[-1], inputs)
+        return trails.layer_output(next(self._nodes), weights[-1], inputs)
 
     def _attention(self, weights: list[str], inputs: list[Trail]) -> Trail:
         """Packed, its input projection reads query, key and value alike; its output projection a mixture of values."""
         self._record_following(inputs)
-        all_three = concatenate(-1, inputs, [1] * len(inputs))
+        all_three = trails.concatenate(-1, inputs, [1] * len(inputs))
         for weight in weights:
             read = next((t for t, key in zip(inputs, "qkv", strict=False) if f"{key}_proj_weight" in weight), all_three)
             out = weight.endswith("out_proj.weight")
@@ -192,7 +184,7 @@ class Tracer(TorchFunctionMode):
             if out or read.scale_assumed:
                 self.assumed.add(weight)
         last = next((w for w in weights if w.endswith("out_proj.weight")), weights[-1] if weights else "")
-        return layer_output(next(self._nodes), last, inputs)
+        return trails.layer_output(next(self._nodes), last, inputs)
 
     def _recurrent(self, name: str, weights: list[str], read: Trail) -> Trail:
         """The state that a recurrent layer puts out is a tanh (or ReLU), gates left aside."""
@@ -202,7 +194,7 @@ class Tracer(TorchFunctionMode):
             first = weight.rpartition(".")[2] in ("weight_ih", "weight_ih_l0", "weight_ih_l0_reverse")
             self._record_reading([weight], read.nonlinearity() if first else IDENTITY, None)
             self.followed_by.setdefault(weight, Nonlinearity.named(inner))
-        out = layer_output(next(self._nodes), "", [read])
+        out = trails.layer_output(next(self._nodes), "", [read])
         out = replace(out, sources=frozenset(weights), has_source_scale=False)
         return out.apply(inner, _sample(torch.relu if inner == "relu" else torch.tanh, grid()))
 
@@ -215,8 +207,8 @@ class Tracer(TorchFunctionMode):
         """A product of matrices, none of them a weight. Traced values mixed by traced weights have unit scale."""
         self._record_following(inputs)
         if len(inputs) > 1 or inputs[0].is_identity:
-            return replace(combine(next(self._nodes), inputs), sources=add(-1, inputs).sources)
-        return unknown(next(self._nodes), inputs, name)
+            return replace(trails.combine(next(self._nodes), inputs), sources=trails.add(-1, inputs).sources)
+        return trails.unknown(next(self._nodes), inputs, name)
 
     def _elementwise(self, call: _Call, inputs: list[Trail]) -> Trail:
         name = call.name
@@ -227,14 +219,14 @@ class Tracer(TorchFunctionMode):
             return replace(inputs[0], names=names).apply("" if unnamed else name, samples)
         node = next(self._nodes)
         if name in op.ADDITIONS:
-            branch = residual_branch(inputs)
+            branch = trails.residual_branch(inputs)
             if branch is not None and branch.sources:
                 self.residual_blocks += 1
                 self.branch_ends |= branch.sources
             self._record_following([trail for trail in inputs if not trail.is_identity])
-            return add(node, inputs)
+            return trails.add(node, inputs)
         self._record_following(inputs)
-        return product(node, inputs, "gate") if name in op.PRODUCTS else unknown(node, inputs, name)
+        return trails.product(node, inputs, "gate") if name in op.PRODUCTS else trails.unknown(node, inputs, name)
 
     def _resample_call(self, call: _Call) -> Tensor | None:
         """Call the function on samples in place of traced tensors, and on numbers in place of constant ones."""

@@ -187,7 +187,7 @@ def concatenate(node: int, trails: Sequence[Trail], sizes: Sequence[int]) -> Tra
 
 
 def residual_branch(trails: Sequence[Trail]) -> Trail | None:
-    """Of a sum x + F(x), the branch F: the term behind more layers, next to a shortcut from where it began.
+    """The branch F of a sum x + F(x): the term behind more layers, next to a shortcut from where it began.
 
     The shortcut is a node that the branch was computed from, or a layer (a projection) that read such a node and has
     no part in the branch, as it would in a recurrence.

@@ -22,9 +22,9 @@ from hyperfan.probe.targets import Targets, find_targets
 from hyperfan.text import number, table
 
 MAX_ROUNDS = 4
-"""How often a random net is corrected: what is right for one draw is not for the next."""
-CHANCE_TWINS = 20
-"""Number of twins that tell chance from what the analysis misses."""
+"""Corrections of a random net: what is right for one draw is not for the next."""
+CALIBRATION_TWINS = 20
+"""Number of twins whose scatter shows what is chance, and what the analysis misses."""
 
 
 @dataclass(frozen=True)
@@ -176,11 +176,11 @@ def _on_target(subject: HyperNetSubject, targets: Targets, before: Mapping[_Laye
         if not 1 / MAX_VARIANCE_RATIO <= ratio <= MAX_VARIANCE_RATIO:
             return False
     generator = torch.Generator().manual_seed(SEED)
-    twins = (draw_twin(subject, targets, generated, generator) for _ in range(CHANCE_TWINS))
+    twins = (draw_twin(subject, targets, generated, generator) for _ in range(CALIBRATION_TWINS))
     measured = [_measure(subject, targets, [twin]) for twin in twins]
     for i, r in enumerate(before, 1):
         ratios = torch.tensor([m[r] / r.target for m in measured], dtype=torch.float64)
-        error = 3 * ratios.std().item() / math.sqrt(CHANCE_TWINS)
+        error = 3 * ratios.std().item() / math.sqrt(CALIBRATION_TWINS)
         if abs(ratios.mean().item() - 1) > TOLERANCE + error:
             return False
         # Twice the 95 % reach, because there are many layers.

@@ -14,7 +14,7 @@ from hyperfan.text import number, table
 Severity = Literal["error", "warning", "note"]
 """An error keeps the net from learning; a warning will cost; a note is for your information and leaves it healthy."""
 SEVERITIES: tuple[Severity, ...] = get_args(Severity)
-"""From the worst to the mildest."""
+"""Severities from the worst to the mildest."""
 
 TRUNK_PART, EMBEDDING_PART, PLAIN_PART, HYPERNET_PART = "trunk", "embedding", "plain", "hypernet"
 """Names of parts: the trunk, the embeddings, the mainnet's plain parameters, and all of a foreign hypernet."""

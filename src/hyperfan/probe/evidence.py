@@ -19,6 +19,7 @@ from hyperfan.probe.targets import Targets, find_targets
 from hyperfan.probe.trial import Trial, try_step
 
 TWINS = 5
+"""Number of twins that the prediction is made of."""
 
 
 @dataclass(frozen=True)

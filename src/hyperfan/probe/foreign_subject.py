@@ -24,7 +24,7 @@ class ForeignSubject(Subject):
         self._generate = generate
         generated = self._call()
         spec, skeleton = read(mainnet, example, warn=False), Skeleton(mainnet)
-        self._names = {alias: t.name for t in spec for alias in (t.name, *t.aliases)}
+        self._names = spec.canonical_names
         if any(name not in self._names for name in generated):
             skeleton.check(generated)  # raises, with the name that was probably meant
         names = {self._names[name] for name in generated}
@@ -48,7 +48,7 @@ class ForeignSubject(Subject):
         )
 
     def generate(self, new_draw: bool = False) -> dict[str, Tensor]:
-        """Generate by calling the callable; a random one draws anew each time."""
+        """Call the callable; a random one draws again at every call."""
         with torch.enable_grad():
             return {self._names[name]: t for name, t in self._call().items()}
 

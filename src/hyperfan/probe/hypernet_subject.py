@@ -47,7 +47,7 @@ class HyperNetSubject(Subject):
         )
 
     def renewed(self, net: HyperNet) -> "HyperNetSubject":
-        """The same look at the net as it is now."""
+        """A subject with the same inputs, task and embedding, for the net as it is now."""
         return HyperNetSubject(net, self._example, self._task, self._embedding)
 
     def generate(self, new_draw: bool = False) -> dict[str, Tensor]:
@@ -73,5 +73,5 @@ class HyperNetSubject(Subject):
 
 
 def started_with(net: HyperNet, example: Any, init: str) -> HyperNet:
-    """A copy of a net, started anew with another method."""
+    """A copy of a net, restarted with another method."""
     return view.restarted_copy(net, HyperNetSubject(net, example, None, None).spec, method(init))

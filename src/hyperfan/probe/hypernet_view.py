@@ -1,4 +1,4 @@
-"""What the probe asks of a :class:`HyperNet`, in one place: no other file of the probe looks inside one."""
+"""Access to the inside of a :class:`HyperNet`, for the whole probe: no other file of it looks inside one."""
 
 import copy
 from collections.abc import Iterator
@@ -108,7 +108,7 @@ def planned_variances(net: HyperNet) -> dict[str, float]:
 
 
 def restarted_copy(net: HyperNet, spec: Spec, method: Method) -> HyperNet:
-    """A copy of the net, started anew with another method, by this reading of its mainnet."""
+    """A copy of the net, restarted with another method, by this reading of its mainnet."""
     copied = copy.deepcopy(net)
     copied.init = method
     copied.spec, copied.generated = spec, tuple(spec[t.name] for t in net.generated)

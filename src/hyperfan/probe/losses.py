@@ -13,9 +13,9 @@ from hyperfan.errors import CallError, HyperfanError
 from hyperfan.probe.subject import SEED
 
 Loss = Callable[[object], Tensor]
-"""From the mainnet's output to the loss."""
+"""A function from the mainnet's output to the loss."""
 UserLoss = Callable[[Any, Any], Tensor]
-"""From the mainnet's output and ``y`` to the mean loss."""
+"""A function from the mainnet's output and ``y`` to the mean loss."""
 
 
 def random_direction(output: object) -> Loss:

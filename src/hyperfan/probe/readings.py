@@ -75,9 +75,9 @@ def read_parts(
     of_tensors = {name: sum_of_squares(g) for name, g in measured.tensor_gradients.items()}
     for part, parameters in parts.items():
         of_part = sum(sum_of_squares(next(gradients)) for _ in parameters)
-        reached = {s.tensor.name for s in subject.slots if part == head_part(s.head)} or set(of_tensors)
-        behind = sum(of_tensors.get(name, 0.0) for name in reached)
-        rate = of_part / behind if behind and part != PLAIN_PART else None
+        tensors = [s.tensor.name for s in subject.slots if part == head_part(s.head)] or list(of_tensors)
+        of_its_tensors = sum(of_tensors.get(name, 0.0) for name in tensors)
+        rate = of_part / of_its_tensors if of_its_tensors and part != PLAIN_PART else None
         norm = math.nan if measured.loss is None else math.sqrt(of_part) / count
         rows.append(PartReading(part, sum(p.numel() for p in parameters.values()), norm, rate))
     return tuple(rows)

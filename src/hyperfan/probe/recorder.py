@@ -31,7 +31,7 @@ class LayerOutput:
         weights: local names of the weights that made it.
         values: with the graph that they came from, if there is one.
         units: the dimension of the units or channels.
-        sums: whether the values are the weights' own sums; a recurrent layer puts out a function of them.
+        sums: whether the values are the sums that the weights make; a recurrent layer puts out a function of them.
     """
 
     path: str
@@ -61,7 +61,7 @@ class NonlinearityInput:
 
 @dataclass
 class Recording:
-    """What was recorded of one run, in the order it ran: layer outputs by label, and inputs of nonlinearities."""
+    """The record of one run, in the order it ran: layer outputs by label, and inputs of nonlinearities."""
 
     outputs: dict[str, LayerOutput] = field(default_factory=dict)
     nonlinearity_inputs: list[NonlinearityInput] = field(default_factory=list)

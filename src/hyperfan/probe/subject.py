@@ -3,6 +3,7 @@
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -20,9 +21,10 @@ from hyperfan.probe.recorder import LayerOutput, Recording, batch_statistics, re
 SEED = 2020_1043
 """Not one that people use: twins drawn from the seed of the inputs would have the inputs as their weights."""
 RANDOM_DRAWS = 8
-"""How many draws of a random hypernet are looked at."""
+"""Number of draws of a random hypernet."""
 
 
+@dataclass
 class Subject(ABC):
     """A mainnet and the source of its generated parameters. Nothing done to it reaches the user's net.
 
@@ -41,32 +43,23 @@ class Subject(ABC):
         random: whether it may generate something else each time.
     """
 
-    def __init__(
-        self,
-        name: str,
-        skeleton: Skeleton,
-        plain: Mapping[str, Tensor],
-        example: Any,
-        spec: Spec,
-        slots: Sequence[Slot],
-        head_widths: Mapping[str, int],
-        method: Method,
-        fidelity: Fidelity,
-        *,
-        planned_variances: Mapping[str, float],
-        code_scatter: float,
-        code_known: bool,
-        random: bool,
-    ) -> None:
-        self.name, self.skeleton, self.plain = name, skeleton, dict(plain)
-        self.args, self.kwargs = arguments(example)
-        self.spec, self.slots, self.head_widths = spec, list(slots), head_widths
-        self.method, self.fidelity, self.planned_variances = method, fidelity, planned_variances
-        self.code_scatter, self.code_known, self.random = code_scatter, code_known, random
+    name: str
+    skeleton: Skeleton
+    plain: Mapping[str, Tensor]
+    example: Any
+    spec: Spec
+    slots: Sequence[Slot]
+    head_widths: Mapping[str, int]
+    method: Method
+    fidelity: Fidelity
+    planned_variances: Mapping[str, float]
+    code_scatter: float
+    code_known: bool
+    random: bool
 
     @property
     def module(self) -> nn.Module:
-        """The mainnet, to put hooks on. It has no values of its own."""
+        """The mainnet, to put hooks on. It holds no values."""
         return self.skeleton.module
 
     @property
@@ -77,11 +70,11 @@ class Subject(ABC):
     @property
     def inputs(self) -> list[Tensor]:
         """The tensors among the inputs."""
-        return [t for t in pytree.tree_leaves((self.args, self.kwargs)) if isinstance(t, Tensor)]
+        return [t for t in pytree.tree_leaves(self.example) if isinstance(t, Tensor)]
 
     @abstractmethod
     def generate(self, new_draw: bool = False) -> dict[str, Tensor]:
-        """Generate the tensors, with the graph they came from; a random one draws anew only if asked."""
+        """Generate the tensors, with the graph they came from, from the same draw each time or from a new one."""
 
     @abstractmethod
     def trained_parts(self, generated: Mapping[str, Tensor]) -> dict[str, dict[str, Tensor]]:
@@ -96,7 +89,7 @@ class Subject(ABC):
         buffers = {name for name, t in self.skeleton.tensors.items() if not isinstance(t, nn.Parameter)}
         # A norm layer counts what it sees; let it count in a copy.
         plain = {name: t.detach().clone() if name in buffers else t for name, t in self.plain.items()}
-        args, kwargs = pytree.tree_map_only(Tensor, Tensor.clone, (self.args, self.kwargs))  # a net may write into them
+        args, kwargs = arguments(pytree.tree_map_only(Tensor, Tensor.clone, self.example))  # a net may write into them
         layers = [t.layer for t in self.generated if t.start is None]
         with batch_statistics(self.module), record(self.module, layers) as recording:
             try:
@@ -120,7 +113,7 @@ class Subject(ABC):
 
     def weights_of(self, output: LayerOutput) -> tuple[str, ...]:
         """The names in the mainnet of the weights behind a layer's output; of a tied one, the first."""
-        names = {alias: t.name for t in self.spec for alias in (t.name, *t.aliases)}
+        names = self.spec.canonical_names
         local = [qualified_name(output.path, w) for w in output.weights]
         return tuple(names.get(name, name) for name in local)
 

@@ -12,7 +12,7 @@ from hyperfan.probe.subject import Subject
 
 @dataclass(frozen=True)
 class Target:
-    """What the theory wants of one generated tensor.
+    """The variance and mean that one generated tensor should have.
 
     Args:
         variance: about its mean; ``None`` where the method cannot say.

@@ -7,13 +7,10 @@ asks that the sampling intervals exclude it.
 from collections.abc import Callable, Iterator
 
 from hyperfan.probe.checks.dead import dead_heads, dead_parts
-from hyperfan.probe.checks.finite import not_finite
 from hyperfan.probe.checks.growth import deviation_from_prediction, deviation_from_target
-from hyperfan.probe.checks.inputs import inputs_alike, inputs_off_scale
-from hyperfan.probe.checks.norms import norms
+from hyperfan.probe.checks.mainnet import inputs_alike, inputs_off_scale, norms, useless_units
 from hyperfan.probe.checks.scale import noise, unpredicted, wrong_scale
-from hyperfan.probe.checks.training import loss, rate
-from hyperfan.probe.checks.units import useless_units
+from hyperfan.probe.checks.training import loss, not_finite, rate
 from hyperfan.probe.diagnosis import Finding
 from hyperfan.probe.evidence import Evidence
 

@@ -3,7 +3,7 @@
 import math
 from collections.abc import Iterator, Sequence
 
-from hyperfan.probe.checks.inputs import on_scale
+from hyperfan.probe.checks.mainnet import inputs_on_scale
 from hyperfan.probe.checks.remedies import calibrate_layers, restart_heads
 from hyperfan.probe.checks.scale import is_wrong_scale
 from hyperfan.probe.diagnosis import Finding, FindingName, LayerReading, Scale
@@ -17,7 +17,7 @@ MAX_RATIO_TO_TARGET = 100.0
 MAX_BACKWARD_GROWTH = 1e4
 """Squared norm of the first layer's gradient over that of the last's."""
 MAX_BACKWARD_GROWTH_PER_LAYER = 2.0
-"""The same from each layer to the next. Batch norm alone makes up to 1.5."""
+"""That growth from each layer to the next. Batch norm alone makes up to 1.5."""
 
 Comparison = tuple[LayerReading, Scale, Scale]
 """A layer, what was measured of it, and what was predicted."""
@@ -55,14 +55,14 @@ def deviation_from_prediction(e: Evidence) -> Iterator[Finding]:
 
 
 def deviation_from_target(e: Evidence) -> Iterator[Finding]:
-    """Find layers far from their target although every weight is at its own, so that plain nets do the same."""
+    """Find layers far from their target as in plain nets, so that the fault is not in the generated weights."""
     off = [
         (r, r.measured.value / r.target)
         for r in e.layers
         if r.target and r.predicted and not _within(r.predicted.value / r.target, MAX_RATIO_TO_TARGET)
     ]
     off = [(r, ratio) for r, ratio in off if ratio and not _within(ratio, MAX_RATIO_TO_TARGET)]
-    if off and (e.input_scale is None or on_scale(e.input_scale)):
+    if off and (e.input_scale is None or inputs_on_scale(e.input_scale)):
         last, ratio = off[-1][0], math.sqrt(off[-1][1])
         yield Finding(
             _name(ratio, backward=False),

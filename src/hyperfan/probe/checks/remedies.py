@@ -14,7 +14,7 @@ MAX_FACTORS_SHOWN = 3
 
 
 def restart(e: Evidence) -> str:
-    """Start the net anew, by its own method if that aims at variances."""
+    """Restart the net, by its own method if that aims at variances."""
     if not isinstance(e.subject, HyperNetSubject):
         first = _head_init(e, e.subject.generated[0])
         return f"start each head with hyperfan.init: {first}, torch.nn.init.zeros_(head.bias)"
@@ -24,7 +24,7 @@ def restart(e: Evidence) -> str:
 
 
 def restart_forward(e: Evidence) -> str:
-    """Start the net so that activations keep their scale."""
+    """Restart the net so that activations keep their scale."""
     if isinstance(e.subject, HyperNetSubject) and e.subject.net.init.name != "hyperfan-in":
         return f"HyperNet(mainnet, embedding={embedding(e.subject.net).size}, init='hyperfan-in')"
     return restart(e)
@@ -60,7 +60,7 @@ def reduce_noise(e: Evidence) -> str:
 
 
 def restart_heads(e: Evidence, tensors: Sequence[str]) -> str:
-    """Start the heads of these tensors anew, or multiply what they make."""
+    """Restart the heads of these tensors, or multiply their outputs."""
     if isinstance(e.subject, HyperNetSubject):
         if embedding(e.subject.net).given:
             return "Embedding(…, given=True, normalise=True); or std= that of the embeddings given"

@@ -14,12 +14,13 @@ from hyperfan.probe.targets import find_targets
 MAX_VARIANCE_RATIO = 1.5
 """Realised over target variance, from which on the scale is wrong. The smallest usual mistake makes 1.9."""
 MAX_VARIANCE_RATIO_UNKNOWN_CODE = 2.5
-"""The same where nobody knows the code: a small embedding scatters by as much as 2. Leaving out √3 makes 3."""
+"""That ratio where the code is not known: a small embedding scatters by as much as 2. Leaving out √3 makes 3."""
 MAX_NOISE_SHARE = 0.5
+"""Share of noise in a tensor's mean square."""
 
 
 def wrong_scale(e: Evidence) -> Iterator[Finding]:
-    """Find generated tensors whose variance is off, by the mistake that made it so."""
+    """Find generated tensors whose variance is off, grouped by the mistake that explains it."""
     for group, mistake in explain([_case(e, t) for t in _off_target(e)]):
         ratios = [c.realised / c.target for c in group]
         low, high = min(ratios), max(ratios)
@@ -68,14 +69,14 @@ def unpredicted(e: Evidence) -> Iterator[Finding]:
             tuple(without),
             "its scale was not compared with anything: in the plain nets it is as it is here",
             next(iter(without.values())),
-            "tell what the layer does with @hyperfan.rule",
+            "say what the layer does with @hyperfan.rule",
         )
 
 
 def _off_target(e: Evidence) -> list[TensorReading]:
     if e.subject.code_known:
         return [t for t in e.tensors if _is_off(t.realised, t.target, MAX_VARIANCE_RATIO)]
-    # Started by the paper's table or by the exact reading: nobody knows which.
+    # Started by the paper's table or by the exact reading: it is not known which.
     paper, factor = find_targets(e.subject, "paper"), MAX_VARIANCE_RATIO_UNKNOWN_CODE
     return [
         t
@@ -94,22 +95,18 @@ def _is_off(realised: Scale, target: float | None, factor: float) -> bool:
 
 def _case(e: Evidence, t: TensorReading) -> Case:
     slot = next(s for s in e.subject.slots if s.tensor.name == t.tensor)
-    read = e.targets[t.tensor].reading
-    assert read is not None
+    layer, fans = e.targets[t.tensor].reading, slot.tensor.fans
+    assert layer is not None
     assert t.target is not None
     module = e.subject.module.get_submodule(slot.tensor.layer)
     return Case(
         t.tensor,
         t.realised.value,
         t.target,
-        read.fan_in,
-        read.fan_out,
-        read.gain_in,
-        slot.tensor.fans.receptive if slot.tensor.fans else 1,
+        layer,
+        fans.receptive if fans else 1,
         module.groups if isinstance(module, nn.modules.conv._ConvNd) else 1,
-        read.branch,
-        read.bias_generated,
-        e.subject.head_widths.get(t.tensor),
-        slot.outputs if e.subject.code_known else None,
-        slot.moment,
+        e.subject.head_widths.get(t.tensor, math.nan),
+        slot.outputs if e.subject.code_known else math.nan,
+        math.nan if slot.moment is None else slot.moment,
     )
