@@ -99,10 +99,15 @@ ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
 """Every elementwise activation of ``torch.nn``, by torch's name and with its default settings."""
 
 
+def has_gain(name: str) -> bool:
+    """Whether torch has an activation of this name, so that its gains are known."""
+    return name in ACTIVATIONS or name == "glu"
+
+
 @functools.cache
 def named_curve(name: str) -> GainCurve:
     """The gain curve of an activation by torch's name, with torch's default settings."""
-    if name not in ACTIVATIONS and name != "glu":
+    if not has_gain(name):
         raise InitError(f"unknown nonlinearity '{name}': {nearest(name, [*ACTIVATIONS, 'glu'])}")
     with torch.inference_mode(False), torch.enable_grad():
         if name == "glu":

@@ -60,21 +60,10 @@ def read(module: nn.Module, example: Any = None, nonlinearity: Given = None, war
             assumed=t.name in tracer.assumed,
             residual_blocks=tracer.residual_blocks if t.name in tracer.branch_ends else 0,
         )
-    names = {name: t.name for t in tensors.values() for name in (t.name, *t.aliases)}
-    for t in list(tensors.values()):
-        if t.role == "bias" and t.weights[0] in names:
-            w = tensors[names[t.weights[0]]]
-            tensors[t.name] = replace(
-                t,
-                weights=tuple(names[weight] for weight in t.weights),
-                fans=w.fans,
-                consumes=w.consumes,
-                reads=w.reads,
-                followed_by=w.followed_by,
-                residual_blocks=w.residual_blocks,
-            )
     spec = Spec(tuple(tensors.values()), _buffers(module))
-    unknown = [t.name for t in spec if t.role == "weight" and (t.consumes is None or t.followed_by is None)]
+    names = spec.canonical_names
+    spec = replace(spec, tensors=tuple(_like_its_weight(t, spec, names) for t in spec))
+    unknown = spec.unknown_nonlinearities
     if unknown and warn:
         warnings.warn(
             f"the nonlinearity around {', '.join(unknown)} is not known: {how_to_tell(spec[unknown[0]])}",
@@ -133,6 +122,22 @@ def _tied(first: TensorSpec, other: TensorSpec) -> TensorSpec:
     fan = [t.fans.fan_in if t.fans else 0.0 for t in (first, other)]
     main = other if fan[1] > fan[0] else first
     return replace(main, name=first.name, aliases=(*first.aliases, other.name))
+
+
+def _like_its_weight(t: TensorSpec, spec: Spec, names: Mapping[str, str]) -> TensorSpec:
+    """A bias with the fans and nonlinearities of its weight; other tensors as they are."""
+    if t.role != "bias" or t.weights[0] not in names:
+        return t
+    w = spec[t.weights[0]]
+    return replace(
+        t,
+        weights=tuple(names[weight] for weight in t.weights),
+        fans=w.fans,
+        consumes=w.consumes,
+        reads=w.reads,
+        followed_by=w.followed_by,
+        residual_blocks=w.residual_blocks,
+    )
 
 
 def _buffers(module: nn.Module) -> tuple[tuple[str, float | None], ...]:

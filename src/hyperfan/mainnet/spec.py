@@ -98,6 +98,12 @@ class Spec:
         """The name under which each parameter is listed, by its name and, if it is tied, by its aliases."""
         return {alias: t.name for t in self.tensors for alias in (t.name, *t.aliases)}
 
+    @property
+    def unknown_nonlinearities(self) -> tuple[str, ...]:
+        """The weights around which a nonlinearity is not known."""
+        weights = (t for t in self.tensors if t.role == "weight")
+        return tuple(t.name for t in weights if t.consumes is None or t.followed_by is None)
+
     def __iter__(self) -> Iterator[TensorSpec]:
         return iter(self.tensors)
 

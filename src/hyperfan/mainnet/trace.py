@@ -39,11 +39,11 @@ class Tracer(TorchFunctionMode):
     """Follows every tensor of a run, and records what each weight consumes and what follows it.
 
     Args:
-        weights: id of each parameter → its name and role.
+        parameters: id of each parameter → its name and role.
         constants: tensors that are neither inputs nor parameters, such as buffers.
     """
 
-    def __init__(self, weights: Mapping[int, tuple[str, Role]], constants: Iterable[Tensor] = ()) -> None:
+    def __init__(self, parameters: Mapping[int, tuple[str, Role]], constants: Iterable[Tensor] = ()) -> None:
         super().__init__()
         self.consumes: dict[str, Nonlinearity] = {}
         self.reads: dict[str, str | None] = {}
@@ -51,7 +51,7 @@ class Tracer(TorchFunctionMode):
         self.assumed: set[str] = set()
         self.branch_ends: set[str] = set()
         self.residual_blocks = 0
-        self._params = dict(weights)
+        self._params = dict(parameters)
         self._alive: list[Any] = list(constants)  # an id is only an identity while its object lives
         self._constants = {id(t) for t in self._alive}
         self._trails: dict[int, Trail] = {}

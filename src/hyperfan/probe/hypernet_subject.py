@@ -24,7 +24,7 @@ class HyperNetSubject(Subject):
         self._task = 0 if task is None and config.tasks is not None else task
         self._embedding = view.draw_embedding(self.net) if embedding is None and config.given else embedding
         spec, noise = net.spec, config.noise > 0
-        if not view.knows_nonlinearities(net):
+        if spec.unknown_nonlinearities:
             spec = read(self.net.freeze(task=self._task, embedding=self._embedding), example, warn=False)
         torch.manual_seed(SEED)
         with torch.no_grad():

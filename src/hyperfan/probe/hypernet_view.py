@@ -49,11 +49,6 @@ def draw_embedding(net: HyperNet) -> Tensor:
     return drawn if config.per == "tensor" else drawn[0]
 
 
-def knows_nonlinearities(net: HyperNet) -> bool:
-    """Whether the net knows the nonlinearities around every weight of its mainnet."""
-    return all(t.consumes is not None and t.followed_by is not None for t in net.spec if t.role == "weight")
-
-
 def head_slots(net: HyperNet, spec: Spec, codes: Tensor) -> list[Slot]:
     """The slot of each generated tensor, with ‖h‖² of the code that it is generated from now."""
     layout, squares = net.heads.layout, codes.double().square().sum(-1)

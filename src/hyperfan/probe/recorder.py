@@ -182,7 +182,7 @@ def projections(
         weights, names = attention.in_proj_weight.chunk(3), ("in_proj_weight",)
     else:
         names = ("q_proj_weight", "k_proj_weight", "v_proj_weight")
-        weights = tuple(attention._parameters[n] for n in names)
+        weights = tuple(getattr(attention, n) for n in names)
     biases = (None, None, None) if attention.in_proj_bias is None else attention.in_proj_bias.chunk(3)
     with torch.no_grad():
         outputs = [linear(x, w, b) for x, w, b in zip(given, weights, biases, strict=False)]

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 
 from torch import nn
 
+from hyperfan.mainnet.gains import has_gain
 from hyperfan.mainnet.spec import TensorSpec
 from hyperfan.probe.evidence import Evidence
 from hyperfan.probe.hypernet_subject import HyperNetSubject
@@ -78,7 +79,7 @@ def restart_heads(e: Evidence, tensors: Sequence[str]) -> str:
 def _head_init(e: Evidence, t: TensorSpec) -> str:
     """The init of a user's head. Its table puts ReLU's gain on the layer before it, other gains behind."""
     consumed = t.consumes.name if t.consumes else "linear"
-    settings = "" if consumed in ("linear", "relu") or "·" in consumed else f", '{consumed}'"
+    settings = f", '{consumed}'" if has_gain(consumed) and consumed not in ("linear", "relu") else ""
     if t.followed_by is not None and t.followed_by.name == "relu":
         settings = ", 'relu'"
     layer = e.subject.module.get_submodule(t.layer)
