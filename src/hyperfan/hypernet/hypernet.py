@@ -24,7 +24,7 @@ from hyperfan.hypernet.trunk import Trunk, make_trunk, read_trunk, trunk_width
 from hyperfan.init.plan import Distribution, Plan
 from hyperfan.init.registry import Fidelity, Method, method
 from hyperfan.init.write import fill_
-from hyperfan.mainnet.read import Given, read
+from hyperfan.mainnet.read import NonlinearityArgument, read
 from hyperfan.mainnet.select import Generate, select
 from hyperfan.mainnet.skeleton import Skeleton
 from hyperfan.mainnet.spec import TensorSpec
@@ -74,7 +74,7 @@ class HyperNet(nn.Module):
         fidelity: Fidelity = "exact",
         distribution: Distribution = "uniform",
         example: Any = None,
-        nonlinearity: Given = None,
+        nonlinearity: NonlinearityArgument = None,
     ) -> None:
         super().__init__()
         if not isinstance(mainnet, nn.Module):
@@ -377,7 +377,7 @@ class HyperNet(nn.Module):
         *,
         trunk: nn.Module | None = None,
         example: Any = None,
-        nonlinearity: Given = None,
+        nonlinearity: NonlinearityArgument = None,
     ) -> Self:
         """Load what :meth:`save_pretrained` wrote.
 

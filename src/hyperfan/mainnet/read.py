@@ -18,11 +18,11 @@ from hyperfan.mainnet.skeleton import duplicate
 from hyperfan.mainnet.spec import IDENTITY, Nonlinearity, Spec, TensorSpec, qualified_name
 from hyperfan.mainnet.trace import Tracer
 
-Given = str | Mapping[str, str] | None
+NonlinearityArgument = str | Mapping[str, str] | None
 """The argument ``nonlinearity=``: one name for all hidden layers, or layer path → name."""
 
 
-def read(module: nn.Module, example: Any = None, nonlinearity: Given = None, warn: bool = True) -> Spec:
+def read(module: nn.Module, example: Any = None, nonlinearity: NonlinearityArgument = None, warn: bool = True) -> Spec:
     """Read a mainnet: its parameters, what each does, and the nonlinearities between them.
 
     Args:
@@ -66,14 +66,14 @@ def read(module: nn.Module, example: Any = None, nonlinearity: Given = None, war
     unknown = spec.unknown_nonlinearities
     if unknown and warn:
         warnings.warn(
-            f"the nonlinearity around {', '.join(unknown)} is not known: {how_to_tell(spec[unknown[0]])}",
+            f"the nonlinearity around {', '.join(unknown)} is not known: {nonlinearity_advice(spec[unknown[0]])}",
             HyperfanWarning,
             stacklevel=2,
         )
     return spec
 
 
-def how_to_tell(tensor: TensorSpec) -> str:
+def nonlinearity_advice(tensor: TensorSpec) -> str:
     """The arguments that make a nonlinearity known, as the end of an error message."""
     layer = f"'{tensor.layer}'" if tensor.layer else "it"
     return (
@@ -171,7 +171,7 @@ def _copy(module: nn.Module) -> nn.Module:
     return duplicate(module, {id(p): p for p in module.parameters()}).eval()
 
 
-def _override(given: Given, weights: list[TensorSpec], found: Tracer) -> None:
+def _override(given: NonlinearityArgument, weights: list[TensorSpec], found: Tracer) -> None:
     """Override what was traced by what the user names: it follows its layer, and the next layer in order reads it."""
     if given is None or not weights:
         return
