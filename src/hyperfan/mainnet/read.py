@@ -57,7 +57,7 @@ def read(module: nn.Module, example: Any = None, nonlinearity: NonlinearityArgum
             consumes=tracer.consumes.get(t.name),
             reads=tracer.reads.get(t.name),
             followed_by=tracer.followed_by.get(t.name),
-            assumed=t.name in tracer.assumed,
+            scale_assumed=t.name in tracer.scale_assumed,
             residual_blocks=tracer.residual_blocks if t.name in tracer.branch_ends else 0,
         )
     spec = Spec(tuple(tensors.values()), _buffers(module))

@@ -52,7 +52,7 @@ class TensorSpec:
         consumes: the nonlinearity whose output the layer reads (``None``: not known).
         reads: the one weight whose layer, through that nonlinearity, feeds this layer; ``None`` if there are several.
         followed_by: the nonlinearity applied to the layer's output (``None``: not known).
-        assumed: whether the scale of what the layer reads is only assumed, because it is a sum of several tensors, a
+        scale_assumed: whether the scale of the layer's input is only assumed, because it is a sum of several tensors, a
             mixture or a pool.
         residual_blocks: if the layer ends a residual branch, how many such branches the mainnet has; else 0.
         start: the value it starts at when no variance applies: norm scales 1, shifts 0, slopes.
@@ -70,7 +70,7 @@ class TensorSpec:
     consumes: Nonlinearity | None = None
     reads: str | None = None
     followed_by: Nonlinearity | None = None
-    assumed: bool = False
+    scale_assumed: bool = False
     residual_blocks: int = 0
     start: float | None = None
 

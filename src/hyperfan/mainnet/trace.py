@@ -48,7 +48,7 @@ class Tracer(TorchFunctionMode):
         self.consumes: dict[str, Nonlinearity] = {}
         self.reads: dict[str, str | None] = {}
         self.followed_by: dict[str, Nonlinearity] = {}
-        self.assumed: set[str] = set()
+        self.scale_assumed: set[str] = set()
         self.branch_ends: set[str] = set()
         self.residual_blocks = 0
         self._params = dict(parameters)
@@ -168,7 +168,7 @@ class Tracer(TorchFunctionMode):
         else:
             self._record_reading(weights, inputs[0].nonlinearity(), inputs[0].scale_source)
         if name not in op.LOOKUPS and any(trail.scale_assumed for trail in inputs):
-            self.assumed.update(weights)
+            self.scale_assumed.update(weights)
         return trails.layer_output(next(self._nodes), weights[-1], inputs)
 
     def _attention(self, weights: list[str], inputs: list[Trail]) -> Trail:
@@ -182,7 +182,7 @@ class Tracer(TorchFunctionMode):
             if not out:
                 self.followed_by[weight] = IDENTITY
             if out or read.scale_assumed:
-                self.assumed.add(weight)
+                self.scale_assumed.add(weight)
         last = next((w for w in weights if w.endswith("out_proj.weight")), weights[-1] if weights else "")
         return trails.layer_output(next(self._nodes), last, inputs)
 

@@ -168,7 +168,7 @@ def _on_target(subject: HyperNetSubject, targets: Targets, before: Mapping[_Laye
     """Whether every layer is on target, or off by no more than plain nets of its widths are by chance."""
     if all(abs(value / r.target - 1) <= TOLERANCE for r, value in before.items()):
         return True
-    if any(subject.spec[r.weight].assumed for r in before):
+    if any(subject.spec[r.weight].scale_assumed for r in before):
         return False
     generated = subject.generate()
     for r in before:

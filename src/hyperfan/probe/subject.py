@@ -24,7 +24,7 @@ RANDOM_DRAWS = 8
 """Number of draws of a random hypernet."""
 
 
-@dataclass
+@dataclass(eq=False)
 class Subject(ABC):
     """A mainnet and the source of its generated parameters. Nothing done to it reaches the user's net.
 
