@@ -8,8 +8,8 @@ from torch import nn
 
 import hyperfan as hf
 from benchmarks.harness import interleave, medians
-from hyperfan.hypernet import PerSample
 from hyperfan.generators.stand_in import Sizes, cheaper
+from hyperfan.hypernet import PerSample
 
 CODES, FEATURES = 64, 500
 

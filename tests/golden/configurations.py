@@ -15,8 +15,8 @@ CHANGED: dict[str, str] = dict.fromkeys(
 ) | {"flat, everything": f"{SIGNS}; and input layers before flat chunks are not said to be scaled, which they are not"}
 """Configurations that differ from the record on purpose, each with its reason.
 
-One thing was renamed in the record itself: the rows of the input layers of chunks were ``trunk.*``, and are ``heads.inputs.*``
-and the last ones, since the layers belong to the generator.
+One thing was renamed in the record itself: the rows of the input layers of chunks were ``trunk.*``, and are now
+``heads.inputs.*`` and the last ones, since the layers belong to the generator.
 """
 
 

@@ -10,7 +10,6 @@ from torch import Tensor, nn
 
 import hyperfan as hf
 from hyperfan.errors import HyperfanError, InitError
-
 from hyperfan.init import available
 from hyperfan.models import all_cnn
 

@@ -7,7 +7,8 @@ from torch.func import functional_call
 
 import hyperfan as hf
 from checks import assert_variance
-from hyperfan.formulas import Fans, gains
+from hyperfan.formulas import Fans
+from hyperfan.mainnet.gains import gains
 
 
 def rows(net):

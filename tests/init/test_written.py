@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from torch import nn
 
 import hyperfan as hf
+import table1
 from checks import assert_mean, assert_variance
-from hyperfan.formulas import table1
 from hyperfan.formulas.heads import uniform_bound
 
 D_I, D_J, D_K, KERNEL = 48, 32, 20, 3

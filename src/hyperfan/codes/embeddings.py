@@ -110,7 +110,9 @@ class Embeddings(nn.Module):
         reach = self.config.noise
         if self.noise_groups is None:
             return torch.empty_like(stored).uniform_(-reach, reach)
-        drawn = stored.new_empty(*stored.shape[:-2], max(self.noise_groups) + 1, stored.shape[-1]).uniform_(-reach, reach)
+        drawn = stored.new_empty(*stored.shape[:-2], max(self.noise_groups) + 1, stored.shape[-1]).uniform_(
+            -reach, reach
+        )
         return drawn.index_select(-2, torch.tensor(self.noise_groups, device=stored.device))
 
     def _stored(self, task: Task | None) -> Tensor:
@@ -137,7 +139,7 @@ class Embeddings(nn.Module):
         if given is None:
             raise CallError("this net's embedding is given at the call: pass embedding=")
         if self.weight is not None:
-            raise CallError("embedding= was passed, but this net stores embeddings: build it with Embedding(given=True)")
+            raise CallError("embedding= was passed, but this net stores embeddings: use Embedding(given=True)")
         if not isinstance(given, Tensor) or not given.is_floating_point():
             seen = given.dtype if isinstance(given, Tensor) else type(given).__name__
             raise CallError(f"embedding= is {seen}; it should be a floating-point tensor")

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from hyperfan.codes.codes import Codes
 from hyperfan.codes.trunk import ReluMLP
 from hyperfan.errors import InitError
-from hyperfan.formulas.gains import gains
+from hyperfan.mainnet.gains import gains
 
 GIVEN_ROWS = 4096
 """Codes to average over where embeddings are given at the call."""

@@ -1,8 +1,9 @@
 """What a generator is: a module that turns codes into tensors, and answers four questions.
 
-*make*: the tensors of some codes (``forward``), or stand-ins for them (``stand_in``). *variance*: what its
-parameters' variances make of each tensor (``made_variance``), and which reach a wanted one (``solve``, ``write_``). *scale*: multiply one tensor without touching
-the others (``scale_``). *structure*: which of its parameters enter linearly, and with which codes (``parts``).
+*make*: the tensors of some codes (``forward``), or stand-ins for them (``stand_in``). *variance*: what its parameters'
+variances make of each tensor (``made_variance``), and which reach a wanted one (``solve``, ``write_``). *scale*: multiply
+one tensor without touching the others (``scale_``). *structure*: which of its parameters enter linearly, and with which
+codes (``parts``).
 """
 
 import dataclasses
@@ -145,6 +146,10 @@ class Generator(nn.Module, ABC):
             steps: changes of its parameters, by name, after which to generate.
         """
 
+    def head_inputs(self, codes: Tensor) -> Tensor:
+        """What the heads read of (…, n, width) codes: (…, n, head_width)."""
+        return codes
+
     def deferrable(self) -> list[int]:
         """Tensors, by index, that a layer can do without: it runs from a stand-in."""
         return []
@@ -181,6 +186,10 @@ class Generator(nn.Module, ABC):
     def inner_rows(self, layer: Callable[[Fans], float]) -> list[tuple[str, Fans | None, float, str]]:
         """What :meth:`prepare_` writes: name, fans (of a weight), variance and equation."""
         return []
+
+    @abstractmethod
+    def head_fans(self, index: int) -> Fans:
+        """The fans of the layer that makes a tensor: d_k in, number of outputs out."""
 
     @abstractmethod
     def made_variance(self, index: int, variance: float, moment: float) -> float:
@@ -240,7 +249,7 @@ class GeneratorConfig(ABC):
         """The embedding of each code beside the net's, if it is to have one."""
         return NO_IDENTITY
 
-    def check(self, embedding: Embedding, has_trunk: bool) -> None:
+    def check(self, embedding: Embedding, has_trunk: bool) -> None:  # noqa: B027  # most generators go with anything
         """Raise if it does not go with the embedding or the trunk."""
 
     @abstractmethod

@@ -1,8 +1,8 @@
 """Chunks by channels, as in Ha, Dai & Le, *HyperNetworks*, 2017.
 
-A chunk is (size, kernel), cut along the output channels of a weight where they are a multiple of the size, else along its
-input channels. Each chunk has a code, usually through an input layer of its own, and chunks of one kernel, cut one way,
-share their head. As that head serves layers of different fans, the scale of each goes into its input layers.
+A chunk is (size, kernel), cut along the output channels of a weight where they are a multiple of the size, else along
+its input channels. Each chunk has a code, usually through an input layer of its own, and chunks of one kernel, cut one
+way, share their head. As that head serves layers of different fans, the scale of each goes into its input layers.
 """
 
 import math

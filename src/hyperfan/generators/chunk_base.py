@@ -3,8 +3,8 @@
 With input layers, a chunk m is W_m = H·α_m + β with α_m = G_m·e_m + γ_m, in index notation "ijk,kl,l->ij". A head that
 serves layers of different fans cannot have the variance of each, so Var(H) = 1/d_k, and the rest goes into G_m.
 
-*Signs.* All variances right is not enough. Behind a ReLU trunk any two codes have cosine about 2/π, so the chunks of one
-head are alike: Cov(W_mp, W_np) = Var(H)·(h_m·h_n) for value p of chunks m and n. A layer whose rows are alike maps its
+*Signs.* All variances right is not enough. Behind a ReLU trunk any two codes have cosine about 2/π, so the chunks of
+one head are alike: Cov(W_mp, W_np) = Var(H)·(h_m·h_n) for value p of chunks m and n. A layer whose rows are alike maps its
 input to nearly one direction, and where two layers are cut from one head, what the first puts out lies where the second
 looks; activations then grow, though every variance is right. With a fixed random sign s = ±1 for each generated value,
 W_mp = s_mp·(H·h_m)_p, the variance is the same, and over the signs
@@ -24,7 +24,7 @@ from torch import Tensor
 from hyperfan.codes.codes import Codes, normalise_rms
 from hyperfan.codes.moments import measured_moments, stored_squares
 from hyperfan.formulas.fans import Fans
-from hyperfan.generators.base import Draw, Part, Solution
+from hyperfan.generators.base import NO_STEPS, Draw, Part, Solution
 from hyperfan.generators.heads import HeadGenerator
 from hyperfan.generators.linear_map import InputLayers
 from hyperfan.mainnet.spec import TensorSpec
@@ -61,8 +61,12 @@ class ChunkGenerator(HeadGenerator):
         flat = self.head(name).product(chosen.reshape(-1, self.head_width), self.step_of(steps, name))
         return flat.view(*chosen.shape[:-1], flat.shape[-1])
 
+    def head_inputs(self, codes: Tensor) -> Tensor:
+        """Codes through the input layers, with the scale of each tensor where that is on codes."""
+        return self._scaled(self._read(codes, NO_STEPS))
+
     def _read(self, codes: Tensor, steps: Mapping[str, Tensor]) -> Tensor:
-        """What the heads read: the codes, through input layers if there are such."""
+        """The codes, through input layers if there are such."""
         if self.inputs is None:
             return codes
         read = self.inputs.product(codes, self.step_of(steps, INPUTS))
@@ -117,8 +121,13 @@ class ChunkGenerator(HeadGenerator):
         if self.inputs is None:
             return []
         fans, then = Fans(self.width, self.head_width), ", then times the scale of the chunk's tensor"
-        rows = [(f"{INPUTS}.weight", fans, layer(fans), f"classical{then}"), (f"{INPUTS}.bias", None, 0.0, f"= 0{then}")]
-        return rows if self.exclusive and not self.normalise else [(n, f, v, e.removesuffix(then)) for n, f, v, e in rows]
+        rows = [
+            (f"{INPUTS}.weight", fans, layer(fans), f"classical{then}"),
+            (f"{INPUTS}.bias", None, 0.0, f"= 0{then}"),
+        ]
+        return (
+            rows if self.exclusive and not self.normalise else [(n, f, v, e.removesuffix(then)) for n, f, v, e in rows]
+        )
 
     # ── structure ──────────────────────────────────────────────────────────────────────────────────────────────────
 

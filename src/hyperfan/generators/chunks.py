@@ -87,6 +87,4 @@ class Chunks(GeneratorConfig):
         self, tensors: Sequence[TensorSpec], width: int, embedding: Embedding, device: torch.device, dtype: torch.dtype
     ) -> Generator:
         """Chunks by channels, or flat ones."""
-        return (FlatChunks if self.flat else ChannelChunks)(
-            self, tensors, width, embedding.normalise, device, dtype
-        )
+        return (FlatChunks if self.flat else ChannelChunks)(self, tensors, width, embedding.normalise, device, dtype)

@@ -24,7 +24,7 @@ FLAT = "flat"
 
 
 class FlatChunks(ChunkGenerator):
-    """All tensors as one vector; the last chunk is filled up with values that nobody uses. Norm parameters have heads."""
+    """All tensors as one vector, but norm parameters; the last chunk is filled up with values that nobody uses."""
 
     exclusive = False
 

@@ -67,6 +67,10 @@ class HeadGenerator(Generator):
         spans = [codes[..., s, :] for s in rows]
         return spans[0] if len(spans) == 1 else torch.cat(spans, -2)
 
+    def head_fans(self, index: int) -> Fans:
+        """Those of the tensor's head."""
+        return Fans(self.head_width, self.layouts[self.names[index]].outputs)
+
     def made_variance(self, index: int, variance: float, moment: float) -> float:
         """Var(H)·‖h‖²."""
         return contraction_variance(RULE, {"k": self.head_width}, [variance, moment / self.head_width])
@@ -75,8 +79,7 @@ class HeadGenerator(Generator):
         """One variance for each head, and what its tensors do not have in common in their scales."""
         found: dict[int, Solution] = {}
         for name, layout in self.layouts.items():
-            fans = Fans(self.head_width, layout.outputs)
-            aims = [goals[i](fans) for i in layout.tensors]
+            aims = [goals[i](self.head_fans(i)) for i in layout.tensors]
             variance, scales = self._share(layout, aims, [moments[i] for i in layout.tensors])
             for i, aim, scale in zip(layout.tensors, aims, scales, strict=True):
                 found[i] = Solution(name, aim, variance, scale, _note(aim, variance))

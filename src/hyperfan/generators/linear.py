@@ -68,7 +68,7 @@ class LinearHeads(HeadGenerator):
         steps: Mapping[str, Tensor] = NO_STEPS,
     ) -> dict[str, Tensor]:
         """Each head on the codes of its tensors."""
-        codes = codes * self.scale
+        codes = self.head_inputs(codes)
         made: dict[int, Tensor] = {}
         for name, layout in self.layouts.items():
             wanted = [i for i in layout.tensors if i not in skip]
@@ -85,6 +85,10 @@ class LinearHeads(HeadGenerator):
             made.update(zip(wanted, each, strict=True))
         return {t.name: made[i] for i, t in enumerate(self.tensors) if i in made}
 
+    def head_inputs(self, codes: Tensor) -> Tensor:
+        """Codes with the scale of each tensor."""
+        return codes * self.scale
+
     def deferrable(self) -> list[int]:
         """All but vectors."""
         return [i for i, t in enumerate(self.tensors) if len(t.shape) > 1]
@@ -92,7 +96,7 @@ class LinearHeads(HeadGenerator):
     def stand_in(self, index: int, codes: Tensor, order: Callable[..., Any]) -> Tensor:
         """A weight that layers can run from its code."""
         head = self.head(self.names[index])
-        return StandIn((codes * self.scale)[index], head.weight, head.bias, self.tensors[index].shape, order)
+        return StandIn(self.head_inputs(codes)[index], head.weight, head.bias, self.tensors[index].shape, order)
 
     def _set_scales_(self, scales: Sequence[float]) -> None:
         with torch.no_grad():
@@ -121,7 +125,7 @@ class LinearHeads(HeadGenerator):
 
     def part_inputs(self, part: Part, codes: Tensor) -> Tensor:
         """The scaled codes of a head's tensors."""
-        return self._select(codes * self.scale, self.layouts[part.name].rows)
+        return self._select(self.head_inputs(codes), self.layouts[part.name].rows)
 
     def summary(self) -> str:
         """How heads are shared."""

@@ -1,6 +1,6 @@
 """Low-rank weights: W = U·Vᵀ, both factors generated from the tensor's code.
 
-With U = A·h and V = B·h, "irk,k,jrl,l->ij" in index notation, a known code gives Var(W) = r·(Var(A)·‖h‖²)·(Var(B)·‖h‖²).
+With U = A·h and V = B·h, "irk,k,jrl,l->ij" in index notation, a known code gives Var(W) = r·Var(A)·Var(B)·‖h‖⁴.
 Both factors get the same variance, so Var(A) = Var(B) = √(v/r)/‖h‖². The code stands twice: over many codes the mean of
 ‖h‖⁴ counts, which is larger than the square of the mean; ``Embedding(normalise=True)`` makes both equal.
 """
@@ -68,11 +68,14 @@ class LowRankHeads(Generator):
         self.scattered = {t.name for t in tensors if _is_matrix(t)}
         self.factors: list[list[str]] = []
         """The heads of each tensor: those of U and V, or one."""
+        self.outputs: dict[str, int] = {}
+        """Values that each head makes."""
         for name, t in zip(self.names, tensors, strict=True):
             rows = t.shape[0] if _is_matrix(t) else t.numel
             sizes = {f"{name}-left": rows, f"{name}-right": t.numel // rows} if _is_matrix(t) else {name: rows}
             rank = config.rank if _is_matrix(t) else 1
             for head, size in sizes.items():
+                self.outputs[head] = size * rank
                 self.add_module(head, Head(width, size * rank, device, t.dtype))
             self.factors.append(list(sizes))
         self.register_buffer("scale", torch.ones(self.n, device=device, dtype=dtype))
@@ -103,12 +106,14 @@ class LowRankHeads(Generator):
         return [self._solve(i, goal, moment) for i, (goal, moment) in enumerate(zip(goals, moments, strict=True))]
 
     def _solve(self, i: int, goal: Goal, moment: float | None) -> Solution:
-        names, d = self.factors[i], self.width
-        aims = [goal(Fans(d, self.head(name).weight.shape[1])) for name in names]
+        names = self.factors[i]
+        aims = [goal(Fans(self.width, self.outputs[name])) for name in names]
         aim, given = aims[0], [a.head for a in aims if a.head is not None]
         if given:
             variance = sum(given) / len(given)
-            return Solution(self.names[i], aim, variance, 1.0, "" if aim.head == variance else ", mean over the factors")
+            return Solution(
+                self.names[i], aim, variance, 1.0, "" if aim.head == variance else ", mean over the factors"
+            )
         assert aim.target is not None
         found = None
         if moment is not None:
@@ -122,6 +127,10 @@ class LowRankHeads(Generator):
         if len(self.factors[index]) == 1:
             return "ik,k->i", {"k": d}, [None, h]
         return "irk,k,jrl,l->ij", {"r": self.config.rank, "k": d, "l": d}, [None, h, None, h]
+
+    def head_fans(self, index: int) -> Fans:
+        """Those of the left factor's head, or of the only one."""
+        return Fans(self.width, self.outputs[self.factors[index][0]])
 
     def made_variance(self, index: int, variance: float, moment: float) -> float:
         """Of a product of two factors, or of what one head makes."""

@@ -121,12 +121,7 @@ def _convolution(convolve: Callable[..., Tensor], spatial: int) -> Callable[...,
         dilation: Any = 1,
         groups: int = 1,
     ) -> Any:
-        if (
-            not isinstance(weight, StandIn)
-            or isinstance(input, StandIn)
-            or groups != 1
-            or input.ndim != spatial + 2
-        ):
+        if not isinstance(weight, StandIn) or isinstance(input, StandIn) or groups != 1 or input.ndim != spatial + 2:
             return NotImplemented
         outputs, width = weight.shape[0], len(weight.code)
         with torch.device("meta"):

@@ -13,7 +13,7 @@ from hyperfan.codes.embedding import Embedding, Task
 from hyperfan.codes.embeddings import Embeddings
 from hyperfan.codes.noise import noise_groups
 from hyperfan.codes.trunk import Trunk, make_trunk, read_trunk, trunk_width
-from hyperfan.errors import CallError, HyperfanError, InitError
+from hyperfan.errors import CallError, HyperfanError
 from hyperfan.generators.base import GeneratorConfig
 from hyperfan.generators.linear import Linear, Sharing
 from hyperfan.hypernet import checks
@@ -23,7 +23,7 @@ from hyperfan.hypernet.per_sample import PerSample
 from hyperfan.hypernet.start import has_rule, predict_plan, rescale, write
 from hyperfan.init.plan import Plan
 from hyperfan.init.registry import Fidelity, Method, method
-from hyperfan.mainnet.read import Given, read
+from hyperfan.mainnet.read import NonlinearityArgument, read
 from hyperfan.mainnet.select import Generate, select
 from hyperfan.mainnet.skeleton import Skeleton
 from hyperfan.mainnet.spec import Spec, TensorSpec
@@ -73,7 +73,7 @@ class HyperNet(nn.Module):
         fidelity: Fidelity = "exact",
         distribution: Distribution = "uniform",
         example: Any = None,
-        nonlinearity: Given = None,
+        nonlinearity: NonlinearityArgument = None,
     ) -> None:
         super().__init__()
         if not isinstance(mainnet, nn.Module):
@@ -244,7 +244,9 @@ class HyperNet(nn.Module):
 
     def print_trainable_parameters(self) -> None:
         """Print how many parameters are trained, and how many the mainnet has."""
-        trained, stored = (sum(p.numel() for p in self.parameters() if p.requires_grad >= only) for only in (True, False))
+        trained, stored = (
+            sum(p.numel() for p in self.parameters() if p.requires_grad >= only) for only in (True, False)
+        )
         main, made = (sum(t.numel for t in tensors) for tensors in (self.spec, self.generated))
         print(f"trainable parameters: {trained:,} of {stored:,} | mainnet: {main:,}, of which generated: {made:,}")
 
@@ -271,7 +273,7 @@ class HyperNet(nn.Module):
         *,
         trunk: nn.Module | None = None,
         example: Any = None,
-        nonlinearity: Given = None,
+        nonlinearity: NonlinearityArgument = None,
     ) -> Self:
         """Load what :meth:`save_pretrained` wrote.
 

@@ -24,7 +24,7 @@ from hyperfan.generators import GeneratorConfig
 from hyperfan.hypernet.hypernet import HyperNet
 from hyperfan.init.plan import Plan, Row
 from hyperfan.init.registry import available, method
-from hyperfan.mainnet.read import Given
+from hyperfan.mainnet.read import NonlinearityArgument
 from hyperfan.mainnet.skeleton import Skeleton
 
 CONFIG = "config.json"
@@ -76,7 +76,7 @@ def load(
     mainnet: nn.Module,
     trunk: nn.Module | None,
     example: Any,
-    nonlinearity: Given,
+    nonlinearity: NonlinearityArgument,
 ) -> _Net:
     """Build the net and fill it from a folder."""
     folder = Path(path)

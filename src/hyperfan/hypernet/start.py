@@ -127,9 +127,9 @@ def _plan(
     listed = {t.name for t in (*net.generated, *plain)}
     rows += [kept_row(t) for t in net.spec if t.name not in listed]
     for name, fans, variance, equation in net.heads.inner_rows(partial(_layer_variance, net)):
-        sizes = (None, None) if fans is None else (fans.fan_in, fans.fan_out)
+        fan_in, fan_out = (None, None) if fans is None else (fans.fan_in, fans.fan_out)
         role = "bias" if fans is None else "weight"
-        rows.append(Row(f"heads.{name}", role, "inputs", equation, "", *sizes, variance=variance))
+        rows.append(Row(f"heads.{name}", role, "inputs", equation, "", fan_in, fan_out, variance=variance))
     return Plan(str(net.init), net.init.paper, net.fidelity, net.distribution, tuple(rows))
 
 

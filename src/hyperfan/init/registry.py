@@ -9,7 +9,7 @@ from hyperfan.errors import InitError, nearest
 from hyperfan.formulas import targets
 from hyperfan.formulas.fans import Fans
 from hyperfan.generators.base import Aim
-from hyperfan.mainnet.read import how_to_tell
+from hyperfan.mainnet.read import nonlinearity_advice
 from hyperfan.mainnet.spec import Role, TensorSpec
 
 Fidelity = Literal["exact", "paper"]
@@ -64,11 +64,13 @@ def reading(tensor: TensorSpec, fidelity: Fidelity, *, gains: bool, before: floa
         return plain
     if fidelity == "paper":
         if tensor.followed_by is None:
-            raise InitError(f"the nonlinearity after '{tensor.layer}' is not known: {how_to_tell(tensor)}")
+            raise InitError(f"the nonlinearity after '{tensor.layer}' is not known: {nonlinearity_advice(tensor)}")
         gain = 2.0 if tensor.followed_by.name == "relu" else 1.0
         return replace(plain, gain_in=gain, gain_out=gain, output=gain)
     if tensor.consumes is None:
-        raise InitError(f"the nonlinearity that '{tensor.layer}' reads from is not known: {how_to_tell(tensor)}")
+        raise InitError(
+            f"the nonlinearity that '{tensor.layer}' reads from is not known: {nonlinearity_advice(tensor)}"
+        )
     if tensor.consumes.curve is None:
         raise InitError(
             f"'{tensor.layer}' reads the result of '{tensor.consumes.name}', whose gain cannot be integrated: "

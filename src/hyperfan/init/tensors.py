@@ -16,8 +16,8 @@ from hyperfan.codes.draw import Distribution, fill_
 from hyperfan.errors import InitError
 from hyperfan.formulas import targets
 from hyperfan.formulas.fans import Fans
-from hyperfan.formulas.gains import gains
 from hyperfan.formulas.heads import head_variance
+from hyperfan.mainnet.gains import gains
 
 
 def hyperfan_in_uniform_(

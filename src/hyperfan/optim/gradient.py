@@ -4,9 +4,9 @@ A head W = C·H + 1·βᵀ that made m tensors from the codes C (m, d_k), and go
 
     ∂L/∂H = Cᵀ·G        ∂L/∂β = 1ᵀ·G
 
-which is d_k/m times larger than what it is made of. :class:`FactoredGradient` is a tensor of that shape which holds (C, G). It
-can be added, scaled and measured as it is, which is all that accumulation and clipping by norm need. Anything else,
-such as another optimiser, sees the dense tensor.
+which is d_k/m times larger than what it is made of. :class:`FactoredGradient` is a tensor of that shape which holds
+(C, G). It can be added, scaled and measured as it is, which is all that accumulation and clipping by norm need.
+Anything else, such as another optimiser, sees the dense tensor.
 """
 
 from collections.abc import Callable, Sequence
@@ -260,7 +260,11 @@ def _sum(a: Any, b: Any, alpha: float = 1) -> Value | None:
 
 
 def _product(a: Any, by: Any) -> Value | None:
-    if not isinstance(a, FactoredGradient) or isinstance(by, FactoredGradient) or (isinstance(by, Tensor) and by.ndim > 0):
+    if (
+        not isinstance(a, FactoredGradient)
+        or isinstance(by, FactoredGradient)
+        or (isinstance(by, Tensor) and by.ndim > 0)
+    ):
         return None
     if a.parts is None:
         return Value((), a.to_dense() * by)

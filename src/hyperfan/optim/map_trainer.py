@@ -35,9 +35,7 @@ class MapTrainer:
         groups: returns the optimiser's settings for each parameter.
     """
 
-    def __init__(
-        self, net: HyperNet, part: Part, state: Callable[[], State], groups: Callable[[], Groups]
-    ) -> None:
+    def __init__(self, net: HyperNet, part: Part, state: Callable[[], State], groups: Callable[[], Groups]) -> None:
         self.net, self.part, self.map, self.name = net, part, part.map, part.name
         self._state, self._groups = state, groups
         self.revision = 0
@@ -132,10 +130,12 @@ class MapTrainer:
             return rows[0] if self.weight.ndim == 3 else torch.stack(tuple(rows))
         choice = self.chosen()
         apart = choice.reason == HOOKED or transformed() or not self._holds_parameters()
+        made: Tensor
         if apart or choice.kind in ("dense", "frozen") or self.weight.ndim == 3:
-            made: Tensor = self.map(codes)
+            made = self.map(codes)
             return made
-        return _apply(Factored, codes, self.weight, self.bias)
+        made = _apply(Factored, codes, self.weight, self.bias)
+        return made
 
     def _collapsed_rows(self, codes: Tensor) -> Sequence[Tensor] | None:
         if self.chosen().kind != "collapsed":

@@ -1,7 +1,15 @@
-"""Every elementwise activation of ``torch.nn``, on floats, with torch's names and default settings."""
+"""Gains, the slow and obvious way: every elementwise activation of ``torch.nn`` on floats, summed over a fine grid."""
 
+import functools
+import itertools
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+
+from hyperfan.formulas import Gains
+
+STEP = 1 / 2000
+GRID = [i * STEP for i in range(-20000, 20001)]
+"""±10 standard deviations. Zero, where most kinks are, lies on it."""
 
 
 def _sigmoid(z: float) -> float:
@@ -91,3 +99,43 @@ ACTIVATIONS: dict[str, Callable[..., float]] = {
     "sin": math.sin,
     "cos": math.cos,
 }
+
+
+def gains(nonlinearity: str | Callable[[float], float], **settings: float | str) -> Gains:
+    """1/E[f(z)²] and 1/E[f′(z)²] of an activation by torch's name (with its settings), or of any function of floats."""
+    if callable(nonlinearity):
+        return _integrated(nonlinearity)
+    return _named(nonlinearity, tuple(sorted(settings.items())))
+
+
+@functools.cache
+def _named(name: str, settings: tuple[tuple[str, float | str], ...]) -> Gains:
+    if name == "glu":  # a·σ(b): E = E[σ²]; backward the mean over the inputs a and b
+        half = _named("sigmoid", ())
+        return Gains(half.forward, 2 / (1 / half.forward + 1 / half.backward))
+    return _integrated(functools.partial(ACTIVATIONS[name], **dict(settings)))
+
+
+def _integrated(f: Callable[[float], float]) -> Gains:
+    values = [f(z) for z in GRID]
+    forward = math.fsum(v * v * w for v, w in zip(values, _density(), strict=True))
+    middles = ((a + b) / 2 for a, b in itertools.pairwise(_density()))
+    backward = math.fsum(s * s * w for s, w in zip(_slopes(values), middles, strict=True))
+    return Gains(1 / forward, 1 / backward if backward else math.inf)
+
+
+@functools.cache
+def _density() -> tuple[float, ...]:
+    weights = [math.exp(-z * z / 2) for z in GRID]
+    total = math.fsum(weights)
+    return tuple(w / total for w in weights)
+
+
+def _slopes(values: Sequence[float]) -> list[float]:
+    """Difference quotients, with the jumps of a discontinuous function taken out as autograd does."""
+    slopes = [(b - a) / STEP for a, b in itertools.pairwise(values)]
+    for i in range(1, len(slopes) - 1):
+        beside = max(abs(slopes[i - 1]), abs(slopes[i + 1]))
+        if abs(slopes[i]) > 20 * beside + 20:
+            slopes[i] = (slopes[i - 1] + slopes[i + 1]) / 2
+    return slopes
