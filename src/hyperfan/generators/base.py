@@ -1,9 +1,9 @@
 """What a generator is: a module that turns codes into tensors, and answers four questions.
 
 *make*: the tensors of some codes (``forward``), or stand-ins for them (``stand_in``). *variance*: what its parameters'
-variances make of each tensor (``made_variance``), and which reach a wanted one (``solve``, ``write_``). *scale*: multiply
-one tensor without touching the others (``scale_``). *structure*: which of its parameters enter linearly, and with which
-codes (``parts``).
+variances make of each tensor (``made_variance``), and which reach a wanted one (``solve``, ``write_``). *scale*:
+multiply one tensor without touching the others (``scale_``). *structure*: which of its parameters enter linearly, and
+with which codes (``parts``).
 """
 
 import dataclasses

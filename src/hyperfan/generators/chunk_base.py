@@ -4,9 +4,9 @@ With input layers, a chunk m is W_m = H·α_m + β with α_m = G_m·e_m + γ_m, 
 serves layers of different fans cannot have the variance of each, so Var(H) = 1/d_k, and the rest goes into G_m.
 
 *Signs.* All variances right is not enough. Behind a ReLU trunk any two codes have cosine about 2/π, so the chunks of
-one head are alike: Cov(W_mp, W_np) = Var(H)·(h_m·h_n) for value p of chunks m and n. A layer whose rows are alike maps its
-input to nearly one direction, and where two layers are cut from one head, what the first puts out lies where the second
-looks; activations then grow, though every variance is right. With a fixed random sign s = ±1 for each generated value,
+one head are alike: Cov(W_mp, W_np) = Var(H)·(h_m·h_n) for value p of chunks m and n. A layer whose rows are alike maps
+its input to nearly one direction, and where two layers are cut from one head, what the first puts out lies where the
+second looks; activations then grow, though every variance is right. With a fixed random sign s = ±1 for each value,
 W_mp = s_mp·(H·h_m)_p, the variance is the same, and over the signs
 
     Cov(W_mp, W_np) = E[s_mp·s_np]·Var(H)·(h_m·h_n) = 0,
@@ -120,14 +120,10 @@ class ChunkGenerator(HeadGenerator):
         """The input layers."""
         if self.inputs is None:
             return []
-        fans, then = Fans(self.width, self.head_width), ", then times the scale of the chunk's tensor"
-        rows = [
-            (f"{INPUTS}.weight", fans, layer(fans), f"classical{then}"),
-            (f"{INPUTS}.bias", None, 0.0, f"= 0{then}"),
-        ]
-        return (
-            rows if self.exclusive and not self.normalise else [(n, f, v, e.removesuffix(then)) for n, f, v, e in rows]
-        )
+        fans, scaled = Fans(self.width, self.head_width), self.exclusive and not self.normalise
+        then = ", then times the scale of the chunk's tensor" if scaled else ""
+        weight = (f"{INPUTS}.weight", fans, layer(fans), f"classical{then}")
+        return [weight, (f"{INPUTS}.bias", None, 0.0, f"= 0{then}")]
 
     # ── structure ──────────────────────────────────────────────────────────────────────────────────────────────────
 

@@ -65,6 +65,12 @@ class SyncedParameters(dict[str, nn.Parameter | None]):
         return dict, (dict(self),)
 
 
+def held_parameters(module: nn.Module) -> list[nn.Parameter]:
+    """All parameters of a module and its children, as they are: what was trained without them is not written."""
+    held: list[dict[str, nn.Parameter | None]] = [m._parameters for m in module.modules()]
+    return [p for parameters in held for p in dict.values(parameters) if p is not None]
+
+
 class LinearMap(nn.Module, ABC):
     """A weight and a bias, applied to codes, which a :class:`Trainer` may train in another form."""
 

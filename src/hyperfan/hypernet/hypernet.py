@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from hyperfan.codes.codes import Codes
-from hyperfan.codes.draw import Distribution, fill_
+from hyperfan.codes.draw import Distribution
 from hyperfan.codes.embedding import Embedding, Task
 from hyperfan.codes.embeddings import Embeddings
 from hyperfan.codes.noise import noise_groups
@@ -16,11 +16,13 @@ from hyperfan.codes.trunk import Trunk, make_trunk, read_trunk, trunk_width
 from hyperfan.errors import CallError, HyperfanError
 from hyperfan.generators.base import GeneratorConfig
 from hyperfan.generators.linear import Linear, Sharing
+from hyperfan.generators.linear_map import held_parameters
 from hyperfan.hypernet import checks
 from hyperfan.hypernet.cache import Cache
 from hyperfan.hypernet.kept import Kept, fill_missing_buffers, keep
 from hyperfan.hypernet.per_sample import PerSample
-from hyperfan.hypernet.start import has_rule, predict_plan, rescale, write
+from hyperfan.hypernet.start import has_rule, predict_plan, rescale, reset_buffers, write
+from hyperfan.hypernet.summary import describe, trainable_parameters
 from hyperfan.init.plan import Plan
 from hyperfan.init.registry import Fidelity, Method, method
 from hyperfan.mainnet.read import NonlinearityArgument, read
@@ -97,8 +99,7 @@ class HyperNet(nn.Module):
         self.trunk = made_trunk
         self.trunk_spec = read_trunk(self.trunk, size)
         self.heads = generator
-        made = {t.name for t in self.generated}
-        self.mainnet = keep(mainnet, [t.name for t in self.spec if t.name not in made])
+        self.mainnet = keep(mainnet, [t.name for t in self._plain()])
         self._kept = Kept(self.mainnet)
         self.per_sample = PerSample()
         self._cache = Cache()
@@ -150,7 +151,8 @@ class HyperNet(nn.Module):
 
     def codes(self, *, task: Task | None = None, embedding: Tensor | None = None, noise: bool | None = None) -> Tensor:
         """What enters the heads, one row for each generated tensor or chunk: (n, d_k), or (batch, n, d_k)."""
-        return self.code_source(task, embedding, noise, self.heads.scale.dtype)
+        codes = self.code_source(task, embedding, noise, self.heads.scale.dtype)
+        return codes.expand(*codes.shape[:-2], self.heads.n, codes.shape[-1])  # one embedding may serve the whole net
 
     def generate(
         self, *, task: Task | None = None, embedding: Tensor | None = None, noise: bool | None = None
@@ -174,11 +176,9 @@ class HyperNet(nn.Module):
 
     def zero_grad(self, set_to_none: bool = True) -> None:
         """Reset all gradients, as in any module, without bringing heads up to date."""
-        for module in self.modules():
-            held: dict[str, nn.Parameter | None] = module._parameters
-            for p in dict.values(held):  # as they are: this reads no values
-                if p is not None and p.grad is not None:
-                    p.grad = None if set_to_none else p.grad.detach().zero_()
+        for p in held_parameters(self):
+            if p.grad is not None:
+                p.grad = None if set_to_none else p.grad.detach().zero_()
 
     # ── init ───────────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -200,12 +200,8 @@ class HyperNet(nn.Module):
         """
         checks.check_values(self, self._valueless)
         self.heads.sync()
-        made = {t.name for t in self.generated}
-        self._plan = write(self, [t for t in self.spec if t.name not in made and has_rule(t)], generator, embeddings)
-        for module, spec in ((self.mainnet, self.spec), (self.trunk, self.trunk_spec)):
-            for name, start in spec.buffers if spec is not None else ():
-                if module is not None and start is not None:
-                    fill_(module.get_buffer(name), 0.0, mean=start)
+        self._plan = write(self, [t for t in self._plain() if has_rule(t)], generator, embeddings)
+        reset_buffers(self)
 
     def restart_(self, init: str | Method, spec: Spec | None = None) -> None:
         """Draw everything anew by another method, for which the mainnet may have been read again."""
@@ -235,29 +231,25 @@ class HyperNet(nn.Module):
         checks.check_factors(factors, [t.name for t in self.generated])
         self._plan = rescale(self, factors)
 
+    def _plain(self) -> list[TensorSpec]:
+        """The mainnet's parameters that are not generated."""
+        made = {t.name for t in self.generated}
+        return [t for t in self.spec if t.name not in made]
+
     def _zeroed(self) -> list[TensorSpec]:
         """Biases beside generated weights: the theory has them at zero. Other plain parameters keep their values."""
         made = {t.name for t in self.generated}
-        return [t for t in self.spec if t.name not in made and made.intersection(t.weights)]
+        return [t for t in self._plain() if made.intersection(t.weights)]
 
     # ── printing, saving ───────────────────────────────────────────────────────────────────────────────────────────
 
     def print_trainable_parameters(self) -> None:
         """Print how many parameters are trained, and how many the mainnet has."""
-        trained, stored = (
-            sum(p.numel() for p in self.parameters() if p.requires_grad >= only) for only in (True, False)
-        )
-        main, made = (sum(t.numel for t in tensors) for tensors in (self.spec, self.generated))
-        print(f"trainable parameters: {trained:,} of {stored:,} | mainnet: {main:,}, of which generated: {made:,}")
+        print(trainable_parameters(self))
 
     def extra_repr(self) -> str:
         """What is generated, and how it starts."""
-        made = sum(t.numel for t in self.generated)
-        return (
-            f"generates {len(self.generated)} of {len(self.spec)} tensors ({made:,} values) of "
-            f"{type(self.skeleton.module).__name__}, d_k={self.heads.head_width}, {self.heads.summary()}, "
-            f"init={self.init} ({self.fidelity}, {self.distribution})"
-        )
+        return describe(self)
 
     def save_pretrained(self, path: str | os.PathLike[str], *, overwrite: bool = False) -> None:
         """Save to a folder: ``config.json`` and a safetensors file. An existing one is only replaced if asked."""

@@ -76,6 +76,14 @@ def write(
     return _plan(net, targets, solutions, moments, plain)
 
 
+def reset_buffers(net: "HyperNet") -> None:
+    """Let the buffers of norms, in mainnet and trunk, start as they should."""
+    for module, spec in ((net.mainnet, net.spec), (net.trunk, net.trunk_spec)):
+        for name, start in spec.buffers if spec is not None else ():
+            if module is not None and start is not None:
+                fill_(module.get_buffer(name), 0.0, mean=start)
+
+
 def rescale(net: "HyperNet", factors: Mapping[str, float]) -> Plan:
     """Multiply generated tensors; returns the plan as it is then."""
     in_head = net.heads.scale_(factors)

@@ -39,9 +39,7 @@ class HyperNetSubject(Subject):
             spec,
             sources,
             dict.fromkeys((s.tensor.name for s in sources), net.heads.head_width),
-            net.init
-            if aims_at_variances([s.tensor for s in sources], net.init, net.fidelity)
-            else method("hyperfan-in"),
+            net.init if aims else method("hyperfan-in"),
             net.fidelity,
             planned_variances=view.planned_variances(net),
             code_scatter=view.code_scatter(self.net),
