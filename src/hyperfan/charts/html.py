@@ -1,0 +1,99 @@
+"""Tables and lists of findings as HTML, for pages and notebooks."""
+
+import base64
+import json
+import re
+from collections.abc import Iterable, Sequence
+from typing import Protocol
+
+from hyperfan.charts.markup import Markup, joined, tag, text
+
+SIGNS = {"error": "✖", "warning": "▲", "note": "ℹ"}
+MAX_NAMES = 12
+"""Names that are listed; further ones are counted."""
+
+
+class Finding(Protocol):
+    """What a diagnosis found: its name and severity, where, what was seen, the likely cause, and the remedy."""
+
+    @property
+    def name(self) -> str:
+        """Of the finding."""
+
+    @property
+    def severity(self) -> str:
+        """One of :data:`SIGNS`."""
+
+    @property
+    def where(self) -> Sequence[str]:
+        """Layers, tensors or parts."""
+
+    @property
+    def evidence(self) -> str:
+        """The numbers."""
+
+    @property
+    def cause(self) -> str:
+        """The likely one."""
+
+    @property
+    def remedy(self) -> str:
+        """A call."""
+
+
+def findings(found: Sequence[Finding]) -> Markup:
+    """A list of findings, each with what was seen, why it is likely, and the call that mends it."""
+    if not found:
+        return tag("p", text("None: nothing is out of place."))
+    return tag("ol", *map(_finding, found), class_="findings")
+
+
+def table(
+    header: Sequence[str], rows: Iterable[Sequence[object]], marked: Sequence[bool] = (), switch: str = ""
+) -> Markup:
+    """Cells in columns, the first of them names; marked rows stand out, and a switch may number the rows."""
+    lines = []
+    for i, row in enumerate(rows):
+        cells = [tag("th", text(row[0]), scope="row"), *(tag("td", text(cell(c))) for c in row[1:])]
+        classes = "marked" if marked and marked[i] else None
+        lines.append(tag("tr", *cells, class_=classes, data_in=f"{switch}-{i}" if switch else None))
+    head = tag("thead", tag("tr", *(tag("th", text(h), scope="col") for h in header)))
+    return tag("div", tag("table", head, tag("tbody", *lines)), class_="scroll", tabindex="0", role="group")
+
+
+def cell(value: object) -> str:
+    """The text of a cell: a string as it is, everything else as JSON has it."""
+    return value if isinstance(value, str) else json.dumps(value, default=str, ensure_ascii=False)
+
+
+def notebook_table(title: str, header: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
+    """A table under a line of text, in the colours of the notebook that shows it."""
+    return tag("div", tag("p", text(title)), table(header, rows), style="overflow-x: auto")
+
+
+def notebook_diagnosis(net: str, summary: str, found: Sequence[Finding], picture: str) -> str:
+    """Findings above a picture, in the colours of the notebook; as an image, the picture keeps its style to itself."""
+    data = base64.b64encode(picture.encode()).decode()
+    image = tag("img", src=f"data:image/svg+xml;base64,{data}", alt="Scale by layer", style="max-width: 100%")
+    return tag(
+        "div", tag("p", text(net)), tag("p", tag("b", text(summary))), findings(found) if found else text(""), image
+    )
+
+
+def _finding(f: Finding) -> Markup:
+    severity = tag("span", text(f"{SIGNS[f.severity]} {f.severity}"), class_="severity")
+    rows = [("seen", text(f.evidence)), ("likely", text(f.cause)), ("mend", _remedy(f.remedy))]
+    if f.where:
+        more = f" and {len(f.where) - MAX_NAMES} more" if len(f.where) > MAX_NAMES else ""
+        names = [Markup(tag("code", text(n)) + " ") for n in f.where[:MAX_NAMES]]
+        rows.insert(0, ("where", joined([*names, text(more)])))
+    pairs = [tag(name, inside) for key, value in rows for name, inside in (("dt", text(key)), ("dd", value))]
+    return tag("li", tag("h3", severity, text(f" {f.name}")), tag("dl", *pairs), class_=f.severity)
+
+
+def _remedy(remedy: str) -> Markup:
+    """Code between backticks, or all of it where there are none."""
+    if "`" not in remedy:
+        return tag("code", text(remedy))
+    parts = re.split(r"`([^`]*)`", remedy)
+    return joined(tag("code", text(p)) if i % 2 else text(p) for i, p in enumerate(parts))
