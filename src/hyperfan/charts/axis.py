@@ -106,14 +106,15 @@ def share_axis(values: Iterable[Number]) -> Axis:
 def asinh_axis(reach: float, unit: float, min_gap: float = 0.3) -> Axis:
     """From minus to plus ``reach``, linear up to ``unit`` and logarithmic beyond.
 
-    Marks are zero and some powers of ten, from the largest, with at least ``min_gap`` of half an axis between them.
+    Marks are zero, powers of ten from the largest, and 5 or 2 times such, at least ``min_gap`` of half an axis apart.
     """
     end = math.asinh(reach / unit)
     kept: dict[float, float] = {0.0: 0.0}
-    for decade in range(math.floor(math.log10(reach)), math.floor(math.log10(unit)) - 3, -1):
-        place = math.asinh(10.0**decade / unit) / end
-        if all(abs(place - other) > min_gap for other in kept.values()):
-            kept[10.0**decade] = place
+    decades = range(math.floor(math.log10(reach)), math.floor(math.log10(unit)) - 3, -1)
+    for mark in (factor * 10.0**decade for factor in (1, 5, 2) for decade in decades):
+        place = math.asinh(mark / unit) / end
+        if place <= 1 and all(abs(place - other) > min_gap for other in kept.values()):
+            kept[mark] = place
     marks = sorted({*(-m for m in kept if m), *kept})
     return Axis(lambda v: math.asinh(v / unit), -end, end, tuple((m, power(m)) for m in marks))
 

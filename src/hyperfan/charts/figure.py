@@ -9,13 +9,19 @@ from hyperfan.charts.panel import LABEL_WIDTH, Panel, draw
 WIDTH = 940.0
 """Of a figure, in pixels; about as wide as a page on GitHub."""
 MARGIN = 12.0
-MAX_POINTS = 70
+MAX_POINTS = 120
 """Points in a curve of a figure."""
 SWATCH = 30.0
 """Width of a line in a legend."""
 
 
-def figure(title: str, rows: Sequence[Sequence[Panel]], legend: Iterable[tuple[str, Look]] = (), note: str = "") -> str:
+def figure(
+    title: str,
+    rows: Sequence[Sequence[Panel]],
+    legend: Iterable[tuple[str, Look]] = (),
+    note: str = "",
+    max_points: int = MAX_POINTS,
+) -> str:
     """The SVG of rows of panels.
 
     Args:
@@ -23,6 +29,7 @@ def figure(title: str, rows: Sequence[Sequence[Panel]], legend: Iterable[tuple[s
         rows: panels from left to right, and from top to bottom.
         legend: names and looks of the curves.
         note: a line below it all.
+        max_points: in a curve; longer ones are thinned.
     """
     inside: list[Markup] = []
     y = 40.0
@@ -30,7 +37,7 @@ def figure(title: str, rows: Sequence[Sequence[Panel]], legend: Iterable[tuple[s
         x = MARGIN
         for panel in row:
             width, height = panel.size
-            inside.append(draw(panel, MAX_POINTS, tips=False, x=x, y=y, width=width, height=height))
+            inside.append(draw(panel, max_points, tips=False, x=x, y=y, width=width, height=height))
             x += width
         y += max((panel.size[1] for panel in row), default=0) + 6
     keys, height = _legend(list(legend), y + 12)

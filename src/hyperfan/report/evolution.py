@@ -11,6 +11,10 @@ from hyperfan.report.setting import Setting, legend
 Layers = Sequence[tuple[str, str, tuple[str, ...]]]
 """Name in the metrics, title, and switches of each panel."""
 COLUMNS = 3
+MAX_POINTS = 60
+"""In a curve of a figure, which has a band too."""
+MAX_START = 4.0
+"""A start this many times further out than all that follows is left off the axis, and its σ written instead."""
 NOTE = (
     "Lines: mean; bands: one standard deviation to each side, of seed 0. "
     "The vertical axis is linear around 0 and logarithmic beyond."
@@ -29,7 +33,7 @@ def evolution(
     where: Layers = [(name, label, ()) for row in panels for name, label in row]
     drawn = evolution_panels(settings, quantity, where, "epoch", epoch_batches, size)
     rows = [drawn[i : i + COLUMNS] for i in range(0, len(drawn), COLUMNS)]
-    return figure(title, rows, legend(settings), NOTE)
+    return figure(title, rows, legend(settings), NOTE, MAX_POINTS)
 
 
 def evolution_panels(
@@ -62,11 +66,11 @@ def _curve(s: Setting, steps: History, unit: str, batches: int) -> Curve:
 
 
 def _axis(found: Sequence[History]) -> Axis:
-    """For everything but the start, which may be orders of magnitude from the rest."""
-    later = [h[1:] if len(h) > 1 else h for h in found]
-    pairs = [(m, d) for h in later for _, m, d in h if m is not None and d is not None]
-    reach = max((abs(m) + d for m, d in pairs), default=1.0) or 1.0
-    stds = sorted(d for _, d in pairs if d > 0)
+    """An axis for all that follows the start, and for a start that is not far from it."""
+    pairs = [[(abs(m), d) for _, m, d in steps if m is not None and d is not None] for steps in found]
+    reach = max((m + d for steps in pairs for m, d in steps[1:] or steps), default=1.0) or 1.0
+    reach = max([reach, *(m + d for steps in pairs for m, d in steps[:1] if m + d < MAX_START * reach)])
+    stds = sorted(d for steps in pairs for _, d in steps if d > 0)
     unit = stds[len(stds) // 20] if stds else 1.0
     return asinh_axis(1.1 * reach, min(max(unit, asinh_unit(stds)), reach), 0.25)
 

@@ -1,11 +1,12 @@
 """Histograms of several settings, one above the other, layer by layer."""
 
+import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 from hyperfan.charts.axis import Axis, asinh_axis, asinh_unit, category_axis, digits
-from hyperfan.charts.density import density
+from hyperfan.charts.density import density, furthest
 from hyperfan.charts.figure import WIDTH, figure
 from hyperfan.charts.panel import LABEL_WIDTH, Curve, Note, Panel
 from hyperfan.report.evolution import COLUMNS, Layers
@@ -46,7 +47,7 @@ def ridge_panels(
     """A panel for each layer or tensor, on an axis that all of them share."""
     found = [histograms(s.runs[0], quantity, last=last) for s in settings]
     moments = [_moments(s, quantity, last=last) for s in settings]
-    axis = _axis([h for named in found for h in named.values()], [d for named in moments for _, d in named.values()])
+    axis = _axis(found, moments)
     rows = len(settings)
     y = category_axis([""] * rows, -0.3, rows)
     panels = []
@@ -70,9 +71,17 @@ def _labelled(panel: Panel, settings: Sequence[Setting], left: float) -> Panel:
     return replace(panel, y=y, left=left, size=(panel.size[0] + left - panel.left, panel.size[1]))
 
 
-def _axis(found: Sequence[Mapping[str, Any]], deviations: Sequence[float | None]) -> Axis:
-    reach = furthest([(h["centre"], h["unit"], h["reach"], h["counts"]) for h in found])
-    return asinh_axis(reach, min(asinh_unit(deviations), reach), 0.3)
+def _axis(
+    found: Sequence[Mapping[str, Mapping[str, Any]]], moments: Sequence[Mapping[str, tuple[float | None, float | None]]]
+) -> Axis:
+    """An axis for all layers and settings, which is linear as far as the narrowest ridge of a typical layer reaches."""
+    bins = [(h["centre"], h["unit"], h["reach"], h["counts"]) for named in found for h in named.values()]
+    names = dict.fromkeys(name for named in moments for name in named)
+    deviations = {name: [d for named in moments if name in named and (d := named[name][1])] for name in names}
+    narrowest = [asinh_unit(each) for each in deviations.values() if each]
+    unit = statistics.median_low(narrowest) if narrowest else 1.0
+    reach = furthest(bins)
+    return asinh_axis(reach, min(unit, reach), 0.3)
 
 
 def _ridge(
