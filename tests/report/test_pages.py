@@ -11,13 +11,13 @@ from made_up import rows
 from readings import BAD, EXPLODES, HOT, NOTE, diagnosis, layer, tensor
 from test_charts import ODD
 
+from hyperfan.charts.axis import linear_axis
+from hyperfan.charts.markup import tag, text
+from hyperfan.charts.palette import INITS
+from hyperfan.charts.panel import Curve, Panel
 from hyperfan.probe.diagnosis import Finding, PartReading, Scale
-from hyperfan.report import RunData, diagnosis_page, run_page
-from hyperfan.report.axis import linear_axis
-from hyperfan.report.markup import tag, text
+from hyperfan.report import RunData, Section, diagnosis_page, run_page
 from hyperfan.report.page import page, switches
-from hyperfan.report.panel import Curve, Panel
-from hyperfan.report.run_data import Section
 
 EVIL = "</script><script>alert(1)</script>"
 WORSE = "\"><img src=x onerror='alert(2)'>"
@@ -143,13 +143,19 @@ def run(name="a", **changes):
 def test_a_run_shows_what_it_has():
     shown = texts(run_page([run(times={"training": 600.0, "batches": 6000})]))
     for said in ("Finished after batch 6,000; training loss 1; 90.00% of the test images right.", "Training loss",
-                 "Test accuracy", "epoch", "layer 0", "0.weight", "10.bias", "std 2", "10.0 min", "2.13"):  # fmt: skip
+                 "Test accuracy", "epoch", "layer 0", "0.weight", "10.bias", "σ 2", "10.0 min", "2.13"):  # fmt: skip
         assert said in shown
 
 
 def seen_at_the_start(name, factor):
     seen = diagnosis(layers=tuple(layer(i, factor) for i in range(6)))
     return run(name, rows=[{"kind": "diagnosis", "step": 0, **seen.to_dict()}, *rows()])
+
+
+def test_a_colour_means_the_same_init_on_every_page():
+    for runs in ([run("hyperfan-in")], [run("m2"), run("hyperfan-in"), run("m3")]):
+        (classes,) = set(re.findall(r'class="series ([^"]*)" [^>]*data-label="hyperfan-in"', run_page(runs)))
+        assert classes == INITS["hyperfan-in"].classes
 
 
 def test_a_run_that_was_diagnosed_shows_findings_and_the_scale_of_its_layers():

@@ -151,14 +151,16 @@ def ten_to(exponent: int) -> str:
 def digits(value: Number, precision: int = 3) -> str:
     """A value as people read it, with three significant digits unless another precision is given.
 
-    >>> digits(0.78083), digits(12345.0), digits(1e-7), digits(float("inf")), digits(None), digits(0.0124, 2)
-    ('0.781', '12,345', '1e−7', 'infinite', 'no number', '0.012')
+    >>> digits(0.78083), digits(12345.0), digits(1e-7), digits(float("inf")), digits(None)
+    ('0.781', '12,345', '1e−7', 'infinite', 'no number')
+    >>> digits(0.0124, 2), digits(412, 2)
+    ('0.012', '412')
     """
     if value is None or math.isnan(value):
         return "no number"
     if math.isinf(value):
         return "infinite" if value > 0 else "minus infinite"
-    written = f"{value:,.0f}" if 1000 <= abs(value) < 1e6 else f"{value:.{precision}g}"
+    written = f"{value:,.0f}" if 100 <= abs(value) < 1e6 else f"{value:.{precision}g}"
     return written.replace("e-0", "e-").replace("e+0", "e").replace("e+", "e").replace("-", "−")
 
 

@@ -7,12 +7,14 @@ from typing import Literal, TypeVar
 
 from hyperfan.charts.axis import Axis, digits, thinned
 from hyperfan.charts.markup import Markup, Value, pixels, short_name, svg, tag, text
-from hyperfan.charts.palette import FIRST, Look
+from hyperfan.charts.palette import CLASSICAL, FIRST, Look
 
 MAX_POINTS = 400
 """Points in a curve; longer ones are thinned, and keep their extremes."""
 LABEL_WIDTH = 6.4
 """Of a character beside an axis, in pixels."""
+NOTE_GAP = 4.0
+"""Between a point and the note beside it, in pixels."""
 SILENT = ("extent", "backdrop", "reference")
 """Kinds of curve without a value to tell on hover."""
 _T = TypeVar("_T")
@@ -65,7 +67,7 @@ class Panel:
         switches: names of the switches that show it; it is hidden while any of them is off.
         size: in pixels.
         notes: text inside it.
-        left: room for the marks of the vertical axis.
+        left, right: room beside the axes, for marks and notes.
     """
 
     title: str
@@ -78,6 +80,7 @@ class Panel:
     size: tuple[float, float] = (250, 165)
     notes: Sequence[Note] = ()
     left: float = 46
+    right: float = 10
 
 
 @dataclass(frozen=True)
@@ -103,17 +106,25 @@ def draw(panel: Panel, max_points: int = MAX_POINTS, tips: bool = True, **where:
     width, height = panel.size
     below = 20 if panel.x.marks else 6
     frame = Frame(
-        panel.left + (14 if panel.y_label else 0), 24, width - 10, height - below - (14 if panel.x_label else 0)
+        panel.left + (14 if panel.y_label else 0),
+        24,
+        width - panel.right,
+        height - below - (14 if panel.x_label else 0),
     )
     inside = [
         tag("text", text(short_name(panel.title, 60)), class_="title", x=frame.left if panel.y_label else 2, y=13),
         *_grid(panel, frame),
-        *(_curve(curve, panel, frame, max_points, tips) for curve in panel.curves),
+        *(_curve(curve, panel, frame, max_points, tips) for curve in sorted(panel.curves, key=_order)),
         *_labels(panel, frame),
         *_notes(panel, frame),
     ]
     named = [c.label for c in panel.curves if c.kind not in SILENT]
     return svg(panel.size, f"{panel.title}: {', '.join(named)}" if tips else "", inside, **where)
+
+
+def _order(curve: Curve) -> int:
+    """Dashes are drawn over solid lines, and those of the classical net over all others, so that all can be seen."""
+    return 2 if curve.look == CLASSICAL else int(curve.look.dash > 0 or curve.kind in ("dots", "crosses"))
 
 
 def path(runs: Sequence[Sequence[tuple[str, str]]]) -> str:
@@ -157,7 +168,8 @@ def _notes(panel: Panel, frame: Frame) -> Iterable[Markup]:
             stacked += 1
         else:
             across, up = panel.x.nearest(note.at[0]), panel.y.nearest(note.at[1])
-            x, y = frame.x(across or 0.0), frame.y(up or 0.0)
+            beside = {"start": NOTE_GAP, "middle": 0.0, "end": -NOTE_GAP}[note.anchor]
+            x, y = frame.x(across or 0.0) + beside, frame.y(up or 0.0)
         classes = f"note {note.look.classes}" if note.look else "note"
         yield tag("text", text(note.text), class_=classes, x=x, y=y, text_anchor=note.anchor)
 

@@ -7,6 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from hyperfan.charts.html import notebook_diagnosis
+from hyperfan.charts.scale import scale_chart
 from hyperfan.probe.moments import Histogram
 from hyperfan.text import number, table
 
@@ -176,6 +178,10 @@ class Diagnosis:
         }  # fmt: skip
         plain = {f.name: values[f.name] for f in dataclasses.fields(cls) if f.name not in rows}
         return cls(**plain, **rows)
+
+    def _repr_html_(self) -> str:
+        """Findings and the scale of every layer, for a notebook."""
+        return notebook_diagnosis(self.net, self.summary, self.findings, scale_chart({"measured": self.layers}))
 
     def __str__(self) -> str:
         header = ["layer", "kind", "target", "predicted", "measured", "[95 %]", "gradient predicted", "measured"]

@@ -93,7 +93,7 @@ def _stillborn(s: Setting, curve: Curve) -> list[Note]:
     seen = [(x, y) for x, y in curve.points if y is not None]
     if len(seen) != 1 or not any(_diverged(rows) for rows in s.runs):
         return []
-    return [Note("  diverges at once", s.look, seen[0], "start")]
+    return [Note("← diverges at once", s.look, seen[0], "start")]
 
 
 def _diverged(rows: Rows) -> bool:

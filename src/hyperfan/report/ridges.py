@@ -1,5 +1,6 @@
 """Histograms of several settings, one above the other, layer by layer."""
 
+import math
 import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -15,9 +16,12 @@ from hyperfan.report.setting import Setting
 
 RIDGE_HEIGHT = 0.78
 """Of a ridge, where the next one stands at 1."""
+LEFT, RIGHT = 26.0, 50.0
+"""Room beside the axes, for the ends of marks and for standard deviations."""
 NOTE = (
-    "Ridges: distribution of values, all on one axis, linear around 0 and logarithmic beyond. "
-    "Bars and numbers: σ, one standard deviation to each side of the mean."
+    "Ridges: distribution of values, all on one axis, linear around 0 and logarithmic beyond, where a wide bell has "
+    "two humps. "
+    "Bars: σ to each side of the mean."
 )
 
 
@@ -35,7 +39,7 @@ def ridges(
     """
     where: Layers = [(name, label, ()) for row in panels for name, label in row]
     left = 14 + LABEL_WIDTH * max(len(s.label) for s in settings)
-    width = (WIDTH - 24 - left) / COLUMNS
+    width = (WIDTH - 24 - left + LEFT) / COLUMNS
     drawn = ridge_panels(settings, quantity, where, last=last, size=(width, 58 + 34 * len(settings)))
     rows = [drawn[i : i + COLUMNS] for i in range(0, len(drawn), COLUMNS)]
     return figure(title, [[_labelled(row[0], settings, left), *row[1:]] for row in rows], (), NOTE)
@@ -58,9 +62,19 @@ def ridge_panels(
             base = float(rows - 1 - k)
             drawn, note = _ridge(s, axis, base, found[k].get(name), moments[k].get(name))
             curves += drawn
-            notes.append(Note(note, s.look, (axis.marks[-1][0] * 1e3, base + 0.45)))
+            notes.append(Note(note, s.look, (math.inf, base + 0.2), "start" if drawn else "end"))
         panels.append(
-            Panel(title, curves, axis, y, switches=switches, size=size or (250, 52 + 30 * rows), notes=notes, left=6)
+            Panel(
+                title,
+                curves,
+                axis,
+                y,
+                switches=switches,
+                size=size or (250, 52 + 30 * rows),
+                notes=notes,
+                left=26,
+                right=50,
+            )
         )
     return panels
 
