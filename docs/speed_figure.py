@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 
 from hyperfan.charts.bars import bar_chart
-from hyperfan.charts.palette import CLASSICAL, INITS, Look
+from hyperfan.charts.palette import CLASSICAL, INITS, NEUTRAL
 from hyperfan.report import save
 
 HERE = Path(__file__).parent
@@ -19,13 +19,12 @@ LABELS = {
     "hypnettorch": "hypnettorch",
 }
 LOOKS = {"classical": CLASSICAL, "ours": INITS["hyperfan-in"]}
-OTHER = Look(11)
 
 
 def draw() -> None:
     times = json.loads((HERE.parent / "benchmarks/results/peer_step.json").read_text())["median_ms"]
     bars = [
-        (label, times[n], f"{times[n]:.1f} ms" if times[n] < 10 else f"{times[n]:.0f} ms", LOOKS.get(n, OTHER))
+        (label, times[n], f"{times[n]:.1f} ms" if times[n] < 10 else f"{times[n]:.0f} ms", LOOKS.get(n, NEUTRAL))
         for n, label in sorted(LABELS.items(), key=lambda named: times[named[0]])
     ]
     save(bar_chart("One training step of the paper's MNIST hypernet, 2 CPU cores", bars), HERE / "speed.svg")

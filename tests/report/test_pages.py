@@ -1,22 +1,27 @@
 """What the pages say, that nothing in them is run, and that they stay small."""
 
+import base64
+import html as html_module
 import json
 import math
 import random
 import re
+import xml.etree.ElementTree as ET
 from dataclasses import replace
 
 import pytest
 from made_up import rows
 from readings import BAD, EXPLODES, HOT, NOTE, diagnosis, layer, tensor
 from test_charts import ODD
+from torch import nn
 
+import hyperfan as hf
 from hyperfan.charts.axis import linear_axis
 from hyperfan.charts.markup import tag, text
 from hyperfan.charts.palette import INITS
 from hyperfan.charts.panel import Curve, Panel
 from hyperfan.probe.diagnosis import Finding, PartReading, Scale
-from hyperfan.report import RunData, Section, diagnosis_page, run_page
+from hyperfan.report import RunData, Section, diagnosis_page, run_page, scale_chart
 from hyperfan.report.page import page, switches
 
 EVIL = "</script><script>alert(1)</script>"
@@ -129,6 +134,41 @@ def test_values_that_are_no_numbers_are_said():
     assert "Without a target: 2.weight." in shown
     assert "loss no number (guessing has infinite)" in shown
     assert not re.search(r'="[^"]*\b(nan|inf)\b', html)
+
+
+# ── notebooks ──────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def picture(html):
+    return base64.b64decode(re.search(r'src="data:image/svg\+xml;base64,([^"]*)"', html)[1]).decode()
+
+
+def test_a_notebook_shows_findings_above_the_scale_of_every_layer():
+    html = diagnosis(BAD, [EXPLODES])._repr_html_()
+    assert html.index("exploding activations") < html.index("<img ")
+    assert "<code>hf.HyperNet(mainnet, 50, init=&#x27;hyperfan-in&#x27;)</code>" in html
+    assert picture(html) == scale_chart({"measured": diagnosis(BAD).layers})
+    assert "out of place" not in diagnosis()._repr_html_()
+
+
+def test_a_notebook_shows_a_plan_as_a_table():
+    plan = hf.HyperNet(nn.Sequential(nn.Linear(7, 5), nn.Tanh(), nn.Linear(5, 3)), 4).plan
+    shown = texts(plan._repr_html_()).split("\n")
+    assert plan.title in "\n".join(shown)
+    for row in plan.rows:
+        assert {row.tensor, row.equation} <= {html_module.unescape(cell) for cell in shown}
+
+
+def test_what_a_notebook_shows_is_escaped_and_styles_nothing_else():
+    plan = hf.HyperNet(nn.Sequential(nn.Linear(7, 5)), 4).plan
+    plan = replace(plan, method=EVIL, rows=(replace(plan.rows[0], tensor=EVIL, equation=WORSE),))
+    for html in (evil_diagnosis()._repr_html_(), plan._repr_html_()):
+        assert "<script" not in html
+        assert "<img src=x" not in html
+        assert "&lt;script&gt;alert(1)" in html
+        (style,) = re.findall("<style>(.*?)</style>", html, re.S)
+        assert all(part.strip().startswith(".hyperfan ") for part in re.split(r"\{[^}]*\}|,", style) if part.strip())
+    ET.fromstring(picture(evil_diagnosis()._repr_html_()))
 
 
 # ── runs ───────────────────────────────────────────────────────────────────────────────────────────────────────────

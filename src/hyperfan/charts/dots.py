@@ -72,7 +72,7 @@ class DotChart:
         title: what the vertical axis measures.
         names: along the horizontal axis, in order.
         rows: the points; where two have the same theory, it is drawn once.
-        theory: name of the line, and ``band``, of the band around it.
+        theory: name of the line, and ``band``, of the band around it; ``line``, their look.
         x_label: what the names are.
         size: in pixels.
         switch: prefix of the switch of a name, before its number; and ``row_switch``, of a row.
@@ -87,6 +87,7 @@ class DotChart:
     size: tuple[float, float] = (560, 330)
     switch: str = "layer"
     row_switch: str = "row"
+    line: Look = CLASSICAL
 
 
 def draw_dots(chart: DotChart, **where: float) -> Markup:
@@ -164,7 +165,7 @@ def _grid(chart: DotChart, axis: Axis, frame: Frame) -> Iterable[Markup]:
 
 
 def _theory(chart: DotChart, axis: Axis, frame: Frame) -> list[Markup]:
-    """A band and a line for each theory that differs from those before. Theory is about plain nets: black dashes."""
+    """A band and a line for each theory that differs from those before. By default it is about plain nets."""
     drawn: dict[Markup, None] = {}
     for row in chart.rows:
         half = (frame.right - frame.left) / max(len(chart.names), 1) / 2
@@ -178,7 +179,7 @@ def _theory(chart: DotChart, axis: Axis, frame: Frame) -> list[Markup]:
             low, middle, high = (frame.y(e) for e in ends if e is not None)
             pieces[-1].append((_x(i, chart, frame), low, middle, high))
         marks = tag(
-            "g", *(m for piece in pieces if piece for m in _piece(piece, half)), class_=f"theory {CLASSICAL.classes}"
+            "g", *(m for piece in pieces if piece for m in _piece(piece, half)), class_=f"theory {chart.line.classes}"
         )
         drawn.setdefault(marks)
     return list(drawn)
@@ -233,7 +234,7 @@ def _labels(chart: DotChart, axis: Axis, frame: Frame) -> Iterable[Markup]:
     for k, row in enumerate(chart.rows):
         for values, label, note, classes in (
             (row.values, row.label, row.note, f"name {row.look.classes}"),
-            (row.theory if k == first else {}, chart.theory, chart.band, f"name {CLASSICAL.classes}"),
+            (row.theory if k == first else {}, chart.theory, chart.band, f"name {chart.line.classes}"),
         ):
             ends = [axis.nearest(values[n].value) for n in chart.names if n in values]
             places = [e for e in ends if e is not None]

@@ -9,6 +9,12 @@ from typing import Protocol
 from hyperfan.charts.markup import Markup, joined, tag, text
 
 SIGNS = {"error": "✖", "warning": "▲", "note": "ℹ"}
+NOTEBOOK = """
+.hyperfan img { max-width: 100%; } .hyperfan .scroll { overflow-x: auto; } .hyperfan table { color: inherit; }
+.hyperfan ol { list-style: none; padding: 0; } .hyperfan h3 { font-size: 1em; margin: .8em 0 .2em; }
+.hyperfan dl { display: grid; grid-template-columns: 4em 1fr; margin: 0; } .hyperfan dt, .hyperfan dd { margin: 0; }
+.hyperfan dt { opacity: .7; font-weight: normal; }
+"""
 MAX_NAMES = 12
 """Names that are listed; further ones are counted."""
 
@@ -67,17 +73,21 @@ def cell(value: object) -> str:
 
 
 def notebook_table(title: str, header: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
-    """A table under a line of text, in the colours of the notebook that shows it."""
-    return tag("div", tag("p", text(title)), table(header, rows), style="overflow-x: auto")
+    """A table under a line of text, for a notebook."""
+    return _card(tag("p", text(title)), table(header, rows))
 
 
 def notebook_diagnosis(net: str, summary: str, found: Sequence[Finding], picture: str) -> str:
-    """Findings above a picture, in the colours of the notebook; as an image, the picture keeps its style to itself."""
+    """Findings above a picture, for a notebook; as an image, the picture keeps its style to itself."""
     data = base64.b64encode(picture.encode()).decode()
-    image = tag("img", src=f"data:image/svg+xml;base64,{data}", alt="Scale by layer", style="max-width: 100%")
-    return tag(
-        "div", tag("p", text(net)), tag("p", tag("b", text(summary))), findings(found) if found else text(""), image
-    )
+    image = tag("img", src=f"data:image/svg+xml;base64,{data}", alt="Scale by layer")
+    listed = findings(found) if found else text("")
+    return _card(tag("p", text(net)), tag("p", tag("b", text(summary))), listed, image)
+
+
+def _card(*inside: Markup) -> Markup:
+    """In the colours of the notebook, light or dark, with a style that touches nothing else in it."""
+    return tag("div", tag("style", Markup(NOTEBOOK)), *inside, class_="hyperfan")
 
 
 def _finding(f: Finding) -> Markup:

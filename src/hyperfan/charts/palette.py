@@ -1,7 +1,8 @@
 """Colours and dashes. A colour means the same init in every figure; black dashes mean the classical net."""
 
 import functools
-from collections.abc import Sequence
+import itertools
+from collections.abc import Collection, Sequence
 from importlib.resources import files
 from typing import NamedTuple
 
@@ -19,8 +20,9 @@ class Look(NamedTuple):
 
 
 CLASSICAL = Look(0, 1)
-FIRST = Look(1)
-"""For a chart of a single thing."""
+FIRST = Look(12)
+"""Of a chart of one thing that is no init."""
+NEUTRAL = Look(11)
 INITS = {
     "classical": CLASSICAL,
     "hyperfan-in": Look(1, 0),
@@ -49,7 +51,8 @@ LABELS = {
     "m4": "M4: Kaiming, constant embedding",
 }
 """What an init is called in figures, where that is not its name."""
-_COLOURS = (1, 3, 2, 6, 4, 7, 9, 8, 5, 10, 11)
+_COLOURS = (12, 10, 11, 7, 4, 9, 6, 2, 3, 8, 5, 1)
+"""For names without an init: first those that no init has."""
 _DASHES = (0, 2, 3, 4, 5, 6, 7)
 
 
@@ -57,16 +60,19 @@ def looks(names: Sequence[str]) -> list[Look]:
     """A look for each name: its init's where it starts with one; different dashes where two have the same colour.
 
     >>> [look.classes for look in looks(["classical net", "Xavier fan-in, 0.1", "hyperfan-in", "hyperfan-in", "other"])]
-    ['s0 d1', 's3 d2', 's1 d0', 's1 d3', 's2 d4']
+    ['s0 d1', 's3 d2', 's1 d0', 's1 d3', 's12 d4']
     """
-    found: list[Look] = []
-    known = [init_of(name) for name in names]
-    reserved = {INITS[init].colour for init in known if init}
-    free = [colour for colour in _COLOURS if colour not in reserved] or list(_COLOURS)
-    for count, init in enumerate(known):
-        wanted = INITS[init] if init else Look(free[(count - sum(k is not None for k in known[:count])) % len(free)])
-        found.append(_distinct(wanted, found))
-    return found
+    inits = [init_of(name) for name in names]
+    found: dict[int, Look] = {}
+    for i, init in enumerate(inits):
+        if init:
+            found[i] = _distinct(INITS[init], found.values())
+    used = {look.colour for look in found.values()}
+    free = itertools.cycle([c for c in _COLOURS if c not in used] or _COLOURS)
+    for i, init in enumerate(inits):
+        if not init:
+            found[i] = _distinct(Look(next(free)), found.values())
+    return [found[i] for i in range(len(names))]
 
 
 def init_of(name: str) -> str | None:
@@ -86,7 +92,7 @@ def style() -> str:
     return (files("hyperfan.charts") / "chart.css").read_text(encoding="utf-8")
 
 
-def _distinct(wanted: Look, others: Sequence[Look]) -> Look:
+def _distinct(wanted: Look, others: Collection[Look]) -> Look:
     """The wanted look, with another dash if one of the others has it."""
     options = [wanted, *(Look(wanted.colour, dash) for dash in _DASHES)]
     dashes = {other.dash for other in others}

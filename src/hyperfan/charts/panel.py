@@ -11,7 +11,7 @@ from hyperfan.charts.palette import CLASSICAL, FIRST, Look
 
 MAX_POINTS = 400
 """Points in a curve; longer ones are thinned, and keep their extremes."""
-LABEL_WIDTH = 6.4
+LABEL_WIDTH = 5.9
 """Of a character beside an axis, in pixels."""
 NOTE_GAP = 4.0
 """Between a point and the note beside it, in pixels."""
@@ -104,13 +104,9 @@ class Frame:
 def draw(panel: Panel, max_points: int = MAX_POINTS, tips: bool = True, **where: Value) -> Markup:
     """The SVG of a panel, for a page or a figure that has the style sheet of charts."""
     width, height = panel.size
-    below = 20 if panel.x.marks else 6
-    frame = Frame(
-        panel.left + (14 if panel.y_label else 0),
-        24,
-        width - panel.right,
-        height - below - (14 if panel.x_label else 0),
-    )
+    left = panel.left + (14 if panel.y_label else 0)
+    below = (20 if panel.x.marks else 6) + (14 if panel.x_label else 0)
+    frame = Frame(left, 24, width - panel.right, height - below)
     inside = [
         tag("text", text(short_name(panel.title, 60)), class_="title", x=frame.left if panel.y_label else 2, y=13),
         *_grid(panel, frame),

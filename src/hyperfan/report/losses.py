@@ -8,7 +8,7 @@ from hyperfan.charts.panel import Curve, Note, Panel
 from hyperfan.report.metrics import Rows, last_step, series
 from hyperfan.report.setting import Setting, legend
 
-MAX_MEANS = 120
+MAX_MEANS = 60
 """Points in a curve of a figure; longer ones are averaged over neighbours, so that a noisy line can be followed."""
 LOSSES: tuple[tuple[str, str, str, Callable[[Iterable[float | None]], Axis]], ...] = (
     ("train", "loss", "Training loss", lambda values: log_axis(values, 1)),

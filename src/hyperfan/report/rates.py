@@ -30,7 +30,7 @@ def accuracy_by_rate(found: Mapping[str, Accuracies], guess: float, title: str) 
             Curve(f"{label}, finished", [p for p in points if p[1] is not None], look, kind="dots"),
             Curve(f"{label}, diverged", [(lr, guess) for lr, a in points if a is None], look, kind="crosses"),
         ]
-        notes = [Note("guessing", None, (ends[1][0], guess * 0.88))]
+        notes = [Note("guessing", None, (ends[1][0], guess * 0.7))]
         size = ((WIDTH - 24) / len(found), 270)
         panels.append(Panel(label, curves, x, y, "learning rate", size=size, notes=notes))
     return figure(title, [panels], note="● test accuracy at the end of a run   × a run that diverged")

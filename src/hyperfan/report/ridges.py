@@ -38,7 +38,7 @@ def ridges(
         last: whether at the end of training or before its start.
     """
     where: Layers = [(name, label, ()) for row in panels for name, label in row]
-    left = 14 + LABEL_WIDTH * max(len(s.label) for s in settings)
+    left = 20 + LABEL_WIDTH * max(len(s.label) for s in settings)
     width = (WIDTH - 24 - left + LEFT) / COLUMNS
     drawn = ridge_panels(settings, quantity, where, last=last, size=(width, 58 + 34 * len(settings)))
     rows = [drawn[i : i + COLUMNS] for i in range(0, len(drawn), COLUMNS)]
@@ -70,10 +70,10 @@ def ridge_panels(
                 axis,
                 y,
                 switches=switches,
-                size=size or (250, 52 + 30 * rows),
+                size=size or (250, 52 + max(30 * rows, 60)),
                 notes=notes,
-                left=26,
-                right=50,
+                left=LEFT,
+                right=RIGHT,
             )
         )
     return panels

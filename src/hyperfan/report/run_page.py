@@ -103,7 +103,8 @@ def _start(runs: Sequence[RunData], lines: Sequence[Setting]) -> list[Markup]:
             of = f": {runs[k].name}" if len(runs) > 1 else ""
             listed = [findings(d.findings)] if d.findings else []
             parts.append(section(f"Before training{of}", tag("p", text(d.summary)), *listed, switches=[f"run-{k}"]))
-    layers = {label: d.layers if d else () for label, d in zip(_apart([r.name for r in runs]), seen, strict=True)}
+    labels = _apart([r.name for r in runs]) if len(runs) > 1 else ["measured"]
+    layers = {label: d.layers if d else () for label, d in zip(labels, seen, strict=True)}
     return [*parts, scale_section(" or ".join(theories), layers, "run", [s.look for s in lines])]
 
 

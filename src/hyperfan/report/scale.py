@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from hyperfan.charts.dots import DotChart, Dots, Interval, Spread, beyond, draw_dots
 from hyperfan.charts.html import MAX_NAMES
 from hyperfan.charts.markup import Markup, tag
-from hyperfan.charts.palette import Look
+from hyperfan.charts.palette import NEUTRAL, Look
 from hyperfan.charts.scale import distance, scale_dots
 from hyperfan.probe.diagnosis import LayerReading, TensorReading
 from hyperfan.report.page import figure, section
@@ -45,7 +45,7 @@ def tensor_dots(tensors: Sequence[TensorReading]) -> DotChart:
     one: dict[str, Interval] = dict.fromkeys(ratios, Spread(1.0, 1.0, 1.0))
     row = Dots("realised", ratios, one, distance(ratios, one, "target"))
     title = "Realised over target variance of each generated tensor, on a logarithmic axis"
-    return DotChart(title, list(ratios), [row], "target", "", "generated tensor", SIZE, switch="tensor")
+    return DotChart(title, list(ratios), [row], "target", "", "generated tensor", SIZE, "tensor", line=NEUTRAL)
 
 
 def dots_figure(caption: str, charts: Sequence[DotChart], label: str) -> Markup:

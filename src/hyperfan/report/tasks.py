@@ -154,11 +154,15 @@ def fits(runs: Sequence[Fit], x: Tensor, y: Tensor, tasks: Sequence[str], title:
                 )
                 for j in learnt
             ]
-            panel_title = f"{run.label.replace(chr(10), ' ')}: after task {after + 1}, {name}"
+            heading = f"after task {after + 1}: {name}" if after else run.label
             size = ((WIDTH - 24) / len(tasks), 140)
-            row.append(Panel(panel_title, [*behind, *curves], across, up, size=size, notes=notes, left=34))
+            row.append(Panel(heading, [*behind, *curves], across, up, size=size, notes=notes, left=34))
         rows.append(row)
-    return figure(title, rows, note="Grey: the functions to learn. Coloured: the fits to those learnt so far.")
+    return figure(
+        title,
+        rows,
+        note="Columns: after each task. Grey: the functions to learn. Coloured: the fits to those learnt so far.",
+    )
 
 
 def _points(x: Tensor, y: Tensor) -> list[tuple[float, float | None]]:

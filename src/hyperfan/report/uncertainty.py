@@ -6,15 +6,15 @@ from typing import Any
 
 from hyperfan.charts.axis import linear_axis
 from hyperfan.charts.figure import WIDTH, figure
-from hyperfan.charts.palette import Look, looks
+from hyperfan.charts.palette import NEUTRAL, Look, looks
 from hyperfan.charts.panel import Curve, Note, Panel
 
 Scores = Mapping[str, Any]
 """A run's line of metrics about its uncertainty."""
-UNKNOWN = Look(11, 7)
+UNKNOWN = Look(NEUTRAL.colour, 7)
 MIN_SHARE = 0.005
 """Bins with a smaller share of the images have no accuracy worth a dot."""
-NOTE = "Dots: accuracy by confidence; a calibrated net is on the diagonal. Areas: share of images."
+NOTE = "Dots: accuracy by confidence; a calibrated net is on the diagonal. Areas and dashes: share of images."
 
 
 def uncertainty(found: Mapping[str, Sequence[Scores]], classes: int, title: str) -> str:
@@ -82,7 +82,7 @@ def _entropies(runs: Sequence[Scores], guessing: float, look: Look, size: tuple[
     placed = [Note(n.text, n.look, (0.03 * guessing, top * (0.92 - 0.1 * i)), "start") for i, n in enumerate(notes)]
     placed.append(Note("guessing", None, (0.99 * guessing, 0.92 * top)))
     x, y = linear_axis(0, 1.02 * guessing), linear_axis(0, top)
-    return Panel(f"{prefix}share of images", curves, x, y, "predictive entropy, nats", size=size, notes=placed)
+    return Panel(f"{prefix}entropy", curves, x, y, "predictive entropy, nats", size=size, notes=placed)
 
 
 def _steps(heights: Sequence[float], end: float) -> list[tuple[float, float | None]]:

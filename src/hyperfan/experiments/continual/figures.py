@@ -42,9 +42,7 @@ def figures(outcome: Outcome) -> Iterator[tuple[str, str]]:
     runs = []
     for init, lr in best.items():
         at = (*outcome.at(init, lr), outcome.median_seed(init, lr))
-        runs.append(
-            Fit(labels[init].replace(", ", ",\n").replace(" at ", "\nat "), outcome.fits[at], outcome.errors[at])
-        )
+        runs.append(Fit(labels[init], outcome.fits[at], outcome.errors[at]))
     x, y = (
         torch.stack([of.squeeze(-1) for of in both])
         for both in zip(*((t.test_x, t.test_y) for t in tasks), strict=True)
