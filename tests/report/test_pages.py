@@ -153,10 +153,8 @@ def test_a_notebook_shows_findings_above_the_scale_of_every_layer():
 
 def test_a_notebook_shows_a_plan_as_a_table():
     plan = hf.HyperNet(nn.Sequential(nn.Linear(7, 5), nn.Tanh(), nn.Linear(5, 3)), 4).plan
-    shown = texts(plan._repr_html_()).split("\n")
-    assert plan.title in "\n".join(shown)
-    for row in plan.rows:
-        assert {row.tensor, row.equation} <= {html_module.unescape(cell) for cell in shown}
+    shown = html_module.unescape(texts(plan._repr_html_())).split("\n")
+    assert {plan.title, *(cell for row in plan.rows for cell in (row.tensor, row.equation))} <= set(shown)
 
 
 def test_what_a_notebook_shows_is_escaped_and_styles_nothing_else():

@@ -11,6 +11,8 @@ WIDTH = 940.0
 MARGIN = 12.0
 MAX_POINTS = 120
 """Points in a curve of a figure."""
+HEADLINE_SIZE = 16
+"""In pixels, as ``chart.css`` has it."""
 SWATCH = 30.0
 """Width of a line in a legend."""
 
@@ -57,11 +59,17 @@ def svg_file(size: tuple[float, float], title: str, description: str, inside: It
         tag("desc", text(description)),
         tag("style", Markup(style())),
         tag("rect", class_="paper", width=width, height=height, rx=8),
-        tag("text", text(title), class_="headline", x=14, y=26),
+        tag("text", text(title), class_="headline", x=14, y=26, style=_fitted(title, width - 28)),
         *inside,
     ]
     xmlns = "http://www.w3.org/2000/svg"
     return svg(size, title or description, content, width=width, height=height, xmlns=xmlns) + "\n"
+
+
+def _fitted(title: str, width: float) -> str | None:
+    """A smaller font for a title that would be wider than this."""
+    size = width / (0.62 * max(len(title), 1))
+    return f"font-size: {size:.1f}px" if size < HEADLINE_SIZE else None
 
 
 def swatch(look: Look) -> Markup:

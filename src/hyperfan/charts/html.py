@@ -3,8 +3,8 @@
 import base64
 import json
 import re
-from collections.abc import Iterable, Sequence
-from typing import Protocol
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
 from hyperfan.charts.markup import Markup, joined, tag, text
 
@@ -19,32 +19,8 @@ MAX_NAMES = 12
 """Names that are listed; further ones are counted."""
 
 
-class Finding(Protocol):
-    """What a diagnosis found: its name and severity, where, what was seen, the likely cause, and the remedy."""
-
-    @property
-    def name(self) -> str:
-        """Of the finding."""
-
-    @property
-    def severity(self) -> str:
-        """One of :data:`SIGNS`."""
-
-    @property
-    def where(self) -> Sequence[str]:
-        """Layers, tensors or parts."""
-
-    @property
-    def evidence(self) -> str:
-        """The numbers."""
-
-    @property
-    def cause(self) -> str:
-        """The likely one."""
-
-    @property
-    def remedy(self) -> str:
-        """A call."""
+Finding = Mapping[str, Any]
+"""The name and severity of a finding, where it is, its evidence, cause and remedy: the fields of ``probe.Finding``."""
 
 
 def findings(found: Sequence[Finding]) -> Markup:
@@ -91,14 +67,14 @@ def _card(*inside: Markup) -> Markup:
 
 
 def _finding(f: Finding) -> Markup:
-    severity = tag("span", text(f"{SIGNS[f.severity]} {f.severity}"), class_="severity")
-    rows = [("seen", text(f.evidence)), ("likely", text(f.cause)), ("mend", _remedy(f.remedy))]
-    if f.where:
-        more = f" and {len(f.where) - MAX_NAMES} more" if len(f.where) > MAX_NAMES else ""
-        names = [Markup(tag("code", text(n)) + " ") for n in f.where[:MAX_NAMES]]
+    severity = tag("span", text(f"{SIGNS[f['severity']]} {f['severity']}"), class_="severity")
+    rows = [("seen", text(f["evidence"])), ("likely", text(f["cause"])), ("mend", _remedy(f["remedy"]))]
+    if where := f["where"]:
+        more = f" and {len(where) - MAX_NAMES} more" if len(where) > MAX_NAMES else ""
+        names = [Markup(tag("code", text(n)) + " ") for n in where[:MAX_NAMES]]
         rows.insert(0, ("where", joined([*names, text(more)])))
     pairs = [tag(name, inside) for key, value in rows for name, inside in (("dt", text(key)), ("dd", value))]
-    return tag("li", tag("h3", severity, text(f" {f.name}")), tag("dl", *pairs), class_=f.severity)
+    return tag("li", tag("h3", severity, text(f" {f['name']}")), tag("dl", *pairs), class_=f["severity"])
 
 
 def _remedy(remedy: str) -> Markup:

@@ -181,7 +181,8 @@ class Diagnosis:
 
     def _repr_html_(self) -> str:
         """Findings and the scale of every layer, for a notebook."""
-        return notebook_diagnosis(self.net, self.summary, self.findings, scale_chart({"measured": self.layers}))
+        found = [dataclasses.asdict(f) for f in self.findings]
+        return notebook_diagnosis(self.net, self.summary, found, scale_chart({"measured": self.layers}))
 
     def __str__(self) -> str:
         header = ["layer", "kind", "target", "predicted", "measured", "[95 %]", "gradient predicted", "measured"]

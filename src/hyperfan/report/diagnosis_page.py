@@ -1,6 +1,7 @@
 """A diagnosis as a page: findings first, then the scale of every layer, then all numbers."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from types import MappingProxyType
 
 from hyperfan.charts.axis import asinh_axis, asinh_unit, category_axis, digits
@@ -40,7 +41,7 @@ def diagnosis_page(
         tag("p", text(d.summary), class_="lead"),
         tag("p", text(_facts(d)), class_="soft"),
         *(tag("p", tag("b", text(f"With {label}: ")), text(o.summary)) for label, o in others.items()),
-        section("Findings", findings(d.findings)),
+        section("Findings", findings([asdict(f) for f in d.findings])),
         switches(groups),
         *([scale_section(d.theory, {label: one.layers for label, one in seen.items()})] if d.layers else []),
         *([_tensors(d)] if d.tensors else []),

@@ -68,9 +68,10 @@ def _curve(s: Setting, steps: History, unit: str, batches: int) -> Curve:
 def _axis(found: Sequence[History]) -> Axis:
     """An axis for all that follows the start, and for a start that is not far from it."""
     pairs = [[(abs(m), d) for _, m, d in steps if m is not None and d is not None] for steps in found]
-    reach = max((m + d for steps in pairs for m, d in steps[1:] or steps), default=1.0) or 1.0
+    later = [m + d for steps in pairs for m, d in steps[1:]] or [m + d for steps in pairs for m, d in steps]
+    reach = max(later, default=1.0) or 1.0
     reach = max([reach, *(m + d for steps in pairs for m, d in steps[:1] if m + d < MAX_START * reach)])
-    stds = sorted(d for steps in pairs for _, d in steps if d > 0)
+    stds = sorted(d for steps in pairs for _, d in steps if 0 < d <= reach)
     unit = stds[len(stds) // 20] if stds else 1.0
     return asinh_axis(1.1 * reach, min(max(unit, asinh_unit(stds)), reach), 0.25)
 

@@ -1,16 +1,19 @@
 """Loss and accuracy against training steps: the mean over the runs of a setting, and their range."""
 
+import itertools
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from hyperfan.charts.axis import Axis, digits, linear_axis, log_axis, share_axis
 from hyperfan.charts.figure import WIDTH, figure
 from hyperfan.charts.panel import Curve, Note, Panel
-from hyperfan.report.metrics import Rows, last_step, series
+from hyperfan.report.metrics import divergence, last_step, series
 from hyperfan.report.setting import Setting, legend
 
 MAX_MEANS = 60
 """Points in a curve of a figure; longer ones are averaged over neighbours, so that a noisy line can be followed."""
-LOSSES: tuple[tuple[str, str, str, Callable[[Iterable[float | None]], Axis]], ...] = (
+Loss = tuple[str, str, str, Callable[[Iterable[float | None]], Axis]]
+"""Kind and key in the metrics, title, and axis for some values."""
+LOSSES: tuple[Loss, ...] = (
     ("train", "loss", "Training loss", lambda values: log_axis(values, 1)),
     ("test", "loss", "Test loss, summed over the test set", lambda values: log_axis(values, 1)),
     ("test", "accuracy", "Test accuracy", share_axis),
@@ -27,13 +30,11 @@ def loss_and_accuracy(settings: Sequence[Setting], epoch_batches: int, title: st
 
 def training_losses(panels: Mapping[str, Sequence[Setting]], title: str) -> str:
     """Training loss by batch, as an SVG: a panel for each label, the same settings in all of them."""
-    width = (WIDTH - 24) / len(panels)
-    drawn = []
-    for label, compared in panels.items():
-        curves, values = _curves(compared, "train", "loss", "batch", 1, MAX_MEANS)
-        x = linear_axis(0, _steps(compared), 3)
-        notes = [n for s, c in zip(compared, curves, strict=True) for n in _stillborn(s, c)]
-        drawn.append(Panel(label, curves, x, log_axis(values, 1), "batch", size=(width, 270), notes=notes))
+    kind, key, _, axis = LOSSES[0]
+    size = ((WIDTH - 24) / len(panels), 270)
+    drawn = [
+        _panel(compared, (kind, key, label, axis), "batch", 1, size, MAX_MEANS) for label, compared in panels.items()
+    ]
     compared = next(iter(panels.values()))
     return figure(title, [drawn], [(s.label, s.look) for s in compared], f"Training loss: {_note(compared).lower()}")
 
@@ -42,30 +43,27 @@ def loss_panels(
     settings: Sequence[Setting], unit: str, batches: int, size: tuple[float, float], max_means: int | None = None
 ) -> list[Panel]:
     """Training loss, test loss and test accuracy, as far as they were recorded."""
-    panels = []
-    x = linear_axis(0, _steps(settings) / batches)
-    for kind, key, title, axis in LOSSES:
-        curves, values = _curves(settings, kind, key, unit, batches, max_means)
-        if any(v is not None for v in values):
-            notes = (
-                [n for s, c in zip(settings, curves, strict=True) for n in _stillborn(s, c)] if kind == "train" else []
-            )
-            panels.append(Panel(title, curves, x, axis(values), unit, size=size, notes=notes))
-    return panels
+    panels = [_panel(settings, loss, unit, batches, size, max_means) for loss in LOSSES]
+    return [p for p in panels if any(y is not None for curve in p.curves for _, y in curve.points)]
 
 
-def _curves(
-    settings: Sequence[Setting], kind: str, key: str, unit: str, batches: int, max_means: int | None
-) -> tuple[list[Curve], list[float | None]]:
-    """A curve for each setting, and all values that the axis must hold."""
-    curves = []
+def _panel(
+    settings: Sequence[Setting], loss: Loss, unit: str, batches: int, size: tuple[float, float], max_means: int | None
+) -> Panel:
+    """A curve for each setting, and a note where all runs of one diverged at once."""
+    kind, key, title, axis = loss
+    curves: list[Curve] = []
+    notes: list[Note] = []
     for s in settings:
         points, band = _means([series(rows, kind, key) for rows in s.runs], batches, max_means)
         tips = [f"{unit} {digits(x)}: {_written(v, key)}" for x, v in points]
         curves.append(Curve(s.label, points, s.look, tips, band if len(s.runs) > 1 else (), switches=s.switches))
-    return curves, [v for c in curves for _, y in c.points for v in (y,)] + [
-        v for c in curves for b in c.band for v in b
-    ]
+        seen = [(x, y) for x, y in points if y is not None]
+        if len(seen) == 1 and kind == "train" and all(divergence(rows) for rows in s.runs):
+            notes.append(Note("← diverges at once", s.look, seen[0], "start"))
+    values = [v for c in curves for v in (*(y for _, y in c.points), *itertools.chain(*c.band))]
+    x = linear_axis(0, max((last_step(rows) for s in settings for rows in s.runs), default=1) / batches, 4)
+    return Panel(title, curves, x, axis(values), unit, size=size, notes=notes)
 
 
 def _means(runs: Sequence[list[tuple[int, float | None]]], batches: int, max_means: int | None) -> Means:
@@ -86,23 +84,6 @@ def _averaged(run: list[tuple[int, float | None]], size: int) -> Iterable[tuple[
     for i in range(0, len(run), size):
         found = [y for _, y in run[i : i + size] if y is not None]
         yield run[min(i + size, len(run)) - 1][0], sum(found) / len(found) if found else None
-
-
-def _stillborn(s: Setting, curve: Curve) -> list[Note]:
-    """A note beside the only point of runs that diverged at once."""
-    seen = [(x, y) for x, y in curve.points if y is not None]
-    if len(seen) != 1 or not any(_diverged(rows) for rows in s.runs):
-        return []
-    return [Note("← diverges at once", s.look, seen[0], "start")]
-
-
-def _diverged(rows: Rows) -> bool:
-    return bool(rows) and rows[-1].get("outcome") == "diverged"
-
-
-def _steps(settings: Sequence[Setting]) -> int:
-    """Of the longest run."""
-    return max((last_step(rows) for s in settings for rows in s.runs), default=1)
 
 
 def _note(settings: Sequence[Setting]) -> str:

@@ -1,8 +1,8 @@
 """Learning task after task: losses of many runs, and what one run has learnt and kept."""
 
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -28,37 +28,42 @@ def losses_by_task(curves: Mapping[str, Tensor], iterations: Sequence[int], task
         title: of the figure.
     """
     size = ((WIDTH - 24) / len(tasks), 235)
-    found = list(zip(curves.items(), looks(list(curves)), strict=True))
-    rows: list[list[Panel]] = [[], []]
-    for j, task in enumerate(tasks):
-        y = _limits([losses[:, j] for losses in curves.values()])
-        for row, statistics, words in (
-            (rows[0], _means, "mean ± standard error, finite runs"),
-            (rows[1], _medians, "median and quartiles, all runs"),
-        ):
-            drawn = [_curve(label, statistics(losses[:, j]), iterations, look) for (label, losses), look in found]
-            label = words if j == 0 else ""
-            row.append(Panel(f"task {j + 1}: {task}", drawn, linear_axis(0, iterations[-1], 3), y, "iteration", label,
-                             size=size))  # fmt: skip
-    return figure(
-        title, rows, [(label, look) for (label, _), look in found], "Training loss of each task while it is learnt."
-    )
+    axes = [_limits([losses[:, j] for losses in curves.values()]) for j in range(len(tasks))]
+    rows = [_row(curves, iterations, tasks, statistics, size, axes) for statistics in (_means, _medians)]
+    words = ("mean ± standard error, finite runs", "median and quartiles, all runs")
+    labelled = [[replace(row[0], y_label=label), *row[1:]] for row, label in zip(rows, words, strict=True)]
+    legend = zip(curves, looks(list(curves)), strict=True)
+    return figure(title, labelled, legend, "Training loss of each task while it is learnt.")
 
 
 def task_panels(
     curves: Mapping[str, Tensor], iterations: Sequence[int], tasks: Sequence[str], switches: Sequence[str]
 ) -> list[Panel]:
     """Median losses for a page, a panel for each task; arguments as for ``losses_by_task``, and a switch per label."""
-    found = list(zip(curves.items(), looks(list(curves)), switches, strict=True))
+    return _row(curves, iterations, tasks, _medians, (390, 250), (), switches)
+
+
+def _row(
+    curves: Mapping[str, Tensor],
+    iterations: Sequence[int],
+    tasks: Sequence[str],
+    statistics: Callable[[Tensor], tuple[Tensor, Tensor, Tensor]],
+    size: tuple[float, float],
+    axes: Sequence[Axis],
+    switches: Sequence[str] = (),
+) -> list[Panel]:
+    """A panel for each task, on the axes given or else on one that holds all middle values."""
     panels = []
     for j, task in enumerate(tasks):
-        drawn = [
-            _curve(label, _medians(losses[:, j]), iterations, look, len(found) <= MAX_BANDS, (switch,))
-            for (label, losses), look, switch in found
-        ]
-        y = log_axis(v for curve in drawn for _, v in curve.points)
-        x = linear_axis(0, iterations[-1])
-        panels.append(Panel(f"Task {j + 1}: {task}", drawn, x, y, "iteration", size=(390, 250)))
+        drawn = []
+        for k, ((label, losses), look) in enumerate(zip(curves.items(), looks(list(curves)), strict=True)):
+            middle, low, high = (t.tolist() for t in statistics(losses[:, j]))
+            band = list(zip(low, high, strict=True)) if axes or len(curves) <= MAX_BANDS else ()
+            points = list(zip(iterations, middle, strict=True))
+            drawn.append(Curve(label, points, look, band=band, switches=tuple(switches[k : k + 1])))
+        y = axes[j] if axes else log_axis(v for curve in drawn for _, v in curve.points)
+        x = linear_axis(0, iterations[-1], 3)
+        panels.append(Panel(f"Task {j + 1}: {task}", drawn, x, y, "iteration", size=size))
     return panels
 
 
@@ -77,19 +82,6 @@ def quartiles(losses: Tensor) -> tuple[Tensor, Tensor, Tensor]:
             below = torch.lerp(below, ordered[place + 1], part / 4).nan_to_num(math.inf, math.inf)
         found.append(below)
     return found[0], found[1], found[2]
-
-
-def _curve(
-    label: str,
-    statistics: tuple[Tensor, Tensor, Tensor],
-    iterations: Sequence[int],
-    look: Look,
-    banded: bool = True,
-    switches: tuple[str, ...] = (),
-) -> Curve:
-    middle, low, high = (t.tolist() for t in statistics)
-    band = list(zip(low, high, strict=True)) if banded else ()
-    return Curve(label, list(zip(iterations, middle, strict=True)), look, band=band, switches=switches)
 
 
 def _means(losses: Tensor) -> tuple[Tensor, Tensor, Tensor]:

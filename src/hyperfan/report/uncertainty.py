@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from hyperfan.charts.axis import linear_axis
@@ -64,25 +65,19 @@ def _reliability(
 
 
 def _entropies(runs: Sequence[Scores], guessing: float, look: Look, size: tuple[float, float], prefix: str) -> Panel:
-    curves, notes, top = [], [], 0.0
-    for name, its_look, kind in (("known", look, "area"), ("unknown", UNKNOWN, "line")):
+    curves = []
+    for name, its_look in (("known", look), ("unknown", UNKNOWN)):
         if name in runs[0]:
             counts = [sum(column) for column in zip(*(run[name]["entropy"] for run in runs), strict=True)]
-            shares = [n / max(sum(counts), 1) for n in counts]
-            top = max(top, *shares)
-            points, label = _steps(shares, guessing), f"{name} classes"
-            switches = (f"setting-{name}",)
-            if kind == "area":
-                curves.append(Curve(label, points, its_look, kind="area", switches=switches))
-            else:
-                curves.append(Curve(label, points, its_look, switches=switches))
-            notes.append(Note(label, its_look, (0.03 * guessing, 0.0), "start"))
-    top = 1.1 * top or 1.0
+            outline = _steps([n / max(sum(counts), 1) for n in counts], guessing)
+            curves.append(Curve(f"{name} classes", outline, its_look, switches=(f"setting-{name}",)))
+    curves[0] = replace(curves[0], kind="area")
+    top = 1.1 * max(share or 0.0 for curve in curves for _, share in curve.points) or 1.0
+    notes = [Note(c.label, c.look, (0.0, top * (0.92 - 0.1 * i)), "start") for i, c in enumerate(curves)]
+    notes.append(Note("guessing", None, (guessing, 0.92 * top)))
     curves.append(Curve("guessing", [(guessing, 0), (guessing, top)], kind="reference"))
-    placed = [Note(n.text, n.look, (0.03 * guessing, top * (0.92 - 0.1 * i)), "start") for i, n in enumerate(notes)]
-    placed.append(Note("guessing", None, (0.99 * guessing, 0.92 * top)))
     x, y = linear_axis(0, 1.02 * guessing), linear_axis(0, top)
-    return Panel(f"{prefix}entropy", curves, x, y, "predictive entropy, nats", size=size, notes=placed)
+    return Panel(f"{prefix}entropy", curves, x, y, "predictive entropy, nats", size=size, notes=notes)
 
 
 def _steps(heights: Sequence[float], end: float) -> list[tuple[float, float | None]]:
