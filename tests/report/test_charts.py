@@ -38,7 +38,7 @@ def test_a_line_goes_through_its_values_and_has_gaps():
     line = next(e for e in svg.iter("path") if e.get("class") == "line")
     assert points(line) == [(46, 145), (143, 84.5), (240, 24)]
     assert line.get("d").count("M") == 2
-    assert line.get("data-says").split("|") == [" 1: 1", " 10: 10", " 100: 100"]
+    assert line.get("data-tip").split("|") == [" 1: 1", " 10: 10", " 100: 100"]
 
 
 def test_long_lines_are_thinned_and_keep_their_peaks():
@@ -47,7 +47,7 @@ def test_long_lines_are_thinned_and_keep_their_peaks():
     svg = drawn([Curve("a", [(1 + i / 51, v) for i, v in enumerate(values)])])
     line = next(e for e in svg.iter("path") if e.get("class") == "line")
     assert len(points(line)) <= MAX_POINTS
-    said = line.get("data-says").split("|")
+    said = line.get("data-tip").split("|")
     assert len(said) == len(points(line))
     assert sum(s.endswith(" 99") for s in said) == sum(s.endswith(": 2") for s in said) == 1
     assert thinned([None] * 1000, 10)[-1] == 999
@@ -200,14 +200,14 @@ def test_points_lie_on_the_line_where_theory_holds_and_off_it_where_not():
         ] * 6
     written = [e.text for e in svg.iter(f"{SVG}text")]
     assert {"Scale", "ours", "theirs", "theory", "within 1.01× of theory", "up to 77× theory"} <= set(written)
-    said = [e.get("data-says") for e in series(svg, 1) if e.get("class") == "point"]
+    said = [e.get("data-tip") for e in series(svg, 1) if e.get("class") == "point"]
     assert said[0] == "0: 21.9 [20.9, 22.9], theory 0.781"
 
 
 def test_gradients_have_a_chart_of_their_own():
     svg = chart({"net": layers()}, of="gradients")
     assert any("gradient" in e.text for e in svg.iter(f"{SVG}text") if e.get("class") == "title")
-    said = [e.get("data-says") for e in series(svg, 0) if e.get("class") == "point"]
+    said = [e.get("data-tip") for e in series(svg, 0) if e.get("class") == "point"]
     assert said[-1] == "10: 0.3 [0.286, 0.315], theory 0.3"
 
 
@@ -231,7 +231,7 @@ def test_what_has_no_place_on_the_axis_is_said():
     svg = chart({"net": ODD})
     assert any("Not on the axis: net of '0' is infinite" in (e.text or "") for e in svg.iter(f"{SVG}text"))
     dots = [e for e in series(svg, 0) if e.get("class") == "point"]
-    assert [e.get("data-says").partition(":")[0] for e in dots] == ["0", "4", "6", "8"]  # all but what is no number
+    assert [e.get("data-tip").partition(":")[0] for e in dots] == ["0", "4", "6", "8"]  # all but what is no number
     assert "nan" not in ET.tostring(svg, encoding="unicode")
 
 

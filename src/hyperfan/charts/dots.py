@@ -222,9 +222,9 @@ def _point(
     if low is not None and high is not None and _drawable(scale.value):
         inside.insert(0, tag("line", class_="error", x1=x, x2=x, y1=frame.y(low), y2=frame.y(high)))
     theory = row.theory.get(name)
-    says = f"{name}: {digits(scale.value)} [{digits(scale.low)}, {digits(scale.high)}]"
-    says += f", {chart.theory} {digits(theory.value)}" if theory else ", no theory for it"
-    return tag("g", *inside, class_="point", data_x=x, data_y=y, data_says=says, data_in=f"{chart.switch}-{i}")
+    tip = f"{name}: {digits(scale.value)} [{digits(scale.low)}, {digits(scale.high)}]"
+    tip += f", {chart.theory} {digits(theory.value)}" if theory else ", no theory for it"
+    return tag("g", *inside, class_="point", data_x=x, data_y=y, data_tip=tip, data_in=f"{chart.switch}-{i}")
 
 
 def _labels(chart: DotChart, axis: Axis, frame: Frame) -> Iterable[Markup]:

@@ -16,7 +16,7 @@ LABEL_WIDTH = 5.9
 NOTE_GAP = 4.0
 """Between a point and the note beside it, in pixels."""
 SILENT = ("extent", "backdrop", "reference")
-"""Kinds of curve without a value to tell on hover."""
+"""Kinds of curve without tips."""
 _T = TypeVar("_T")
 
 
@@ -184,8 +184,8 @@ def _curve(curve: Curve, panel: Panel, frame: Frame, max_points: int, tips: bool
         base = pixels(frame.y(panel.y.nearest(curve.base) or 0.0))
         area = "".join(f"M{run[0][0]},{base}L{' '.join(map(_xy, run))}V{base}Z" for run in runs)
         inside.append(tag("path", class_="area", d=area))
-    says = "|".join(_tip(curve, i, panel) for i, _ in seen) if tips else None
-    inside.append(tag("path", class_=_line_class(curve), d=_marks(curve, seen, runs), data_says=says))
+    joined_tips = "|".join(_tip(curve, i, panel) for i, _ in seen) if tips else None
+    inside.append(tag("path", class_=_line_class(curve), d=_marks(curve, seen, runs), data_tip=joined_tips))
     if len(seen) == 1 and curve.kind in ("line", "area"):
         x, y = seen[0][1]
         inside.append(tag("circle", class_="dot", cx=float(x), cy=float(y), r=3))

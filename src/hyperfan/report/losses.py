@@ -80,7 +80,7 @@ def _means(runs: Sequence[list[tuple[int, float | None]]], batches: int, max_mea
 
 
 def _averaged(run: list[tuple[int, float | None]], size: int) -> Iterable[tuple[int, float | None]]:
-    """Means of so many neighbours."""
+    """Means of neighbours, ``size`` at a time."""
     for i in range(0, len(run), size):
         found = [y for _, y in run[i : i + size] if y is not None]
         yield run[min(i + size, len(run)) - 1][0], sum(found) / len(found) if found else None

@@ -46,5 +46,5 @@ def last_step(rows: Rows) -> int:
 
 
 def divergence(rows: Rows) -> Mapping[str, Any] | None:
-    """The line that says where the run diverged, if it did."""
+    """The line that records where the run diverged, if it did."""
     return next((r for r in of_kind(rows, "end") if r["outcome"] == "diverged"), None)
