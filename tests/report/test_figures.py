@@ -117,6 +117,21 @@ def test_a_start_far_from_all_that_follows_is_written_and_does_not_set_the_axis(
     assert first.y.at(2.0) is not None
 
 
+def test_a_run_that_diverged_at_once_does_not_set_the_axis():
+    gone = [r for r in rows(scale=1e6, outcome="diverged") if r["step"] == 0 or r["kind"] == "end"]
+    both = settings({"calm": [rows()], "gone": [gone]})
+    first = evolution_panels(both, "activations", LAYERS, "epoch", 6000)[0]
+    assert [note.text for note in first.notes] == ["σ = 1e6 before training"]
+    assert first.y.at(100.0) is None
+
+
+def test_a_long_title_is_written_smaller(compared):
+    for title, fitted in (("short", None), ("long " * 40, "font-size")):
+        root = ET.fromstring(loss_and_accuracy(compared, 6000, title))
+        style = next(e.get("style") for e in root.iter(f"{SVG}text") if e.get("class") == "headline")
+        assert (style or "").partition(":")[0] == (fitted or "")
+
+
 def test_ridges_stand_one_above_the_other_with_their_deviations(compared):
     written = texts(ridges(compared, "activations", PANELS, "title", last=False))
     assert [t for t in written if t in ("small", "large")] == ["large", "small"]  # from the bottom

@@ -16,8 +16,8 @@ MAX_POINTS = 60
 MAX_START = 4.0
 """A start this many times further out than all that follows is left off the axis, and its σ written instead."""
 NOTE = (
-    "Lines: mean; bands: one standard deviation to each side, of seed 0. "
-    "The vertical axis is linear around 0 and logarithmic beyond."
+    "Lines: mean; bands: one standard deviation to each side, in the first run of each setting. "
+    "Linear around 0, logarithmic beyond."
 )
 
 
