@@ -212,7 +212,7 @@ def test_results_have_verdicts_tables_and_figures(grids, tmp_path, monkeypatch):
     assert page.count("| hyperfan-in@exact |") == 2 + len(SMOKE.rates)
     assert "nan" not in page
     for picture in ("loss", "fits", "loss-others"):
-        assert f"figures/{picture}.png" in page
+        assert f"figures/{picture}.svg" in page
     with pytest.raises(RunError, match="holds results already"):
         results.write_results(grids, out, SMOKE, lambda _: None)
 
