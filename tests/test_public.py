@@ -24,7 +24,7 @@ def test_an_unknown_name_is_an_attribute_error():
 def test_importing_loads_torch_and_the_standard_library_only():
     loaded = run("import sys, hyperfan; hyperfan.HyperNet; hyperfan.init; print(*sys.modules)").split()
     assert "torch" in loaded
-    for extra in ("rich", "tyro", "safetensors", "matplotlib", "PIL", "hyperfan.cli"):
+    for extra in ("rich", "tyro", "safetensors", "PIL", "hyperfan.cli"):
         assert extra not in loaded
 
 

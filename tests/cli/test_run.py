@@ -282,7 +282,7 @@ def test_a_continual_grid_prints_its_table_and_says_where_its_page_is(capsys):
     for init in ("kaiming-fan-in", "kaiming-fan-out", "hyperfan-in", "hyperfan-out"):
         assert f"\n{init} " in out
     assert "task 3/3" in err
-    assert {p.name for p in (folder / "figures").iterdir()} == {"loss.png", "loss.svg", "fits.png", "fits.svg"}
+    assert {p.name for p in (folder / "figures").iterdir()} == {"loss.svg", "fits.svg"}
     page = (folder / "report.html").read_text()
     assert "Training loss, task by task" in page
     assert f"<pre>{out.splitlines()[0]}\n" in page

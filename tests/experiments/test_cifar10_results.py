@@ -183,7 +183,7 @@ def test_the_page_says_what_was_found_and_what_is_missing(tmp_path):
     assert "| kaiming-fan-in | 0.0005 | 3 | 3 | 2.3 |  | 10.0% [10.0%, 10.0%] |" in page
     assert "beginning of training only: 500 batches of 20 images, 0.2 epochs" in page
     assert f"Not run: {missing.title}." in page
-    assert {p.name for p in (out / "figures").iterdir()} == {"loss.png", "rates.png"}
+    assert {p.name for p in (out / "figures").iterdir()} == {"loss.svg", "rates.svg"}
     with pytest.raises(RunError, match="holds results already: --overwrite"):
         write_results(tmp_path / "runs", out, BASE, told.append)
 

@@ -10,7 +10,6 @@ from hyperfan.experiments.imagenet.claims import decide
 from hyperfan.experiments.imagenet.config import PROFILES, grid
 from hyperfan.experiments.imagenet.results import write_results
 from hyperfan.experiments.imagenet.runs import Runs
-from hyperfan.report import uncertainty
 
 BASE = PROFILES["laptop"]
 
@@ -108,7 +107,7 @@ def test_the_page_says_what_was_found_and_what_is_missing(tmp_path):
     assert "| hyperfan-in | generated | yes | 3 |  | 31.0% [28.5%, 33.5%] | 2 [2, 2] |" in page
     assert "| kaiming-fan-in | generated | no | 3 | 3 |  |  |  |  |  |" in page
     assert f"Not run: {missing.title}." in page
-    assert {p.name for p in (out / "figures").iterdir()} == {"loss.png", "uncertainty.png"}
+    assert {p.name for p in (out / "figures").iterdir()} == {"loss.svg", "uncertainty.svg"}
     with pytest.raises(RunError, match="--overwrite"):
         write_results(tmp_path / "runs", out, BASE, told.append)
 
@@ -117,13 +116,3 @@ def test_a_setting_without_a_run_is_named(tmp_path):
     World().write(tmp_path / "runs", lambda c: c.init != "hyperfan-out")
     with pytest.raises(RunError, match=r"no finished run 'hyperfan-out seed-0 .*hyperfan run imagenet --all"):
         write_results(tmp_path / "runs", tmp_path / "out", BASE, lambda _: None)
-
-
-def test_reliability_and_entropies_of_several_runs_are_put_together():
-    told = {"reliability": [[1, 0.2, 1.0], [3, 0.8, 0.5]], "known": {"entropy": [3, 1]}, "unknown": {"entropy": [0, 4]}}
-    other = {**told, "reliability": [[1, 0.2, 0.0], [0, 0.0, 0.0]], "known": {"entropy": [0, 4]}}
-    reliability, entropy = uncertainty({"net": [told, other]}, 8, "title").axes
-    assert [bar.get_height() for bar in reliability.patches] == [0.5, 0.5]
-    known, unknown = entropy.patches
-    assert known.get_data().values.tolist() == [3 / 8, 5 / 8]
-    assert unknown.get_data().values.tolist() == [0, 1]

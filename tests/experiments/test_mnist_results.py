@@ -1,6 +1,7 @@
 """The folder of results, and a single run's page."""
 
 import json
+import re
 
 import pytest
 from made_up import rows, write
@@ -34,10 +35,10 @@ def test_thirteen_figures_under_the_papers_titles():
 
     made = settings({"hyperfan-in": [rows()], "Xavier fan-in": [rows(scale=100.0)]})
     drawn = dict(figures(made, 6000))
-    assert [f.get_suptitle() for f in drawn.values()] == PAPER_TITLES
+    assert [re.search("<title>(.*?)</title>", f)[1] for f in drawn.values()] == PAPER_TITLES
     both = dict(figures(made, 6000, "weights+biases"))
     assert list(both) == list(drawn)
-    panels = {name: len([a for a in f.axes if a.get_title()]) for name, f in both.items()}
+    panels = {name: f.count('class="title"') for name, f in both.items()}
     assert panels["hypernet-output-layer-activations-before"] == 12  # weights and biases
     assert panels["mainnet-activations-before"] == 6
 
@@ -84,7 +85,7 @@ def test_a_runs_page_holds_its_charts_and_runs_nothing_it_was_given(tmp_path):
     assert "<script>" not in text
     assert "&lt;script&gt;alert(1)" in text
     assert "90.00% of the test images right after 1 epochs" in text
-    assert len(list((folder / "figures").glob("*.svg"))) == len(list((folder / "figures").glob("*.png"))) == 13
+    assert len(list((folder / "figures").glob("*.svg"))) == 13
 
 
 def test_a_run_that_diverged_says_where(tmp_path):

@@ -8,8 +8,8 @@ import torch
 from hyperfan.errors import InitError
 from hyperfan.formulas.contraction import contraction_variance, reach_variance
 
-I, J, K, L, R = 40, 30, 12, 9, 5
-SIZES = {"i": I, "j": J, "k": K, "l": L, "r": R}
+ROWS, COLUMNS, WIDTH, INPUT_WIDTH, RANK = 40, 30, 12, 9, 5
+SIZES = {"i": ROWS, "j": COLUMNS, "k": WIDTH, "l": INPUT_WIDTH, "r": RANK}
 RULES = {
     "head": ("ijk,k->ij", [0.3, 2.0]),
     "chunk with its input layer": ("ijk,kl,l->ij", [0.3, 0.7, 2.0]),
@@ -41,7 +41,7 @@ def test_a_bias_adds_its_variance():
     """W_ij = H_ijk·h_k + β_ij: independent terms, each by the rule."""
     squares = []
     for seed in range(400):
-        bias = torch.randn(I, J, generator=torch.Generator().manual_seed(1000 + seed), dtype=torch.float64)
+        bias = torch.randn(ROWS, COLUMNS, generator=torch.Generator().manual_seed(1000 + seed), dtype=torch.float64)
         squares.append((sample("ijk,k->ij", [0.3, 2.0], seed) + math.sqrt(0.9) * bias).square().mean())
     found = torch.stack(squares)
     expected = contraction_variance("ijk,k->ij", SIZES, [0.3, 2.0]) + contraction_variance("ij->ij", {}, [0.9])

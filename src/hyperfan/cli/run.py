@@ -192,7 +192,7 @@ def _one(config: Any, path: Path, data_dir: Path | None, resume: bool, tensorboa
     try:
         seen, says = config.summarise(path)
         print(says)
-    except HyperfanError as error:  # as without matplotlib: the run itself is whole
+    except HyperfanError as error:  # the run itself is complete
         log.print(f"no figures: {error}", markup=False, highlight=False)
     print(f"{outcome}: {seen}")
     return 0

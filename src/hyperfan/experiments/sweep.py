@@ -83,7 +83,7 @@ def _one(tell: Connection, experiment: Experiment, path: Path, data_dir: Path | 
         if outcome != "stopped" and not (path / "report.html").exists():
             try:
                 experiment.summarise(path)
-            except HyperfanError as error:  # as without matplotlib: the run itself is whole
+            except HyperfanError as error:  # the run itself is complete
                 say(f"no figures: {error}")
         tell.send(outcome)
     except HyperfanError as error:

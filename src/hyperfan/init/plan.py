@@ -5,6 +5,7 @@ import math
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from hyperfan.charts.html import notebook_table
 from hyperfan.codes.draw import Distribution
 from hyperfan.errors import InitError
 from hyperfan.generators.base import Solution
@@ -58,9 +59,17 @@ class Plan:
     distribution: Distribution
     rows: tuple[Row, ...] = field(repr=False)
 
+    @property
+    def title(self) -> str:
+        """The method, its paper and its settings, in a line."""
+        return f"{self.method}, {self.paper}; fidelity {self.fidelity}, {self.distribution}"
+
     def __str__(self) -> str:
-        title = f"{self.method}, {self.paper}; fidelity {self.fidelity}, {self.distribution}"
-        return f"{title}\n{table(HEADER, [cells(row) for row in self.rows])}"
+        return f"{self.title}\n{table(HEADER, [cells(row) for row in self.rows])}"
+
+    def _repr_html_(self) -> str:
+        """The table, for a notebook."""
+        return notebook_table(self.title, HEADER, [cells(row) for row in self.rows])
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values, for JSON."""

@@ -8,6 +8,8 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, Literal, get_args
 
+from hyperfan.charts.html import notebook_diagnosis
+from hyperfan.charts.scale import scale_chart
 from hyperfan.probe.moments import Histogram
 from hyperfan.text import number, table
 
@@ -226,6 +228,11 @@ class Diagnosis:
         }  # fmt: skip
         plain = {f.name: values[f.name] for f in dataclasses.fields(cls) if f.name not in rows}
         return cls(**plain, **rows)
+
+    def _repr_html_(self) -> str:
+        """Findings and the scale of every layer, for a notebook."""
+        found = [dataclasses.asdict(f) for f in self.findings]
+        return notebook_diagnosis(self.net, self.summary, found, scale_chart({"measured": self.layers}))
 
     def __str__(self) -> str:
         header = ["layer", "kind", "target", "predicted", "measured", "[95 %]", "gradient predicted", "measured"]

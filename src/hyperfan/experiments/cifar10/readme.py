@@ -16,13 +16,13 @@ input layer for each chunk, an output layer for all chunks of one kernel. Who tr
 {scale} Written by `hyperfan results cifar10` from the runs of `hyperfan run cifar10 --all`; `summary.json` holds the
 same as data.
 
-![Test accuracy at the end, by learning rate](figures/rates.png)
+![Test accuracy at the end, by learning rate](figures/rates.svg)
 
 | claim | the paper says | verdict |
 |---|---|---|
 {verdicts}
 
-![Loss and test accuracy, each init at its best rate](figures/loss.png)
+![Loss and test accuracy, each init at its best rate](figures/loss.svg)
 
 {claims}
 ## All rates

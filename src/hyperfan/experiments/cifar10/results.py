@@ -19,7 +19,7 @@ from hyperfan.experiments.statistics import Estimate
 from hyperfan.report import accuracy_by_rate, loss_and_accuracy, save, settings
 
 LABELS = {
-    CLASSICAL: "no hypernet",
+    CLASSICAL: "classical net",
     "kaiming-fan-in": "Kaiming fan-in",
     "kaiming-fan-out": "Kaiming fan-out",
     "hyperfan-in": "hyperfan-in",
@@ -42,8 +42,8 @@ def write_results(
         (out / "figures").mkdir(parents=True, exist_ok=True)
         tell("drawing")
         drawn = settings({f"{LABELS[i]}, {mine[0].config.rate:g}": [r.rows for r in mine] for i, mine in best.items()})
-        save(loss_and_accuracy(drawn, 1, f"{TITLE}: each at its best rate", "batch"), out / "figures/loss", ("png",))
-        save(_rates(runs, base), out / "figures/rates", ("png",))
+        save(loss_and_accuracy(drawn, 1, f"{TITLE}: each at its best rate", "batch"), out / "figures/loss")
+        save(_rates(runs, base), out / "figures/rates")
         rows = [_row(mine) for init in LABELS for lr in RATES[init] if (mine := _at(runs, base, init, lr))]
         content = {
             "code of the runs": sorted({str(r.environment.get("code")) for r in runs}),

@@ -1,7 +1,6 @@
 """The figures of the continual-learning experiment: losses as in the paper, and what a median run has learnt."""
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
 import torch
 
@@ -9,9 +8,6 @@ from hyperfan.experiments.continual.build import points
 from hyperfan.experiments.continual.config import PAPER_INITS
 from hyperfan.experiments.continual.outcome import Outcome
 from hyperfan.report import Fit, fits, losses_by_task
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 LABELS = {
     "kaiming-fan-in": "Kaiming fan-in",
@@ -24,7 +20,7 @@ LABELS = {
 }
 
 
-def figures(outcome: Outcome) -> "Iterator[tuple[str, Figure]]":
+def figures(outcome: Outcome) -> Iterator[tuple[str, str]]:
     """Each figure with a name for its file: every init at its best rate."""
     config = outcome.config
     best = {init: outcome.best(init) for init in config.inits}
@@ -46,9 +42,7 @@ def figures(outcome: Outcome) -> "Iterator[tuple[str, Figure]]":
     runs = []
     for init, lr in best.items():
         at = (*outcome.at(init, lr), outcome.median_seed(init, lr))
-        runs.append(
-            Fit(labels[init].replace(", ", ",\n").replace(" at ", "\nat "), outcome.fits[at], outcome.errors[at])
-        )
+        runs.append(Fit(labels[init], outcome.fits[at], outcome.errors[at]))
     x, y = (
         torch.stack([of.squeeze(-1) for of in both])
         for both in zip(*((t.test_x, t.test_y) for t in tasks), strict=True)

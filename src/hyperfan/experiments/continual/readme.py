@@ -11,7 +11,7 @@ from hyperfan.experiments.continual.claims import ENOUGH, MARGIN
 from hyperfan.experiments.continual.config import NAMES, PROFILES, TASKS
 from hyperfan.experiments.continual.outcome import Outcome
 from hyperfan.experiments.continual.table import HEADER, after, cells
-from hyperfan.report.tasks import quartiles
+from hyperfan.report import quartiles
 
 PAGE = """\
 # Continual learning on regression, section 4.2 of the paper
@@ -21,7 +21,7 @@ biases a hypernet makes from a trainable embedding for each task; a regulariser 
 {seeds} seeds, every init at every rate, all runs of an optimiser as one batched program. Written by
 `hyperfan results continual` from the grids of `hyperfan run continual --all`; `summary.json` holds the same as data.
 
-![Training loss by task](figures/loss.png)
+![Training loss by task](figures/loss.svg)
 
 | claim | the paper says | verdict |
 |---|---|---|
@@ -34,7 +34,7 @@ than a constant would ({constant:.2g}).
 
 {forgetting}
 
-![Fits after each task, of the run whose error at the end is the median](figures/fits.png)
+![Fits after each task, of the run whose error at the end is the median](figures/fits.svg)
 
 ## Every init at its best rate
 The best rate has the smallest median over seeds of the mean final loss of the tasks, where a run that diverged counts
@@ -43,7 +43,7 @@ clean points of each task after the last one.
 
 {best}
 
-![The other inits](figures/loss-others.png)
+![The other inits](figures/loss-others.svg)
 
 ## How facts are decided
 Settings are compared seed by seed, since runs of one seed share points, embeddings' draws and the order of batches: the

@@ -38,7 +38,7 @@ def write_results(
         (out / "figures").mkdir(parents=True, exist_ok=True)
         tell("drawing")
         for name, figure in figures(outcome):
-            save(figure, out / "figures" / name, formats=("png",))
+            save(figure, out / "figures" / name)
         content = {
             "code of the runs": sorted({str(o.environment.get("code")) for o in (outcome, with_adam) if o}),
             "base": asdict(base),

@@ -4,6 +4,7 @@ import math
 import textwrap
 from pathlib import Path
 
+from hyperfan.charts.panel import Panel
 from hyperfan.experiments.continual.build import points
 from hyperfan.experiments.continual.figures import figures
 from hyperfan.experiments.continual.outcome import Outcome, read_outcome
@@ -11,11 +12,7 @@ from hyperfan.experiments.continual.table import HEADER, cells
 from hyperfan.experiments.files import read_json, whole
 from hyperfan.experiments.folder import read_metrics
 from hyperfan.experiments.loop import Summary
-from hyperfan.report import RunData, run_page, save
-from hyperfan.report.axis import linear_axis, log_axis
-from hyperfan.report.panel import Curve, Panel
-from hyperfan.report.run_data import Section
-from hyperfan.report.tasks import quartiles
+from hyperfan.report import RunData, Section, run_page, save, task_panels
 from hyperfan.text import table
 
 CAPTION = (
@@ -25,8 +22,6 @@ CAPTION = (
 )
 WIDTH = 110
 LOSSES = "Each init at its best rate: the median over seeds; of few inits also a band from lower to upper quartile."
-FEW = 5
-"""More bands than that hide each other."""
 
 
 def write_summary(path: Path) -> Summary:
@@ -68,17 +63,8 @@ def _sentence(outcome: Outcome) -> str:
 
 def _panels(outcome: Outcome) -> list[Panel]:
     config = outcome.config
-    x = linear_axis(0, config.iterations)
+    best = {init: outcome.best(init) for init in config.inits}
+    curves = {f"{init} at {lr:g}": outcome.losses[outcome.at(init, lr)] for init, lr in best.items()}
     steps = range(0, config.iterations + 1, config.log_every)
-    panels = []
-    for j, task in enumerate(points(config, config.seed)):
-        curves = []
-        for look, init in enumerate(config.inits):
-            lr = outcome.best(init)
-            low, middle, high = (q.tolist() for q in quartiles(outcome.losses[outcome.at(init, lr)][:, j]))
-            band = list(zip(low, high, strict=True)) if len(config.inits) <= FEW else ()
-            seen = list(zip(steps, middle, strict=True))
-            curves.append(Curve(f"{init} at {lr:g}", seen, look, band=band, switches=(f"setting-{init}",)))
-        y = log_axis(v for curve in curves for _, v in curve.points)
-        panels.append(Panel(f"Task {j + 1}: {task.name}", curves, x, y, "iteration", size=(390, 250)))
-    return panels
+    names = [task.name for task in points(config, config.seed)]
+    return task_panels(curves, steps, names, [f"setting-{init}" for init in best])

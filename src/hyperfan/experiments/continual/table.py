@@ -8,7 +8,7 @@ from torch import Tensor
 
 from hyperfan.experiments.continual.config import TASKS
 from hyperfan.experiments.continual.outcome import Outcome
-from hyperfan.report.tasks import quartiles
+from hyperfan.report import quartiles
 
 HEADER = ["init", "best rate", "finite", *(f"loss, task {i + 1}" for i in range(TASKS))]
 HEADER += [f"error at the end, task {i + 1}" for i in range(TASKS)]

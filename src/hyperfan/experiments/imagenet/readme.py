@@ -17,7 +17,7 @@ a Bayesian net by {samples} draws. Which init starts at the right scale, and wha
 {scale} Written by `hyperfan results imagenet` from the runs of `hyperfan run imagenet --all`; `summary.json` holds the
 same as data.
 
-![Training loss by init](figures/loss.png)
+![Training loss by init](figures/loss.svg)
 
 | claim | the paper says | verdict |
 |---|---|---|
@@ -55,7 +55,7 @@ hyperfan run imagenet --all --resume{profile}     # {time}; can be stopped and r
 hyperfan results imagenet --overwrite{profile}
 ```
 """
-UNCERTAINTY = "![Reliability, and entropy on known and unknown classes](figures/uncertainty.png)\n\n"
+UNCERTAINTY = "![Reliability, and entropy on known and unknown classes](figures/uncertainty.svg)\n\n"
 
 
 def readme(

@@ -55,10 +55,10 @@ def write_results(
             label: settings({LABELS[init]: [r.rows for r in mine] for init, mine in by_init.items()})
             for label, by_init in found.items()
         }
-        save(training_losses(panels, f"{TITLE}: who starts at the right scale?"), out / "figures/loss", ("png",))
+        save(training_losses(panels, f"{TITLE}: who starts at the right scale?"), out / "figures/loss")
         if told:
             title = "Does it know what it does not know? Batch norm, all generated"
-            save(uncertainty(told, classes, title), out / "figures/uncertainty", ("png",))
+            save(uncertainty(told, classes, title), out / "figures/uncertainty")
         content = {
             "code of the runs": sorted({str(r.environment.get("code")) for r in runs}),
             "base": asdict(base),

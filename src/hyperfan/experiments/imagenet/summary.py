@@ -1,18 +1,24 @@
 """What a single run shows when it is over: loss, accuracy and how sure it is, as figures and on a page."""
 
-import math
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from hyperfan.charts.palette import looks
 from hyperfan.experiments.files import whole
 from hyperfan.experiments.imagenet.runs import Run, read_run
 from hyperfan.experiments.loop import Summary
-from hyperfan.report import RunData, loss_and_accuracy, run_page, save, settings, uncertainty
-from hyperfan.report.axis import linear_axis
-from hyperfan.report.panel import Curve, Panel
-from hyperfan.report.run_data import Section
+from hyperfan.report import (
+    RunData,
+    Section,
+    loss_and_accuracy,
+    run_page,
+    save,
+    settings,
+    uncertainty,
+    uncertainty_panels,
+)
 
 TITLE = "Training a Bayesian MobileNet"
 KNOWS = "Does it know what it does not know?"
@@ -39,30 +45,14 @@ def run_data(path: Path) -> RunData:
     run = read_run(path)
     told = run.uncertainty()
     data = replace(run.data(path, "Bayesian MobileNet", _sentence(run)), stage=("batch", 1))
-    return data if told is None else replace(data, sections=[_uncertainty(told)])
+    return data if told is None else replace(data, sections=[_uncertainty(told, run.config.init)])
 
 
-def _uncertainty(told: Mapping[str, Any]) -> Section:
-    """Confidence against accuracy, and the entropy of what is said of classes known and unknown."""
-    honest = Curve("honest", [(0, 0), (1, 1)], 6, switches=("setting-honest",))
-    bins = [(confidence, accuracy) for n, confidence, accuracy in told["reliability"] if n]
-    seen = Curve("known classes", bins, 0, switches=("setting-known",))
-    share = linear_axis(0, 1)
-    most = math.log(told["classes"])
-    curves = []
-    for look, name in enumerate(("known", "unknown")):
-        if name in told:
-            counts = told[name]["entropy"]
-            shares = [((i + 0.5) / len(counts) * most, n / max(sum(counts), 1)) for i, n in enumerate(counts)]
-            curves.append(Curve(f"{name} classes", shares, look, kind="area", switches=(f"setting-{name}",)))
-    highest = max((share for curve in curves for _, share in curve.points if share), default=1.0)
-    panels = [
-        Panel("Accuracy", [honest, seen], share, share, "confidence", size=(390, 250)),
-        Panel("Share of pictures", curves, linear_axis(0, most), linear_axis(0, highest), "predictive entropy, nats",
-              size=(390, 250)),
-    ]  # fmt: skip
+def _uncertainty(told: Mapping[str, Any], init: str) -> Section:
+    """Confidence against accuracy, and the entropy of predictions for classes known and unknown."""
+    [look] = looks([init])
     caption = "Where a net is honest, its accuracy is its confidence; what it does not know should have a high entropy."
-    return Section(KNOWS, caption, panels)
+    return Section(KNOWS, caption, uncertainty_panels([told], told["classes"], look, (390, 250)))
 
 
 def _sentence(run: Run) -> str:

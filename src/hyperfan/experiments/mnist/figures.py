@@ -1,13 +1,10 @@
 """The figures of the paper's MNIST section, under its titles: thirteen for what is generated."""
 
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 from hyperfan.experiments.mnist.config import LAYERS
 from hyperfan.report import Setting, evolution, loss_and_accuracy, ridges
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 SUBJECTS = {
     "activations": "Mainnet Activations",
@@ -23,7 +20,7 @@ def figures(
     epoch_batches: int,
     generate: Literal["weights", "weights+biases"] = "weights",
     activation: Literal["tanh", "relu"] = "tanh",
-) -> "Iterator[tuple[str, Figure]]":
+) -> Iterator[tuple[str, str]]:
     """Each figure with a name for its file."""
     note = " (weights and biases generated)" if generate == "weights+biases" else ""
     note += " (ReLU and Kaiming init)" if activation == "relu" else ""

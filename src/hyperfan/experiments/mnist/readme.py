@@ -16,13 +16,13 @@ over seeds; settings are compared seed by seed, since runs of one seed share emb
 if all of its facts do, in part if some do and some do not, and is not decided while nothing speaks against it. Written
 by `hyperfan results mnist` from the runs of `hyperfan run mnist --all`; `summary.json` holds the same as data.
 
-![Loss and test accuracy](figures/weights/loss.png)
+![Loss and test accuracy](figures/weights/loss.svg)
 
 | claim | the paper says | verdict |
 |---|---|---|
 {verdicts}
 
-![Mainnet activations before training](figures/weights/mainnet-activations-before.png)
+![Mainnet activations before training](figures/weights/mainnet-activations-before.svg)
 
 ## Accuracy on the test images
 | setting | epochs | seeds | accuracy [95 % interval] | diverged |

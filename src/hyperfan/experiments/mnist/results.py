@@ -87,7 +87,7 @@ def _draw(runs: Runs, base: Mnist, folder: Path) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     found = {LABELS[c.init]: [r.rows for r in runs.need(c, SEEDS)] for c in _headline(base)}
     for name, figure in figures(settings(found), base.epoch_batches, base.generate, base.activation):
-        save(figure, folder / name, formats=("png",))
+        save(figure, folder / name)
 
 
 def _by_setting(runs: Runs, base: Mnist) -> list[list[Run]]:

@@ -1,14 +1,15 @@
-"""A chart of names: for each a measured point with its interval, and a line where theory has it. Logarithmic."""
+"""A chart by name: measured points with intervals, and a line for the theory, on a logarithmic axis."""
 
 import itertools
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple, Protocol
 
-from hyperfan.probe.diagnosis import Scale
-from hyperfan.report.axis import Axis, digits, log_axis
-from hyperfan.report.markup import Markup, tag, text
-from hyperfan.report.panel import Frame, look, path, short_name, svg
+from hyperfan.charts.axis import Axis, digits, log_axis
+from hyperfan.charts.markup import Markup, short_name, svg, tag, text
+from hyperfan.charts.palette import CLASSICAL, FIRST, Look
+from hyperfan.charts.panel import Frame, path
 
 SHAPES = (
     "M-4.5,0a4.5,4.5 0 1 0 9,0a4.5,4.5 0 1 0 -9,0Z",
@@ -20,35 +21,61 @@ SHAPES = (
 UP, DOWN = "M0,-5L5,4H-5Z", "M0,5L5,-4H-5Z"
 
 
+class Interval(Protocol):
+    """A value with the ends of its interval."""
+
+    @property
+    def value(self) -> float:
+        """The value."""
+
+    @property
+    def low(self) -> float:
+        """The low end."""
+
+    @property
+    def high(self) -> float:
+        """The high end."""
+
+
+class Spread(NamedTuple):
+    """An interval that was computed here."""
+
+    value: float
+    low: float
+    high: float
+
+
 @dataclass(frozen=True)
 class Dots:
     """A row of points, by name.
 
     Args:
-        label: what they are.
+        label: name of the row.
         values: name → value and interval.
-        theory: name → where theory has it.
+        theory: name → value and interval that theory predicts.
         note: a second line below the label.
+        look: its colour; the shape of its points is that of its place among the rows.
     """
 
     label: str
-    values: Mapping[str, Scale]
-    theory: Mapping[str, Scale]
+    values: Mapping[str, Interval]
+    theory: Mapping[str, Interval]
     note: str = ""
+    look: Look = FIRST
 
 
 @dataclass(frozen=True)
 class DotChart:
-    """What is drawn, and how large.
+    """Rows of points beside the theory.
 
     Args:
         title: what the vertical axis measures.
         names: along the horizontal axis, in order.
         rows: the points; where two have the same theory, it is drawn once.
-        theory: what the line is called, and ``band``, what is around it.
+        theory: name of the line, and ``band``, of the band around it; ``line``, their look.
         x_label: what the names are.
         size: in pixels.
-        switch: what a name is called in switches, before its number; and ``row_switch``, what a row is.
+        switch: prefix of the switch of a name, before its number; and ``row_switch``, of a row.
     """
 
     title: str
@@ -60,26 +87,26 @@ class DotChart:
     size: tuple[float, float] = (560, 330)
     switch: str = "layer"
     row_switch: str = "row"
+    line: Look = CLASSICAL
 
 
 def draw_dots(chart: DotChart, **where: float) -> Markup:
     """The SVG, for a page that has the style sheet of charts, or for a place in another picture."""
     axis = log_axis(_extent(chart.rows))
     frame = _frame(chart)
-    lines = _theory(chart, axis, frame)
     inside = [
         tag("text", text(chart.title), class_="title", x=2, y=14),
         *_grid(chart, axis, frame),
-        *(drawn for _, drawn in lines),
+        *_theory(chart, axis, frame),
         *(_row(k, row, chart, axis, frame) for k, row in enumerate(chart.rows)),
         *_labels(chart, axis, frame),
     ]
-    told = f"{chart.title}. Points: {', '.join(r.label for r in chart.rows)}; line: {chart.theory}."
-    return svg(chart.size, told, inside, **where)
+    description = f"{chart.title}. Points: {', '.join(r.label for r in chart.rows)}; line: {chart.theory}."
+    return svg(chart.size, description, inside, **where)
 
 
 def beyond(rows: Iterable[Dots]) -> list[str]:
-    """In words, what has no place on a logarithmic axis."""
+    """Sentences about values that have no place on a logarithmic axis."""
     found = []
     for row in rows:
         for what, values in ((row.label, row.values), (f"{row.label}, theory", row.theory)):
@@ -137,10 +164,10 @@ def _grid(chart: DotChart, axis: Axis, frame: Frame) -> Iterable[Markup]:
     yield tag("line", class_="edge", x1=frame.left, x2=frame.right, y1=frame.bottom, y2=frame.bottom)
 
 
-def _theory(chart: DotChart, axis: Axis, frame: Frame) -> list[tuple[int, Markup]]:
-    """A band and a line for each theory that differs from those before."""
-    drawn: dict[Markup, int] = {}
-    for k, row in enumerate(chart.rows):
+def _theory(chart: DotChart, axis: Axis, frame: Frame) -> list[Markup]:
+    """A band and a line for each theory that differs from those before. By default it is about plain nets."""
+    drawn: dict[Markup, None] = {}
+    for row in chart.rows:
         half = (frame.right - frame.left) / max(len(chart.names), 1) / 2
         pieces: list[list[tuple[float, float, float, float]]] = [[]]
         for i, name in enumerate(chart.names):
@@ -151,9 +178,11 @@ def _theory(chart: DotChart, axis: Axis, frame: Frame) -> list[tuple[int, Markup
                 continue
             low, middle, high = (frame.y(e) for e in ends if e is not None)
             pieces[-1].append((_x(i, chart, frame), low, middle, high))
-        marks = tag("g", *(m for piece in pieces if piece for m in _piece(piece, half)), class_="theory")
-        drawn.setdefault(marks, k)
-    return [(k, marks) for marks, k in drawn.items()]
+        marks = tag(
+            "g", *(m for piece in pieces if piece for m in _piece(piece, half)), class_=f"theory {chart.line.classes}"
+        )
+        drawn.setdefault(marks)
+    return list(drawn)
 
 
 def _piece(piece: list[tuple[float, float, float, float]], half: float) -> Iterable[Markup]:
@@ -179,11 +208,13 @@ def _row(k: int, row: Dots, chart: DotChart, axis: Axis, frame: Frame) -> Markup
             both = f"{chart.switch}-{i} {chart.switch}-{j}"
             inside.append(tag("line", class_="link", x1=x1, y1=y1, x2=x2, y2=y2, data_in=both))
     inside += [_point(k, row, chart, axis, frame, *where) for where in placed]
-    return tag("g", *inside, class_=f"series {look(k)}", data_label=row.label, data_in=f"{chart.row_switch}-{k}")
+    return tag(
+        "g", *inside, class_=f"series {row.look.classes}", data_label=row.label, data_in=f"{chart.row_switch}-{k}"
+    )
 
 
 def _point(
-    k: int, row: Dots, chart: DotChart, axis: Axis, frame: Frame, i: int, name: str, scale: Scale, x: float, y: float
+    k: int, row: Dots, chart: DotChart, axis: Axis, frame: Frame, i: int, name: str, scale: Interval, x: float, y: float
 ) -> Markup:
     shape = SHAPES[k % len(SHAPES)] if _drawable(scale.value) else UP if scale.value > 0 else DOWN
     inside = [tag("path", class_="dot", d=shape, transform=f"translate({x:.1f},{y:.1f})")]
@@ -191,9 +222,9 @@ def _point(
     if low is not None and high is not None and _drawable(scale.value):
         inside.insert(0, tag("line", class_="error", x1=x, x2=x, y1=frame.y(low), y2=frame.y(high)))
     theory = row.theory.get(name)
-    says = f"{name}: {digits(scale.value)} [{digits(scale.low)}, {digits(scale.high)}]"
-    says += f", {chart.theory} {digits(theory.value)}" if theory else ", no theory for it"
-    return tag("g", *inside, class_="point", data_x=x, data_y=y, data_says=says, data_in=f"{chart.switch}-{i}")
+    tip = f"{name}: {digits(scale.value)} [{digits(scale.low)}, {digits(scale.high)}]"
+    tip += f", {chart.theory} {digits(theory.value)}" if theory else ", no theory for it"
+    return tag("g", *inside, class_="point", data_x=x, data_y=y, data_tip=tip, data_in=f"{chart.switch}-{i}")
 
 
 def _labels(chart: DotChart, axis: Axis, frame: Frame) -> Iterable[Markup]:
@@ -202,8 +233,8 @@ def _labels(chart: DotChart, axis: Axis, frame: Frame) -> Iterable[Markup]:
     first = next((k for k, row in enumerate(chart.rows) if row.theory), 0)
     for k, row in enumerate(chart.rows):
         for values, label, note, classes in (
-            (row.values, row.label, row.note, f"name {look(k)}"),
-            (row.theory if k == first else {}, chart.theory, chart.band, "name theory"),
+            (row.values, row.label, row.note, f"name {row.look.classes}"),
+            (row.theory if k == first else {}, chart.theory, chart.band, f"name {chart.line.classes}"),
         ):
             ends = [axis.nearest(values[n].value) for n in chart.names if n in values]
             places = [e for e in ends if e is not None]
