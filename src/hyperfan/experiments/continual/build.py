@@ -5,12 +5,13 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
+from hyperfan.codes import Embedding
 from hyperfan.data import regression_tasks
 from hyperfan.data.regression import Task
 from hyperfan.errors import RunError
 from hyperfan.experiments.continual.config import TASKS, Continual
 from hyperfan.experiments.seeds import generator
-from hyperfan.hypernet import Embedding, HyperNet
+from hyperfan.hypernet import HyperNet
 from hyperfan.init import method
 from hyperfan.models import regression_net
 

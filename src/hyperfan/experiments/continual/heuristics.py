@@ -3,9 +3,10 @@
 import torch
 from torch import nn
 
+from hyperfan.codes import Embedding
 from hyperfan.experiments.seeds import generator
 from hyperfan.experiments.statistics import growth
-from hyperfan.hypernet import Embedding, HyperNet
+from hyperfan.hypernet import HyperNet
 
 WIDTHS = (64, 256)
 DEPTH = 10
