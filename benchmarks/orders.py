@@ -1,6 +1,6 @@
 """Time the two orders of a layer with a code for each group of rows, beside the order that the cost model chooses.
 
-This is where ``hyperfan.hypernet.contract.TOUCH`` comes from; it makes no claim.
+This is where ``hyperfan.generators.stand_in.TOUCH_COST`` comes from; it makes no claim.
 """
 
 import torch
@@ -8,8 +8,8 @@ from torch import nn
 
 import hyperfan as hf
 from benchmarks.harness import interleave, medians
+from hyperfan.generators.stand_in import Sizes, cheaper
 from hyperfan.hypernet import PerSample
-from hyperfan.hypernet.contract import Sizes, cheaper
 
 CODES, FEATURES = 64, 500
 

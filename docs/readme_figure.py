@@ -6,22 +6,19 @@ import torch
 
 import hyperfan as hf
 from hyperfan.models import mnist_net
-from hyperfan.report import scale_chart
+from hyperfan.report import save, scale_chart
 
 OUT = Path(__file__).parent / "scale.svg"
-NETS = {"hyperfan-in": "hyperfan-in", "Xavier, fan-in": "xavier-fan-in", "Xavier, fan-out": "xavier-fan-out"}
-"""How the heads are started, and the method that does it."""
+INITS = {"hyperfan-in": "hyperfan-in", "Xavier fan-in": "xavier-fan-in", "Xavier fan-out": "xavier-fan-out"}
+"""Label → init method of the heads."""
+TITLE = "Classical init on a hypernet explodes or vanishes; hyperfan keeps the scale"
 
 
 def draw() -> None:
     torch.manual_seed(0)
     x, y = torch.randn(300, 784), torch.randint(10, (300,))
-    seen = {label: hf.diagnose(hf.HyperNet(mnist_net(), 50, init=init), x, y) for label, init in NETS.items()}
-    title = "Classical init on a hypernet explodes or vanishes; hyperfan keeps the scale"
-    OUT.write_text(scale_chart({label: d.layers for label, d in seen.items()}, title=title), encoding="utf-8")
-    for label, d in seen.items():
-        print(f"{label}: {d.summary}")
-    print(f"{OUT} written")
+    seen = {label: hf.diagnose(hf.HyperNet(mnist_net(), 50, init=init), x, y) for label, init in INITS.items()}
+    save(scale_chart({label: d.layers for label, d in seen.items()}, title=TITLE), OUT)
 
 
 if __name__ == "__main__":

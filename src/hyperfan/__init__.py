@@ -12,9 +12,11 @@ __version__ = "0.1.0"
 
 if TYPE_CHECKING:
     from hyperfan import formulas, init
+    from hyperfan.codes import Embedding
     from hyperfan.errors import HyperfanError, HyperfanWarning
     from hyperfan.formulas import Fans
-    from hyperfan.hypernet import Chunks, Embedding, HyperNet, predict
+    from hyperfan.generators import Chunks, LowRank
+    from hyperfan.hypernet import HyperNet, predict
     from hyperfan.mainnet import Use, read, rule
     from hyperfan.optim import SGD
     from hyperfan.probe import calibrate_, diagnose
@@ -27,6 +29,7 @@ __all__ = [
     "HyperNet",
     "HyperfanError",
     "HyperfanWarning",
+    "LowRank",
     "Use",
     "calibrate_",
     "diagnose",
@@ -39,12 +42,13 @@ __all__ = [
 
 _HOMES = {
     "SGD": "hyperfan.optim",
-    "Chunks": "hyperfan.hypernet",
-    "Embedding": "hyperfan.hypernet",
+    "Chunks": "hyperfan.generators",
+    "Embedding": "hyperfan.codes",
     "Fans": "hyperfan.formulas",
     "HyperNet": "hyperfan.hypernet",
     "HyperfanError": "hyperfan.errors",
     "HyperfanWarning": "hyperfan.errors",
+    "LowRank": "hyperfan.generators",
     "Use": "hyperfan.mainnet",
     "calibrate_": "hyperfan.probe",
     "diagnose": "hyperfan.probe",

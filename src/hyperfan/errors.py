@@ -1,4 +1,4 @@
-"""What can go wrong, in one family: every message says what was seen, why it is likely, and the call that mends it."""
+"""The errors of hyperfan: every message says what was seen, why it is likely, and the call that mends it."""
 
 import difflib
 from collections.abc import Iterable
@@ -9,7 +9,7 @@ class HyperfanError(ValueError):
 
 
 class MainnetError(HyperfanError):
-    """The mainnet cannot be read, or lacks something that was asked of it."""
+    """The mainnet cannot be read, or lacks a parameter or layer that was named."""
 
 
 class CallError(HyperfanError):
@@ -37,7 +37,7 @@ class HyperfanWarning(UserWarning):
 
 
 def nearest(name: str, options: Iterable[str]) -> str:
-    """Say which of the options was probably meant, as the end of a sentence.
+    """The option that was probably meant, as the end of a sentence.
 
     >>> nearest("hyperfanin", ["hyperfan-in", "m2"])
     "did you mean 'hyperfan-in'?"

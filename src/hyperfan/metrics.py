@@ -11,6 +11,10 @@ from hyperfan.errors import RunError
 METRICS_FILE = "metrics.jsonl"
 Row = Mapping[str, Any]
 """A line of metrics: its kind, the step at which it was taken, and its values."""
+Rows = Sequence[Row]
+"""The metrics of a run, line by line."""
+History = list[tuple[int, float | None, float | None]]
+"""Steps, means and standard deviations."""
 
 
 class Kind(StrEnum):
@@ -47,48 +51,45 @@ class Outcome(StrEnum):
     """By Ctrl-C: the run can be resumed, and its metrics have no last line."""
 
 
-class Metrics:
-    """Reads values from the lines of one run."""
+def of_kind(rows: Rows, kind: Kind) -> Iterator[Row]:
+    """The lines of one kind."""
+    return (row for row in rows if row["kind"] == kind)
 
-    rows: Sequence[Row]
 
-    def of(self, kind: Kind) -> Iterator[Row]:
-        """The lines of one kind."""
-        return (row for row in self.rows if row["kind"] == kind)
+def series(rows: Rows, kind: Kind, key: str) -> list[tuple[int, float | None]]:
+    """Steps and values of a key."""
+    return [(row["step"], row[key]) for row in of_kind(rows, kind) if key in row]
 
-    def first(self, kind: Kind) -> Row | None:
-        """The first line of a kind, if there is one."""
-        return next(self.of(kind), None)
 
-    def last(self, kind: Kind) -> Row | None:
-        """The last line of a kind, if there is one."""
-        return next((row for row in reversed(self.rows) if row["kind"] == kind), None)
+def history(rows: Rows, quantity: str) -> dict[str, History]:
+    """Steps, means and standard deviations of a quantity, by layer or tensor."""
+    found: dict[str, History] = {}
+    for row in of_kind(rows, Kind.MOMENTS):
+        if row["of"] == quantity:
+            for where, (mean, std) in row["layers"].items():
+                found.setdefault(where, []).append((row["step"], mean, std))
+    return found
 
-    def series(self, kind: Kind, key: str) -> list[tuple[int, float | None]]:
-        """Steps and values of a key."""
-        return [(row["step"], row[key]) for row in self.of(kind) if key in row]
 
-    def quantities(self) -> list[str]:
-        """The quantities that were measured inside the net."""
-        return list(dict.fromkeys(r["of"] for r in self.rows if r["kind"] in (Kind.MOMENTS, Kind.HISTOGRAMS)))
+def histograms(rows: Rows, quantity: str, *, last: bool) -> dict[str, Mapping[str, Any]]:
+    """Histograms of a quantity by layer or tensor: those before training, or the last ones taken in it."""
+    taken = [r for r in of_kind(rows, Kind.HISTOGRAMS) if r["of"] == quantity and (r["step"] > 0) == last]
+    return dict(taken[-1]["layers"]) if taken else {}
 
-    def history(self, quantity: str) -> dict[str, list[tuple[int, float | None, float | None]]]:
-        """Steps, means and standard deviations of a quantity, by layer or tensor."""
-        found: dict[str, list[tuple[int, float | None, float | None]]] = {}
-        for row in self.of(Kind.MOMENTS):
-            if row["of"] == quantity:
-                for where, (mean, std) in row["layers"].items():
-                    found.setdefault(where, []).append((row["step"], mean, std))
-        return found
 
-    def histograms(self, quantity: str, *, last: bool) -> dict[str, Mapping[str, Any]]:
-        """Histograms of a quantity by layer or tensor, before training or the last that were taken in it."""
-        taken = [r for r in self.of(Kind.HISTOGRAMS) if r["of"] == quantity and (r["step"] > 0) == last]
-        return dict(taken[-1]["layers"]) if taken else {}
+def quantities(rows: Rows) -> list[str]:
+    """Names of the quantities that were measured inside the net."""
+    return list(dict.fromkeys(r["of"] for r in rows if r["kind"] in (Kind.MOMENTS, Kind.HISTOGRAMS)))
 
-    def steps(self) -> int:
-        """How many batches the run has come to."""
-        return max((int(row["step"]) for row in self.rows), default=0)
+
+def last_step(rows: Rows) -> int:
+    """The last step that left a line."""
+    return max((int(row["step"]) for row in rows), default=0)
+
+
+def divergence(rows: Rows) -> Row | None:
+    """The line that records where the run diverged, if it did."""
+    return next((row for row in of_kind(rows, Kind.END) if row["outcome"] == Outcome.DIVERGED), None)
 
 
 def read_metrics(path: Path) -> list[dict[str, Any]]:
@@ -105,7 +106,7 @@ def read_metrics(path: Path) -> list[dict[str, Any]]:
     return rows
 
 
-def is_over(rows: Sequence[Row]) -> bool:
+def is_over(rows: Rows) -> bool:
     """Whether a run with these metrics has come to its end."""
     return bool(rows) and rows[-1].get("kind") == Kind.END
 

@@ -1,10 +1,10 @@
-"""Plain-text tables, for what prints without a terminal library."""
+"""Plain-text tables and numbers, for output without a terminal library."""
 
 from collections.abc import Sequence
 
 
 def table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """Columns aligned by their widest cell, numbers to the right.
+    """Format a table with columns as wide as their widest cell, numbers to the right.
 
     >>> print(table(["tensor", "fan"], [["0.weight", "784"], ["2.weight", "7"]]))
     tensor    fan
@@ -23,7 +23,7 @@ def table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 
 
 def number(value: float | None) -> str:
-    """Four significant digits, or a dash for what does not exist.
+    """Format a number with four significant digits, or a dash for ``None``.
 
     >>> number(784.0), number(3.1e-5), number(None)
     ('784', '3.1e-05', '–')

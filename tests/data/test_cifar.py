@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from hyperfan.data import cifar10
-from hyperfan.data.cifar import RECORD, read_batch
+from hyperfan.data.cifar import RECORD_BYTES, read_batch
 from hyperfan.errors import DataError
 
 
@@ -31,9 +31,12 @@ def test_a_record_is_a_label_and_three_planes_row_by_row(tmp_path):
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        (record(1, 0, 0, 0) + record(2, 0, 0, 0)[:-1], f"holds {2 * RECORD - 1} bytes, and should hold {2 * RECORD}"),
-        (record(1, 0, 0, 0) * 3, f"holds {3 * RECORD} bytes, and should hold {2 * RECORD}"),
-        (b"", f"holds 0 bytes, and should hold {2 * RECORD}"),
+        (
+            record(1, 0, 0, 0) + record(2, 0, 0, 0)[:-1],
+            f"holds {2 * RECORD_BYTES - 1} bytes, and should hold {2 * RECORD_BYTES}",
+        ),
+        (record(1, 0, 0, 0) * 3, f"holds {3 * RECORD_BYTES} bytes, and should hold {2 * RECORD_BYTES}"),
+        (b"", f"holds 0 bytes, and should hold {2 * RECORD_BYTES}"),
         (record(1, 0, 0, 0) + record(10, 0, 0, 0), "holds the label 10"),
         (record(1, 0, 0, 0) + record(2, 0, 0, 0), "not its content"),
     ],

@@ -13,7 +13,7 @@ from PIL import Image
 from hyperfan.data.download import File
 from hyperfan.data.fetch import SOURCES, fetch
 from hyperfan.data.folder import IMAGENETTE
-from hyperfan.data.idx import CONTENT
+from hyperfan.data.idx import CHECKSUMS
 from hyperfan.data.lookup import LAYOUTS, find
 from hyperfan.errors import DataError, HyperfanWarning
 
@@ -78,7 +78,7 @@ def test_a_folder_that_is_not_whole_is_set_aside(imagenette_site, tmp_path):
         (tmp_path / f"imagenette2-160/mine{i}").write_text("")
         for picture in (tmp_path / "imagenette2-160").rglob("*.JPEG"):
             picture.unlink()
-        with pytest.warns(HyperfanWarning, match=rf"was not whole; it is now .*imagenette2-160\.old{i}"):
+        with pytest.warns(HyperfanWarning, match=rf"was not complete; it is now .*imagenette2-160\.old{i}"):
             fetch("imagenette", tmp_path)
         assert (tmp_path / f"imagenette2-160.old{i}/mine{i}").exists()
         assert sorted(p.name for p in (tmp_path / "imagenette2-160").iterdir()) == ["train", "val"]
@@ -126,7 +126,7 @@ def test_single_files_go_into_the_folder_of_their_set(monkeypatch, tmp_path):
         offer(monkeypatch, "mnist", *[site.content] * 4, site=site)
         assert fetch("mnist", tmp_path) == tmp_path / "mnist"
         assert {p.name: p.read_bytes() for p in (tmp_path / "mnist").iterdir()} == {
-            f"{name}.gz": site.content for name in CONTENT
+            f"{name}.gz": site.content for name in CHECKSUMS
         }
         # One is damaged, and only that one is asked for again.
         (tmp_path / "mnist/t10k-labels-idx1-ubyte.gz").write_bytes(b"x")
@@ -159,8 +159,8 @@ def test_an_unknown_set(tmp_path):
 
 def test_the_tables_agree():
     assert list(SOURCES) == list(LAYOUTS)
-    assert [file.name for file in SOURCES["mnist"].files] == [f"{name}.gz" for name in CONTENT]
-    assert set(CONTENT) <= set(LAYOUTS["mnist"].entries)
+    assert [file.name for file in SOURCES["mnist"].files] == [f"{name}.gz" for name in CHECKSUMS]
+    assert set(CHECKSUMS) <= set(LAYOUTS["mnist"].entries)
     assert [f.size for f in SOURCES["mnist"].files] == [9912422, 28881, 1648877, 4542]
     for source in SOURCES.values():
         for file in source.files:

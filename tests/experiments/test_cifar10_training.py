@@ -98,12 +98,12 @@ def test_a_device_that_is_not_there(device):
 def test_the_hypernet_is_the_papers():
     made = start(init="hyperfan-out", embedding=50)
     assert isinstance(made.net, hf.HyperNet)
-    assert made.net.heads.layout.pieces == 1943
+    assert made.net.heads.n == 1943
     assert made.plan["method"] == "hyperfan-out"
     assert made.plan["fidelity"] == "paper"
     assert made.plan["warnings"] == []
     kinds = {row.head: row.kind for row in made.optimiser.plan.rows}
-    assert kinds == {"96x3x3": "dense", "96x1x1": "dense", "input layers": "collapsed"}
+    assert kinds == {"96x3x3": "dense", "96x1x1": "dense", "inputs": "collapsed"}
 
 
 def test_everything_is_drawn_anew_for_another_seed():

@@ -11,7 +11,6 @@ from hyperfan.experiments.imagenet import EXPERIMENT, PROFILES, grid
 from hyperfan.experiments.imagenet.results import ImagenetResults, ImagenetRun
 from hyperfan.experiments.results.runs import Runs
 from hyperfan.experiments.results.write import write_results
-from hyperfan.report import uncertainty
 
 BASE = PROFILES["laptop"]
 
@@ -126,13 +125,3 @@ def test_a_run_that_diverged_guesses_among_the_classes_of_its_data(tmp_path):
     run = ImagenetRun(BASE, [{"kind": "end", "step": 1, "outcome": "diverged", "layer": None}], {}, tmp_path)
     assert run.accuracy() == 1 / 5
     assert run.training_loss() == math.log(5)
-
-
-def test_reliability_and_entropies_of_several_runs_are_put_together():
-    told = {"reliability": [[1, 0.2, 1.0], [3, 0.8, 0.5]], "known": {"entropy": [3, 1]}, "unknown": {"entropy": [0, 4]}}
-    other = {**told, "reliability": [[1, 0.2, 0.0], [0, 0.0, 0.0]], "known": {"entropy": [0, 4]}}
-    reliability, entropy = uncertainty({"net": [told, other]}, 8, "title").axes
-    assert [bar.get_height() for bar in reliability.patches] == [0.5, 0.5]
-    known, unknown = entropy.patches
-    assert known.get_data().values.tolist() == [3 / 8, 5 / 8]
-    assert unknown.get_data().values.tolist() == [0, 1]

@@ -243,7 +243,7 @@ def test_the_hypernet_is_as_configured():
     assert made.plan["method"] == "m2(std=0.01)"
     assert made.plan["fidelity"] == "paper"
     assert isinstance(made.net, HyperNet)
-    assert len(made.net.heads.layout.heads) == 12
+    assert len(made.net.heads.layouts) == 12
     assert isinstance(made.net.freeze()[1], torch.nn.ReLU)
     assert made.optimiser.param_groups[0]["lr"] == 0.0005
 

@@ -1,4 +1,4 @@
-"""Table 1, cell by cell, against the paper's own expressions written out again."""
+"""The formulas, against Table 1 of the paper, cell by cell, and against their own definitions."""
 
 import math
 
@@ -6,8 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hyperfan.formulas import Fans, table1, targets
-from hyperfan.formulas.heads import code_gradient_ratio, rate_factor, uniform_bound
+import table1
+from hyperfan.formulas import Fans, targets
+from hyperfan.formulas.heads import head_variance, uniform_bound
 
 sizes = st.integers(1, 3000)
 variances = st.floats(0.01, 10)
@@ -15,27 +16,30 @@ variances = st.floats(0.01, 10)
 
 @given(sizes, sizes, variances, st.booleans(), st.booleans(), st.sampled_from([1, 9, 25]))
 def test_hyperfan_in_weight(d_j, d_k, var_e, relu, hbias, receptive):
-    expected = 2**relu / (2**hbias * d_j * d_k * var_e) / receptive
-    got = table1.hyperfan_in_weight(d_j, d_k, var_e, relu=relu, hbias=hbias, receptive=receptive)
+    got = head_variance(targets.fan_in_weight(d_j * receptive, 2.0**relu, 0.5 if hbias else 0.0), d_k * var_e)
+    expected = table1.hyperfan_in_weight(d_j, d_k, var_e, relu=relu, hbias=hbias, receptive=receptive)
     assert got == pytest.approx(expected, rel=1e-12)
 
 
 @given(sizes, variances, st.booleans())
 def test_hyperfan_in_bias(d_l, var_e, relu):
-    assert table1.hyperfan_in_bias(d_l, var_e, relu=relu) == pytest.approx(2**relu / (2 * d_l * var_e), rel=1e-12)
+    got = head_variance(targets.fan_in_bias(2.0**relu), d_l * var_e)
+    assert got == pytest.approx(table1.hyperfan_in_bias(d_l, var_e, relu=relu), rel=1e-12)
 
 
 @given(sizes, sizes, variances, st.booleans(), st.sampled_from([1, 9, 25]))
 def test_hyperfan_out_weight(d_i, d_k, var_e, relu, receptive):
-    expected = 2**relu / (d_i * d_k * var_e) / receptive
-    got = table1.hyperfan_out_weight(d_i, d_k, var_e, relu=relu, receptive=receptive)
+    got = head_variance(targets.fan_out_weight(d_i * receptive, 2.0**relu), d_k * var_e)
+    expected = table1.hyperfan_out_weight(d_i, d_k, var_e, relu=relu, receptive=receptive)
     assert got == pytest.approx(expected, rel=1e-12)
 
 
 @given(sizes, sizes, sizes, variances, st.booleans())
 def test_hyperfan_out_bias(d_i, d_j, d_l, var_e, relu):
-    expected = max(2**relu * (1 - d_j / d_i) / (d_l * var_e), 0)
-    assert table1.hyperfan_out_bias(d_i, d_j, d_l, var_e, relu=relu) == pytest.approx(expected, rel=1e-9, abs=1e-15)
+    gain = 2.0**relu
+    got = head_variance(targets.fan_out_bias(d_j, gain / d_i, output=gain), d_l * var_e)
+    expected = table1.hyperfan_out_bias(d_i, d_j, d_l, var_e, relu=relu)
+    assert got == pytest.approx(expected, rel=1e-9, abs=1e-15)
 
 
 @given(st.floats(1e-9, 1e9), st.floats(1e-9, 1e9))
@@ -57,16 +61,7 @@ def test_residual_branches_grow_to_e_at_most():
     assert all((1 + targets.residual_share(n)) ** n < math.e for n in (1, 10, 1000))
 
 
-def test_low_rank_update_has_its_relative_size():
-    rank, scaling, relative, d_in = 8, 2.0, 0.1, 64
-    var_a, var_b = 1 / d_in, targets.low_rank_b(rank, gain=2.0, scaling=scaling, relative=relative)
-    assert scaling**2 * rank * var_b * var_a == pytest.approx(relative**2 * 2.0 / d_in)
-
-
-def test_what_follows_for_training():
-    assert rate_factor(50.0) == 51.0
-    assert code_gradient_ratio(1 / 784, 50.0, 500 * 784) == pytest.approx(500 / 50)  # hyperfan-in: d_i/(d_k·E[h²])
-    assert code_gradient_ratio(1 / 500, 50.0, 500 * 784) == pytest.approx(784 / 50)  # hyperfan-out: d_j/(d_k·E[h²])
+def test_the_bound_of_a_uniform_distribution():
     assert uniform_bound(1.0) == math.sqrt(3)
 
 

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 import hyperfan as hf
 from checks import assert_close
+from hyperfan.codes.trunk import trunk_widths
 
 
 @dataclass(frozen=True)
@@ -89,7 +90,7 @@ class GeneratorSuite:
         net, call, x = build(case), case.call(), inputs()
         generated = {t.name for t in net.generated}
         for key in net.state_dict():
-            assert key.split(".")[0] in {"embeddings", "trunk", "heads", "code_scale", "mainnet"}
+            assert key.split(".")[0] in {"embeddings", "trunk", "heads", "mainnet"}
             assert key.removeprefix("mainnet.") not in generated
         torch.manual_seed(5)
         other = case.make(mainnet()).eval()
@@ -188,7 +189,7 @@ class GeneratorSuite:
     def test_save_and_load(self, case, tmp_path):
         net, call, x = build(case), case.call(), inputs()
         net.save_pretrained(tmp_path / "net")
-        trunk = copy.deepcopy(net.trunk) if net.trunk_widths is None else None
+        trunk = copy.deepcopy(net.trunk) if trunk_widths(net.trunk) is None else None
         loaded = hf.HyperNet.from_pretrained(tmp_path / "net", mainnet(), trunk=trunk).eval()
         assert torch.equal(loaded(x, **call), net(x, **call))
         assert loaded.plan == net.plan

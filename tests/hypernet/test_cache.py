@@ -51,7 +51,7 @@ CHANGES = {
     "trunk": lambda net: net.trunk[0].weight.mul_(1.1),
     "embeddings": lambda net: net.embeddings.weight.mul_(1.1),
     "embeddings through .data": lambda net: net.embeddings.weight.data.mul_(1.1),
-    "code scale": lambda net: net.code_scale.mul_(1.1),
+    "code scale": lambda net: net.heads.scale.mul_(1.1),
     "state_dict": lambda net: net.load_state_dict({k: 1.1 * v if v.is_floating_point() else v
                                                    for k, v in net.state_dict().items()}),
     "reset": lambda net: net.reset_parameters(),
@@ -140,7 +140,7 @@ def test_training_frees_the_weights(x):
     net = build()
     with torch.no_grad():
         net(x)
-    made = weakref.ref(next(iter(net._cache._found.made.values())))
+    made = weakref.ref(next(iter(net._cache._entry.made.values())))
     assert made() is not None
     net.train()
     assert made() is None
@@ -163,7 +163,7 @@ def test_parts_in_training_mode_are_not_reused(x):
 def test_hooks_are_not_skipped(x):
     net = build()
     before = net(x)
-    net.heads["4x3"].register_forward_hook(lambda head, args, out: 2 * out)
+    net.heads.head("4x3").register_forward_hook(lambda head, args, out: 2 * out)
     assert not torch.allclose(net(x), before)
 
 
@@ -201,5 +201,5 @@ def test_finite_differences_through_functional_call(x):
 def test_sparse_writes_that_autograd_sees(x):
     net = build()
     before = net(x)
-    net.heads["4x3"].weight[3, 5] += 1.0
+    net.heads.head("4x3").weight[3, 5] += 1.0
     assert not torch.allclose(net(x), before)

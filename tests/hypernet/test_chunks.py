@@ -10,7 +10,6 @@ from torch import Tensor, nn
 
 import hyperfan as hf
 from hyperfan.errors import HyperfanError, InitError
-from hyperfan.hypernet.chunks import InputLayers
 from hyperfan.init import available
 from hyperfan.models import all_cnn
 
@@ -24,13 +23,13 @@ def code(net: hf.HyperNet, m: int, task=None, embedding=None) -> Tensor:
         e = e[..., m, :]
     elif embedding is None:
         e = e[..., 0, :]
-    if net.embeddings.chunks is not None:
-        behind = net.embeddings.chunks[m]
+    if net.embeddings.identity is not None:
+        behind = net.embeddings.identity[m]
         e = torch.cat([e, behind.expand(*e.shape[:-1], -1)], -1)
-    if isinstance(net.trunk, InputLayers):
-        return torch.einsum("...l,lk->...k", e, net.trunk.weight[m]) + net.trunk.bias[m]
+    if net.heads.inputs is not None:
+        return torch.einsum("...l,lk->...k", e, net.heads.inputs.weight[m]) + net.heads.inputs.bias[m]
     h = e if net.trunk is None else net.trunk(e.reshape(-1, e.shape[-1])).reshape(*e.shape[:-1], -1)
-    return h * net.code_scale[m if len(net.code_scale) > 1 else 0]
+    return h if net.heads.config.flat else h * net.heads.scale[m]
 
 
 def piece(net: hf.HyperNet, head: str, m: int, **call) -> Tensor:
@@ -40,14 +39,14 @@ def piece(net: hf.HyperNet, head: str, m: int, **call) -> Tensor:
 
 def channels(net: hf.HyperNet, **call) -> dict[str, Tensor]:
     """Chunk by chunk into its place."""
-    size, m, made = net.heads.layout.size, 0, {}
+    size, m, made = net.heads.size, 0, {}
     for t in net.generated:
         if t.role != "weight":
             flat = piece(net, net.heads.names[net.generated.index(t)], m, **call)
             made[t.name], m = flat.reshape(*flat.shape[:-1], *t.shape), m + 1
             continue
         (out, into), kernel = t.shape[:2], t.shape[2:]
-        head = "x".join(map(str, (size, *kernel))) + ("" if out % size == 0 or net.sharing.together else "-inputs")
+        head = "x".join(map(str, (size, *kernel))) + ("" if out % size == 0 or net.heads.config.one_head else "-inputs")
         places = {}
         if out % size == 0:
             for a in range(out // size):
@@ -66,7 +65,7 @@ def channels(net: hf.HyperNet, **call) -> dict[str, Tensor]:
         at = places[0, 0].ndim - len(kernel)
         rows = [torch.stack([places[i, j] for j in range(into)], at) for i in range(out)]
         made[t.name] = torch.stack(rows, at)
-    assert m == net.heads.layout.pieces
+    assert m == net.heads.n
     return made
 
 
@@ -74,7 +73,7 @@ def flat(net: hf.HyperNet, **call) -> dict[str, Tensor]:
     """One long vector, value by value from its chunk."""
     cut = [t for t in net.generated if t.start is None]
     total = sum(t.numel for t in cut)
-    pieces = -(-total // net.heads.layout.size)
+    pieces = -(-total // net.heads.size)
     vector = torch.cat([piece(net, "flat", m, **call) for m in range(pieces)], -1)
     made, at, own = {}, 0, pieces
     for i, t in enumerate(net.generated):
@@ -82,7 +81,9 @@ def flat(net: hf.HyperNet, **call) -> dict[str, Tensor]:
             values, at = vector[..., at : at + t.numel], at + t.numel
         else:
             values, own = piece(net, net.heads.names[i], own, **call), own + 1
-        made[t.name] = values.reshape(*values.shape[:-1], *t.shape) * net.heads.scales[i]
+        made[t.name] = values.reshape(*values.shape[:-1], *t.shape) * net.heads.scale[i]
+        if t.start is None:
+            made[t.name] = made[t.name] * net.heads.signs[at - t.numel : at].view(t.shape)
     return made
 
 
@@ -153,18 +154,18 @@ class TestFlat(GeneratorSuite):
 def all_cnn_net(**options):
     """As Ha et al. have it."""
     torch.manual_seed(0)
-    return hf.HyperNet(all_cnn(), 50, heads=hf.Chunks(together=True), **options)
+    return hf.HyperNet(all_cnn(), 50, heads=hf.Chunks(one_head=True), **options)
 
 
 def test_all_cnn_has_the_papers_chunks():
     net = all_cnn_net(fidelity="paper")
-    assert [s.stop - s.start for s in net.heads.layout.spans] == [3, 96, 96, 192, 384, 384, 384, 384, 20]
-    assert net.heads.layout.pieces == 1943
-    assert {name: tuple(head.weight.shape) for name, head in net.heads.items()} == {
+    assert [s.stop - s.start for s in net.heads.spans] == [3, 96, 96, 192, 384, 384, 384, 384, 20]
+    assert net.heads.n == 1943
+    assert {name: tuple(net.heads.head(name).weight.shape) for name in net.heads.layouts} == {
         "96x3x3": (50, 864),
         "96x1x1": (50, 96),
     }
-    assert net.trunk.weight.shape == (1943, 50, 50)
+    assert net.heads.inputs.weight.shape == (1943, 50, 50)
 
 
 def test_weights_cut_along_their_inputs_have_a_head_of_their_own():
@@ -173,12 +174,12 @@ def test_weights_cut_along_their_inputs_have_a_head_of_their_own():
     x, size = torch.randn(200, 784), 500
     for d_k in (8, 50):
         stds = {True: [], False: []}
-        for together, found in stds.items():
+        for one_head, found in stds.items():
             for seed in range(3):
                 torch.manual_seed(seed)
-                net = hf.HyperNet(mainnet, d_k, heads=hf.Chunks(together=together))
-                assert [s.stop - s.start for s in net.heads.layout.spans] == [784, 10]
-                assert list(net.heads) == (["500"] if together else ["500", "500-inputs"])
+                net = hf.HyperNet(mainnet, d_k, heads=hf.Chunks(one_head=one_head))
+                assert [s.stop - s.start for s in net.heads.spans] == [784, 10]
+                assert list(net.heads.layouts) == (["500"] if one_head else ["500", "500-inputs"])
                 found.append(net(x).std().item())
         assert sum(stds[False]) / 3 == pytest.approx(1, abs=0.3)
         assert sum(stds[True]) / 3 == pytest.approx(math.sqrt(size / d_k), rel=0.3)
@@ -188,13 +189,13 @@ def test_weights_cut_along_their_inputs_have_a_head_of_their_own():
 def test_the_scale_goes_into_the_input_layers_as_in_the_paper(init, fan):
     """Var(H) = 1/d_k, Var(G) = 2/(d·receptive·d_l·Var(e)), d the layer's input or output channels."""
     net = all_cnn_net(init=init, fidelity="paper")
-    for head in net.heads.values():
+    for head in map(net.heads.head, net.heads.layouts):
         assert head.weight.var().item() == pytest.approx(1 / 50, rel=0.1)
         assert head.weight.abs().max().item() <= math.sqrt(3 / 50)
     layers = [(3, 96, 9), (96, 96, 9), (96, 96, 9), (96, 192, 9), *[(192, 192, 9)] * 3, (192, 192, 1), (192, 10, 1)]
-    for span, (*channels_, receptive) in zip(net.heads.layout.spans, layers, strict=True):
+    for span, (*channels_, receptive) in zip(net.heads.spans, layers, strict=True):
         expected = 2 / (channels_[fan] * receptive * 50)
-        values = net.trunk.weight[span]
+        values = net.heads.inputs.weight[span]
         # The relative error of a uniform sample's variance is √(0.8/n).
         assert values.var().item() == pytest.approx(expected, rel=4 * math.sqrt(0.8 / values.numel()))
         assert values.abs().max().item() <= math.sqrt(3 * expected) * (1 + 1e-6)
@@ -206,7 +207,7 @@ def test_every_layer_meets_its_target(init):
     for fidelity in ("paper", "exact"):
         net = all_cnn_net(init=init, fidelity=fidelity)
         made = net.generate()
-        for row, span in zip(net.plan.rows, net.heads.layout.spans, strict=False):
+        for row, span in zip(net.plan.rows, net.heads.spans, strict=False):
             ratio = made[row.tensor].square().mean().item() / row.target
             error = 0.24 / math.sqrt(span.stop - span.start)
             common = math.sqrt(0.8 / 96)  # of the head itself, which all chunks share
@@ -224,7 +225,7 @@ def test_the_gist_has_twice_the_variance():
 def test_classical_init_takes_the_fans_of_the_head_itself(init, variance):
     """It sees a linear layer from 50 codes to a chunk, whatever tensor the chunk goes to."""
     net = all_cnn_net(init=init, fidelity="paper")
-    for name, head in net.heads.items():
+    for name, head in ((name, net.heads.head(name)) for name in net.heads.layouts):
         expected = variance or 2 / head.weight.shape[1]
         assert next(r for r in net.plan.rows if r.head == name).variance == pytest.approx(expected)
         assert head.weight.var().item() == pytest.approx(expected, rel=0.1)
@@ -250,7 +251,7 @@ def test_every_method_starts_both(name, chunks):
 def test_a_chunk_across_tensors_gives_each_its_own_variance():
     mainnet = nn.Sequential(nn.Linear(1000, 10), nn.Tanh(), nn.Linear(10, 10))
     net = hf.HyperNet(mainnet, 16, heads=hf.Chunks(size=10_100, flat=True), fidelity="paper", distribution="normal")
-    assert net.heads.layout.pieces == 1
+    assert net.heads.n == 1
     made = net.generate()
     ratio = made["2.weight"].square().mean() / made["0.weight"].square().mean()
     assert ratio.item() == pytest.approx(100, rel=0.6)
@@ -291,7 +292,7 @@ def test_tensors_of_different_dtypes_have_different_heads():
         "0.weight": torch.float64,
         "1.weight": torch.float32,
     }
-    assert set(net.heads) == {"4-float64", "4-float32"}
+    assert set(net.heads.layouts) == {"4-float64", "4-float32"}
     with pytest.raises(HyperfanError, match="different dtypes cannot be one flat vector"):
         hf.HyperNet(mainnet, 6, heads=hf.Chunks(size=5, flat=True), nonlinearity="linear")
 
@@ -319,7 +320,7 @@ def test_sizes_that_do_not_fit_are_named():
     with pytest.raises(HyperfanError, match=r"'0\.weight' has 8 × 12 channels, neither a multiple of") as e:
         hf.HyperNet(mainnet, 4, heads=hf.Chunks(size=9))
     assert str(e.value).endswith("sizes that fit every tensor: 8, 4, 3, 2")
-    assert hf.HyperNet(mainnet, 4, heads=hf.Chunks()).heads.layout.size == 8
+    assert hf.HyperNet(mainnet, 4, heads=hf.Chunks()).heads.size == 8
     with pytest.raises(HyperfanError, match="no common factor to cut them by"):
         hf.HyperNet(nn.Sequential(nn.Linear(3, 2), nn.Linear(2, 5), nn.Linear(5, 7)), 4, heads=hf.Chunks())
 
@@ -331,7 +332,7 @@ def test_sizes_that_do_not_fit_are_named():
         (4, {"heads": hf.Chunks(embedding=3)}, "is for a net with one embedding"),
         (4, {"heads": hf.Chunks(), "trunk": (5,)}, "use Chunks\\(inputs=0\\) to share a trunk"),
         (4, {"heads": hf.Chunks(), "generate": "*.bias"}, "no generated tensor has channels"),
-        (4, {"heads": "chunks"}, "use 'shared', 'separate' or Chunks"),
+        (4, {"heads": "chunks"}, "use 'shared', 'separate', Chunks"),
     ],
 )
 def test_what_does_not_go_together_is_said(embedding, options, message):
@@ -343,7 +344,7 @@ def test_a_flat_chunk_larger_than_everything_is_refused():
     mainnet = nn.Sequential(nn.Linear(4, 4), nn.ReLU(), nn.Linear(4, 4))
     with pytest.raises(HyperfanError, match=r"Chunks\(size=33\): there are only 32 values to cut"):
         hf.HyperNet(mainnet, 4, heads=hf.Chunks(size=33, flat=True))
-    assert hf.HyperNet(mainnet, 4, heads=hf.Chunks(size=32, flat=True)).heads.layout.pieces == 1
+    assert hf.HyperNet(mainnet, 4, heads=hf.Chunks(size=32, flat=True)).heads.n == 1
 
 
 @pytest.mark.parametrize("bad", [{"size": 0}, {"size": 2.5}, {"inputs": -1}, {"embedding": True}, {"flat": True}])
@@ -367,7 +368,7 @@ def test_chunks_are_saved_and_loaded(tmp_path):
         call = {"task": 2} if embedding is TASKS else {}
         x = torch.randn(3, 6)
         assert torch.equal(net(x, **call), twin(x, **call))
-        assert twin.sharing == chunks
+        assert twin.heads.config == chunks
         assert str(twin.plan) == str(net.plan)
 
 
@@ -375,13 +376,13 @@ def test_a_million_chunks_are_planned_and_a_hundred_thousand_made_without_a_loop
     with torch.device("meta"):
         wide = nn.Sequential(*(nn.Linear(1000, 1000, bias=False) for _ in range(2)))
     net = hf.HyperNet(wide, 8, heads=hf.Chunks(size=2), nonlinearity="linear")
-    assert net.heads.layout.pieces == 1_000_000
+    assert net.heads.n == 1_000_000
     assert len(net.plan.rows) == 4
     real = nn.Sequential(nn.Linear(400, 500, bias=False), nn.ReLU(), nn.Linear(500, 400, bias=False))
     made = hf.HyperNet(real, 8, heads=hf.Chunks(size=4))
-    assert made.heads.layout.pieces == 100_000
+    assert made.heads.n == 100_000
     calls = []
-    for head in made.heads.values():
+    for head in map(made.heads.head, made.heads.layouts):
         head.register_forward_hook(lambda *_: calls.append(1))
     made(torch.randn(2, 400)).sum().backward()
     assert len(calls) == 1

@@ -44,7 +44,7 @@ def test_noise_is_drawn_anew_at_each_call_in_training_and_off_or_asked_for_in_ev
 
 def test_noise_has_its_width():
     net = hf.HyperNet(mlp(), hf.Embedding(400, noise=0.5))
-    noise = torch.stack([net.codes() - net.codes(noise=False) for _ in range(20)]) / net.code_scale
+    noise = torch.stack([net.codes() - net.codes(noise=False) for _ in range(20)]) / net.heads.scale
     assert_variance(noise, 0.25 / 3)
     assert noise.abs().max() <= 0.5 + 1e-6
 
@@ -92,10 +92,10 @@ def test_those_of_one_scope_get_the_same_noise(scope):
 def test_the_chunks_of_a_layer_share_its_noise():
     net = noisy(hf.Embedding(7, noise=0.5, scope="block"), heads=hf.Chunks(size=2))
     drawn = net.embeddings(None, None, True) - net.embeddings.weight
-    first = drawn[net.heads.layout.spans[0]]
+    first = drawn[net.heads.spans[0]]
     assert len(first) == 8
     assert torch.allclose(first, first[:1].expand_as(first), atol=1e-6)
-    assert not torch.allclose(first[0], drawn[net.heads.layout.spans[2]][0])
+    assert not torch.allclose(first[0], drawn[net.heads.spans[2]][0])
 
 
 def test_every_task_or_sample_has_noise_of_its_own():
@@ -160,7 +160,7 @@ def test_one_embedding_per_sample_equals_a_loop_with_gradients():
 def test_separate_heads_start_differently_with_one_embedding_for_the_net():
     net = hf.HyperNet(nn.Sequential(nn.Linear(5, 5), nn.Linear(5, 5)), hf.Embedding(4, per="net"))
     made = list(net.generate().values())
-    assert net.sharing == "separate"
+    assert net.heads.config.sharing == "separate"
     assert not torch.equal(*made)
 
 

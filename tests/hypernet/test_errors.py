@@ -87,7 +87,7 @@ BAD = {
     "contradiction": (lambda: hf.Embedding(4, given=True, tasks=2), "nothing to train and no table"),
     "negative noise": (lambda: hf.Embedding(4, noise=-1.0), "must not be negative"),
     "per": (lambda: hf.Embedding(4, per="layer"), "each 'tensor', or one for the 'net'"),
-    "sharing": (lambda: hf.HyperNet(mlp(), 4, heads="share"), "use 'shared', 'separate' or Chunks"),
+    "sharing": (lambda: hf.HyperNet(mlp(), 4, heads="share"), "use 'shared', 'separate', Chunks"),
     "equal tensors": (
         lambda: hf.HyperNet(nn.Sequential(mlp(), mlp()), hf.Embedding(4, per="net"), heads="shared"),
         "would make all tensors of head 5x6 equal",
@@ -188,7 +188,7 @@ BAD_CALLS = {
     "nan": (lambda: given(per="net")(X, embedding=NAN), "1 values that are NaN or infinite"),
     "infinite": (lambda: given(per="net")(X, embedding=NAN.nan_to_num() / 0), "NaN or infinite"),
     "missing": (lambda: given()(X), "pass embedding="),
-    "not wanted": (lambda: hf.HyperNet(mlp(), 4)(X, embedding=torch.zeros(4)), "stores its own"),
+    "not wanted": (lambda: hf.HyperNet(mlp(), 4)(X, embedding=torch.zeros(4)), "stores embeddings"),
     "batch": (lambda: given(per="net")(X, embedding=torch.zeros(3, 4)), r"3 codes were given.*shape \(2, 6\)"),
     "embedding as a list": (lambda: given(per="net")(X, embedding=[0.0] * 4), "embedding= is list"),
     "embedding of integers": (lambda: given(per="net")(X, embedding=torch.zeros(4).long()), "is torch.int64"),

@@ -25,7 +25,7 @@ def oracle(net: hf.HyperNet, task=None, embedding=None, noise=None) -> dict[str,
         if net.embeddings.config.normalise:
             h = h / h.square().mean(-1, keepdim=True).sqrt()
         head = net.heads.head(net.heads.names[i])
-        flat = torch.einsum("...k,kp->...p", h * net.code_scale[i], head.weight) + head.bias
+        flat = torch.einsum("...k,kp->...p", h * net.heads.scale[i], head.weight) + head.bias
         made[tensor.name] = flat.reshape(*e.shape[:-1], *tensor.shape)
     return made
 

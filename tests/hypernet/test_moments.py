@@ -6,7 +6,6 @@ from torch import nn
 
 import hyperfan as hf
 from checks import assert_mean
-from hyperfan.hypernet.moments import measured_moments
 
 
 def main() -> nn.Sequential:
@@ -61,7 +60,7 @@ def test_noise_on_given_embeddings_counts(trunk):
 def test_averaging_draws_from_nobody_elses_random_numbers():
     net = hf.HyperNet(main(), hf.Embedding(8, given=True, per="net", noise=0.5), trunk=(16,))
     state = torch.get_rng_state()
-    measured_moments(net)
+    net.heads.measured_moments(net.code_source)
     assert torch.equal(torch.get_rng_state(), state)
 
 

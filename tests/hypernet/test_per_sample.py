@@ -9,7 +9,7 @@ from torch import nn
 
 import hyperfan as hf
 from checks import assert_close
-from hyperfan.hypernet.contract import Sizes, cheaper
+from hyperfan.generators.stand_in import Sizes, cheaper
 from hyperfan.hypernet.per_sample import PerSample
 
 N = 4
@@ -213,7 +213,7 @@ def test_no_weights_are_made_where_codes_come_last(monkeypatch):
     made = []
     forward = net.heads.forward
     monkeypatch.setattr(net.heads, "forward", lambda *a, **k: made.append(forward(*a, **k)) or made[-1])
-    monkeypatch.setattr("hyperfan.hypernet.contract.Generated.make", lambda self: pytest.fail("made a weight"))
+    monkeypatch.setattr("hyperfan.generators.stand_in.StandIn.make", lambda self: pytest.fail("made a weight"))
     net(x, embedding=e)
     assert made == [{}]
 

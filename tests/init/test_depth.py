@@ -5,6 +5,7 @@ import torch
 from torch import nn
 
 import hyperfan as hf
+from hyperfan.mainnet.gains import gains
 
 DEPTH = 20
 
@@ -120,7 +121,7 @@ def test_tanh_gradients_need_the_gain_at_the_variance_that_is_there():
     main, x = dense(nn.Tanh)()
     for layer in main:
         if isinstance(layer, nn.Linear):
-            nn.init.normal_(layer.weight, std=(hf.formulas.gains("tanh").backward / 400) ** 0.5)
+            nn.init.normal_(layer.weight, std=(gains("tanh").backward / 400) ** 0.5)
             nn.init.zeros_(layer.bias)
     nn.init.normal_(main[0].weight, std=400**-0.5)
     grads = mean_squares(main, x)[1]

@@ -8,9 +8,10 @@ import torch
 from torch import nn
 
 import hyperfan as hf
+import table1
 from checks import assert_variance
-from hyperfan.formulas import gains, table1
 from hyperfan.formulas.heads import uniform_bound
+from hyperfan.mainnet.gains import gains
 
 D_K = 24
 SHAPES = {"linear": ((40, 30), 1, False), "conv": ((16, 6, 3, 3), 4, False), "transposed": ((24, 4, 3, 3), 4, True)}

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from torch import nn
 
 import hyperfan as hf
+import table1
 from checks import assert_mean, assert_variance
-from hyperfan.formulas import table1
 from hyperfan.formulas.heads import uniform_bound
 
 D_I, D_J, D_K, KERNEL = 48, 32, 20, 3
@@ -162,7 +162,7 @@ def test_a_shared_head_meets_different_targets():
     """A first layer reads the input, the others a ReLU: same shape, twice the variance."""
     main = nn.Sequential(nn.Linear(400, 400), nn.ReLU(), nn.Linear(400, 400), nn.ReLU(), nn.Linear(400, 400))
     net = hf.HyperNet(main, 10)
-    assert len(net.heads.layout.heads) == 1
+    assert len(net.heads.layouts) == 1
     made = [400 * w.var().item() for w in net.generate().values()]
     assert made == pytest.approx([1.0, 2.0, 2.0], rel=0.02)
 

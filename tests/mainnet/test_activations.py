@@ -9,8 +9,7 @@ import torch.nn.functional as F
 from mainnets import CELL, ROUGH, Applied, Between, consumed, pair
 from torch import Tensor, nn
 
-from hyperfan.formulas import gains
-from hyperfan.formulas.activations import ACTIVATIONS
+from gain_oracle import ACTIVATIONS, gains
 from hyperfan.mainnet import read
 
 # (name and settings of the formula) → ways of writing it

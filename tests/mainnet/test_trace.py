@@ -8,7 +8,7 @@ import torch.nn.functional as F
 from mainnets import CELL, ROUGH, Between, between, branches, consumed, pair
 from torch import nn
 
-from hyperfan.formulas import gains
+from gain_oracle import gains
 from hyperfan.mainnet import read
 
 # ---------------------------------------------------------------- right or unknown, never wrong
@@ -512,8 +512,8 @@ def test_which_layers_read_something_whose_scale_is_only_assumed():
             return self.pooled(F.relu(z).mean(1, keepdim=True).expand(-1, 3, -1))
 
     spec = read(Mixed(), torch.randn(2, 3, 8))
-    assumed = {t.layer for t in spec if t.assumed}
+    assumed = {t.layer for t in spec if t.scale_assumed}
     assert assumed == {"summed", "pooled"}
     order = nn.Sequential(nn.Conv2d(3, 4, 3), nn.ReLU(), nn.AvgPool2d(2), nn.Conv2d(4, 4, 1), nn.Conv2d(4, 2, 1))
     for example in (None, torch.randn(1, 3, 8, 8)):
-        assert {t.layer for t in read(order, example) if t.assumed} == {"3"}
+        assert {t.layer for t in read(order, example) if t.scale_assumed} == {"3"}

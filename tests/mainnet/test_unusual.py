@@ -10,8 +10,8 @@ from torch import nn
 from torch.nn.utils import parametrizations
 from torch.nn.utils.rnn import pack_padded_sequence
 
+from gain_oracle import gains
 from hyperfan.errors import HyperfanWarning
-from hyperfan.formulas import gains
 from hyperfan.mainnet import read, select
 
 

@@ -13,7 +13,7 @@ LR = 3e-4
 NETS = {
     "collapsed": {"embedding": hf.Embedding(7)},
     "factored": {"embedding": hf.Embedding(7, noise=0.3)},
-    "chunks": {"embedding": hf.Embedding(7), "heads": hf.Chunks(together=True)},
+    "chunks": {"embedding": hf.Embedding(7), "heads": hf.Chunks(one_head=True)},
 }
 
 
@@ -141,8 +141,8 @@ def test_inside_another_module_parameters_are_fresh_too():
 READS = {
     "heads": lambda net: dict(net.heads.named_parameters()),
     "get_parameter": lambda net: {"5x4.weight": net.get_parameter("heads.5x4.weight")},
-    "attribute": lambda net: {"5x4.weight": net.heads["5x4"].weight},
-    "a head's state_dict": lambda net: {f"5x4.{k}": v for k, v in net.heads["5x4"].state_dict().items()},
+    "attribute": lambda net: {"5x4.weight": net.heads.head("5x4").weight},
+    "a head's state_dict": lambda net: {f"5x4.{k}": v for k, v in net.heads.head("5x4").state_dict().items()},
 }
 
 
@@ -157,7 +157,7 @@ def test_heads_read_directly_are_fresh(read):
 
 SHARING = {
     "all heads": lambda one, two: setattr(two, "heads", one.heads),
-    "one parameter": lambda one, two: setattr(two.heads["5x4"], "weight", one.heads["5x4"].weight),
+    "one parameter": lambda one, two: setattr(two.heads.head("5x4"), "weight", one.heads.head("5x4").weight),
 }
 
 
@@ -214,7 +214,7 @@ def test_a_bias_unfrozen_later(twins):
 def test_forward_hooks_on_heads_run():
     twins = Twins(build(), lr=LR)
     for net in (twins.ours, twins.theirs):
-        net.heads["5x5"].register_forward_hook(lambda head, args, out: 2 * out)
+        net.heads.head("5x5").register_forward_hook(lambda head, args, out: 2 * out)
     run(twins)
     assert [row.kind for row in twins.opt.plan.rows] == ["collapsed", "dense", "collapsed"]
 
@@ -317,7 +317,7 @@ def test_autocast_does_not_train_in_low_precision():
     opt = hf.SGD(net, lr=LR)
     with torch.autocast("cpu", dtype=torch.float16):
         net.heads(net.codes())
-    assert {c.made.dtype for c in net.heads.engine._collapsed.values()} == {torch.float32}
+    assert {part.map.trainer._collapsed.made.dtype for part in net.heads.parts()} == {torch.float32}
     del opt
 
 
@@ -365,7 +365,7 @@ def test_recovery_loses_the_square_root_of_the_condition():
         torch.manual_seed(0)
         net = hf.HyperNet(nn.Sequential(nn.Linear(5, 5), nn.Tanh(), nn.Linear(5, 5)), 40, heads="shared")
         net.embeddings.weight[1] = net.embeddings.weight[0] + angle * torch.randn(40)
-        net.code_scale.fill_(1.0)
+        net.heads.scale.fill_(1.0)
         ours, exact = copy.deepcopy(net), copy.deepcopy(net).double()
         opts = hf.SGD(ours, lr=LR), torch.optim.SGD(exact.parameters(), lr=LR)
         assert opts[0].plan.rows[0].kind == ("collapsed" if angle > 0.02 else "factored")
@@ -374,11 +374,11 @@ def test_recovery_loses_the_square_root_of_the_condition():
             x = torch.randn(6, 5, generator=g)
             for n, o in zip((ours, exact), opts, strict=True):
                 o.zero_grad()
-                n(x.to(n.code_scale.dtype)).square().mean().backward()
+                n(x.to(n.heads.scale.dtype)).square().mean().backward()
                 o.step()
         codes = net.codes().double()
         condition = torch.linalg.cond(codes @ codes.T + 1).item()
-        head, expected = ours.heads["5x5"].weight.double(), exact.heads["5x5"].weight
+        head, expected = ours.heads.head("5x5").weight.double(), exact.heads.head("5x5").weight
         off = ((head - expected).norm() / expected.norm()).item()
         assert off < 10 * condition**0.5 * torch.finfo(torch.float32).eps, (off, condition)
 

@@ -5,27 +5,27 @@ import torch
 from torch import Tensor
 
 from checks import assert_close
-from hyperfan.optim.lowrank import Blocks, Factor, LowRank, Value
+from hyperfan.optim.gradient import Blocks, Factor, FactoredGradient, Value
 
 WIDTH, OUTPUTS = 6, 9
 
 
-def factors(rows: int = 2) -> tuple[LowRank, LowRank, Tensor, Tensor]:
+def factors(rows: int = 2) -> tuple[FactoredGradient, FactoredGradient, Tensor, Tensor]:
     """Gradients of a weight and a bias that share a factor, and what they stand for."""
     codes = torch.randn(rows, WIDTH, dtype=torch.float64)
     grads = torch.randn(rows, OUTPUTS, dtype=torch.float64)
     weight, bias = torch.empty(WIDTH, OUTPUTS, dtype=torch.float64), torch.empty(OUTPUTS, dtype=torch.float64)
     factor = Factor(codes, list(grads))
-    low = [LowRank(p, Value(((factor, 1.0),))) for p in (weight, bias)]
+    low = [FactoredGradient(p, Value(((factor, 1.0),))) for p in (weight, bias)]
     return *low, codes.T @ grads, grads.sum(0)
 
 
-def blocks() -> tuple[LowRank, LowRank, Tensor, Tensor]:
+def blocks() -> tuple[FactoredGradient, FactoredGradient, Tensor, Tensor]:
     """The same for three small layers."""
     codes, grads = (torch.randn(3, n, dtype=torch.float64) for n in (WIDTH, OUTPUTS))
     factor = Blocks(codes, grads)
     dense = torch.stack([torch.outer(c, g) for c, g in zip(codes, grads, strict=True)])
-    low = [LowRank(p, Value(((factor, 1.0),))) for p in (torch.empty_like(dense), torch.empty_like(grads))]
+    low = [FactoredGradient(p, Value(((factor, 1.0),))) for p in (torch.empty_like(dense), torch.empty_like(grads))]
     return *low, dense, grads.clone()
 
 
@@ -72,7 +72,7 @@ def test_operations(draw, name):
     weight, bias, dense_weight, dense_bias = draw()
     for low, dense in ((weight, dense_weight), (bias, dense_bias)):
         made = OPERATIONS[name](low)
-        assert_close(made.to_dense() if isinstance(made, LowRank) else made, OPERATIONS[name](dense))
+        assert_close(made.to_dense() if isinstance(made, FactoredGradient) else made, OPERATIONS[name](dense))
         assert_close(low.to_dense(), dense)
 
 
@@ -110,8 +110,8 @@ def test_sums_of_the_same_codes_keep_their_rank():
     dense = weight.to_dense()
     for _ in range(20):
         more = Factor(codes, list(torch.randn(2, OUTPUTS, dtype=torch.float64)))
-        total_weight = total_weight + LowRank(weight, Value(((more, 1.0),)))
-        total_bias = total_bias + LowRank(bias, Value(((more, 1.0),)))
+        total_weight = total_weight + FactoredGradient(weight, Value(((more, 1.0),)))
+        total_bias = total_bias + FactoredGradient(bias, Value(((more, 1.0),)))
         dense = dense + codes.T @ more.matrix
     assert len(total_weight.parts) == 1
     assert total_weight.parts[0][0] is total_bias.parts[0][0]  # one sum for both
@@ -137,7 +137,7 @@ def test_sums_of_blocks_do_so_by_block():
     assert_close(total.norm(), total.to_dense().norm())
     assert (total + blocks()[0]).parts is None
     one, two = (Blocks(codes, torch.randn(3, OUTPUTS, dtype=torch.float64)) for _ in range(2))
-    both = LowRank(weight, Value(((one, 1.0),))) + LowRank(weight, Value(((two, 1.0),)))
+    both = FactoredGradient(weight, Value(((one, 1.0),))) + FactoredGradient(weight, Value(((two, 1.0),)))
     assert len(both.parts) == 1
     assert isinstance(both.parts[0][0], Blocks)
     assert_close(both.parts[0][0].matrix, one.matrix + two.matrix)

@@ -33,7 +33,7 @@ NETS = {
     )
 }
 # One head: that of the last layer alone has a bias whose gradient is zero but for rounding.
-CHUNKS = hf.Chunks(together=True)
+CHUNKS = hf.Chunks(one_head=True)
 NETS["chunks"] = {"heads": CHUNKS, "embedding": hf.Embedding(7)}
 
 
@@ -62,7 +62,7 @@ def disturb(twins, step):
     if step == 60:
         twins.opt.use("factored")
         # Chunks have more codes than their head is wide, so that the dense gradient is the smaller one.
-        assert kinds(twins.opt) == {"dense" if isinstance(twins.ours.sharing, hf.Chunks) else "factored"}
+        assert kinds(twins.opt) == {"dense" if isinstance(twins.ours.heads.config, hf.Chunks) else "factored"}
     if step == 70:
         twins.opt.use()
     if step == 85:
@@ -90,12 +90,12 @@ def test_the_input_layers_of_chunks_collapse(options):
     twins = Twins(build(**NETS["chunks"]), **{**options, "lr": LR / 10})
     layers = twins.ours.trunk
     before = {name: p.detach().clone() for name, p in dict.items(layers._parameters)}
-    assert {row.head: row.kind for row in twins.opt.plan.rows} == {"5": "dense", "input layers": "collapsed"}
+    assert {row.head: row.kind for row in twins.opt.plan.rows} == {"5": "dense", "inputs": "collapsed"}
 
     def untouched(twins, step):
         held = dict(layers._parameters)  # as they are
         assert all(torch.equal(held[name], p) for name, p in before.items())
-        assert step == 0 or all(type(p.grad).__name__ == "LowRank" for p in held.values())
+        assert step == 0 or all(type(p.grad).__name__ == "FactoredGradient" for p in held.values())
 
     twins.train(between=untouched)
     assert not torch.equal(layers.weight, before["weight"])
@@ -112,14 +112,14 @@ def test_the_input_layers_of_chunks_collapse(options):
 )
 def test_input_layers_whose_embeddings_change_do_not(options):
     twins = Twins(build(**{"heads": CHUNKS, **options}), lr=LR, momentum=0.9)
-    row = next(r for r in twins.opt.plan.rows if r.head == "input layers")
+    row = next(r for r in twins.opt.plan.rows if r.head == "inputs")
     assert (row.kind, row.reason) == ("dense", "their embeddings are not constant")
     twins.train(10)
 
 
 def test_the_plan_counts_what_input_layers_save():
     net = build(**NETS["chunks"])
-    row = next(r for r in hf.SGD(net, lr=LR, momentum=0.9).plan.rows if r.head == "input layers")
+    row = next(r for r in hf.SGD(net, lr=LR, momentum=0.9).plan.rows if r.head == "inputs")
     chunks, size, width = net.trunk.weight.shape
     assert row.codes == chunks == 17
     assert row.saved == 2 * 8 * chunks * size * width  # gradient and momentum of the weight; the bias's are held
@@ -162,7 +162,7 @@ def test_input_layers_frozen_hooked_and_given_in_part():
     twins = Twins(build(**NETS["chunks"]), lr=LR, momentum=0.9)
 
     def plan():
-        return next((r.kind, r.reason) for r in twins.opt.plan.rows if r.head == "input layers")
+        return next((r.kind, r.reason) for r in twins.opt.plan.rows if r.head == "inputs")
 
     twins.train(3)
     for net in (twins.ours, twins.theirs):
@@ -205,7 +205,7 @@ def test_momentum_of_one_parameter_taken_away(name, lost):
     twins = Twins(build(**NETS[name]), lr=LR, momentum=0.9)
     twins.train(4)
     for net, opt in ((twins.ours, twins.opt), (twins.theirs, twins.oracle)):
-        part = net.trunk if name == "chunks" else net.heads["5x5"]
+        part = net.heads.inputs if name == "chunks" else net.heads.head("5x5")
         opt.state.pop(list(part.parameters())[lost])
     twins.train(4)
 
@@ -411,7 +411,7 @@ def test_clipping_by_value_makes_dense_and_says_so(how):
 def test_freezing_heads_trunk_and_embeddings_in_mid_run():
     def freeze(twins, step):
         for net in (twins.ours, twins.theirs):
-            first, second, *_ = net.heads.layout.heads
+            first, second, *_ = net.heads.layouts
             net.heads.head(first).requires_grad_(not 10 <= step < 20)
             net.heads.head(second).weight.requires_grad_(not 20 <= step < 30)
             net.heads.head(second).bias.requires_grad_(not 30 <= step < 40)
@@ -650,7 +650,7 @@ def test_torchs_own_errors():
         hf.SGD(net, nesterov=True)
     with pytest.raises(ValueError, match="more than one parameter group"):
         hf.SGD(net, params=[{"params": net.parameters()}, {"params": net.heads.parameters()}])
-    assert net.heads.engine is None  # nothing was attached on the way
+    assert all(part.map.trainer is None for part in net.heads.parts())  # nothing was attached on the way
 
 
 def test_what_is_not_a_hypernet():
@@ -725,7 +725,7 @@ def test_the_plan_tells_why():
     for word, net in cases.items():
         assert word in str(hf.SGD(net).plan), word
     dependent = build()
-    for stored in (dependent.embeddings.weight, dependent.code_scale):
+    for stored in (dependent.embeddings.weight, dependent.heads.scale):
         stored[2] = stored[1]
     assert [row.kind for row in hf.SGD(dependent).plan.rows] == ["collapsed", "factored", "collapsed"]
     twins = Twins(dependent, lr=LR, momentum=0.9)

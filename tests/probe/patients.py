@@ -179,7 +179,7 @@ def zero_biases(mainnet: nn.Module) -> nn.Module:
 @torch.no_grad()
 def heads_times(net: hf.HyperNet, factor: float, only: str = "") -> hf.HyperNet:
     """The fault in every head, or in those with this in their name."""
-    for name in net.heads.layout.heads:
+    for name in net.heads.layouts:
         if only in name:
             net.heads.head(name).weight.mul_(factor)
     return net
@@ -474,7 +474,7 @@ def _tanh_hidden() -> Patient:
 def _together() -> Patient:
     x, y = torch.randn(100, 256), torch.randint(10, (100,))
     mainnet = nn.Sequential(nn.Linear(256, 256), nn.ReLU(), nn.Linear(256, 256), nn.ReLU(), nn.Linear(256, 16))
-    return Patient(ours(mainnet, x, 4, heads=hf.Chunks(together=True)), x, y)
+    return Patient(ours(mainnet, x, 4, heads=hf.Chunks(one_head=True)), x, y)
 
 
 # ── healthy ────────────────────────────────────────────────────────────────────────────────────────────────────────

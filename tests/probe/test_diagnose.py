@@ -77,7 +77,7 @@ def test_what_reaches_each_part(trunk):
 
     assert parts["embedding"].gradient == pytest.approx(norm(net.embeddings), rel=1e-9)
     assert parts["plain"].gradient == pytest.approx(norm(net.mainnet), rel=1e-9)
-    for name, code in zip(net.heads.layout.names, net.codes(), strict=True):
+    for name, code in zip(net.heads.names, net.codes(), strict=True):
         assert parts[f"head {name}"].gradient == pytest.approx(norm(net.heads.head(name)), rel=1e-9)
         assert parts[f"head {name}"].rate == pytest.approx(code.square().sum().item() + 1, rel=1e-9)  # ‖h‖² + 1
     assert ("trunk" in parts) == bool(trunk)

@@ -62,7 +62,7 @@ def assert_same_moments(seen, values):
 
 @pytest.mark.parametrize("piece", [1, 4, 23, 100])
 def test_moments(monkeypatch, piece):
-    monkeypatch.setattr(inside, "PIECE", piece)
+    monkeypatch.setattr(inside, "INPUTS_PER_PIECE", piece)
     made, (x, y) = net(), inputs()
     seen, known = Probe(x, y).moments(made), oracle(made, x, y)
     assert list(seen) == list(known) == ["activations", "gradients", "weights", "weight gradients"]
@@ -74,7 +74,7 @@ def test_moments(monkeypatch, piece):
 
 @pytest.mark.parametrize("piece", [4, 100])
 def test_histograms(monkeypatch, piece):
-    monkeypatch.setattr(inside, "PIECE", piece)
+    monkeypatch.setattr(inside, "INPUTS_PER_PIECE", piece)
     made, (x, y) = net(), inputs()
     probe = Probe(x, y)
     seen, known = probe.histograms(made, probe.moments(made)), oracle(made, x, y)

@@ -1,20 +1,25 @@
 """What is drawn lies where its value is, and what cannot be drawn is said."""
 
+import itertools
 import math
 import re
 import xml.etree.ElementTree as ET
 from dataclasses import replace
 
 import pytest
-from readings import BAD, diagnosis, layer, layers, scale, tensor
+from readings import BAD, diagnosis, histogram, layer, layers, scale, tensor
 
+from hyperfan.charts.axis import asinh_axis, linear_axis, log_axis, share_axis, thinned
+from hyperfan.charts.bars import bar_chart
+from hyperfan.charts.density import density, edges, wide_enough
+from hyperfan.charts.dots import beyond
+from hyperfan.charts.palette import CLASSICAL, INITS, LABELS, Look, looks, style
+from hyperfan.charts.panel import LABEL_WIDTH, MAX_POINTS, Curve, Note, Panel, draw
+from hyperfan.charts.scale import scale_dots
+from hyperfan.init import available
 from hyperfan.probe.diagnosis import Scale
 from hyperfan.report import diagnosis_page, scale_chart
-from hyperfan.report.axis import asinh_axis, log_axis, share_axis, thinned
-from hyperfan.report.density import density, edges, wide_enough
-from hyperfan.report.dots import beyond
-from hyperfan.report.panel import MOST, Curve, Panel, draw, look
-from hyperfan.report.scale import scale_dots, tensor_dots
+from hyperfan.report.scale import tensor_dots
 
 SVG = "{http://www.w3.org/2000/svg}"
 
@@ -31,9 +36,9 @@ def points(element):
 def test_a_line_goes_through_its_values_and_has_gaps():
     svg = drawn([Curve("a", [(1, 1), (10, 10), (20, None), (100, 100)])])
     line = next(e for e in svg.iter("path") if e.get("class") == "line")
-    assert points(line) == [(46, 131), (143, 77.5), (240, 24)]
+    assert points(line) == [(46, 145), (143, 84.5), (240, 24)]
     assert line.get("d").count("M") == 2
-    assert line.get("data-says").split("|") == [" 1: 1", " 10: 10", " 100: 100"]
+    assert line.get("data-tip").split("|") == [" 1: 1", " 10: 10", " 100: 100"]
 
 
 def test_long_lines_are_thinned_and_keep_their_peaks():
@@ -41,8 +46,8 @@ def test_long_lines_are_thinned_and_keep_their_peaks():
     values[1234], values[4321] = 99.0, 2.0
     svg = drawn([Curve("a", [(1 + i / 51, v) for i, v in enumerate(values)])])
     line = next(e for e in svg.iter("path") if e.get("class") == "line")
-    assert len(points(line)) <= MOST
-    said = line.get("data-says").split("|")
+    assert len(points(line)) <= MAX_POINTS
+    said = line.get("data-tip").split("|")
     assert len(said) == len(points(line))
     assert sum(s.endswith(" 99") for s in said) == sum(s.endswith(": 2") for s in said) == 1
     assert thinned([None] * 1000, 10)[-1] == 999
@@ -60,15 +65,90 @@ def test_axes_leave_out_what_they_cannot_hold():
     assert asinh_axis(1e300, 1e-300).at(1e300) is None or math.isfinite(asinh_axis(1e300, 1e-300).at(1e300))
 
 
-def test_the_first_looks_differ():
-    assert len({look(i) for i in range(49)}) == 49
+def test_marks_that_would_run_into_each_other_have_no_text():
+    crowded = replace(linear_axis(0, 1), marks=tuple((i / 50, f"{i * 1000}") for i in range(51)))
+    svg = drawn([], x=crowded)
+    written = [e for e in svg.iter("text") if e.get("class") == "tick" and e.get("text-anchor") == "middle"]
+    ends = [(float(e.get("x")), LABEL_WIDTH * len(e.text) / 2) for e in written]
+    assert len(ends) > 3
+    assert all(a + half < b - other for (a, half), (b, other) in itertools.pairwise(ends))
+
+
+def test_an_area_reaches_its_base_and_a_note_its_place():
+    curve = Curve("a", [(0, 1), (1, 2)], kind="area", base=1)
+    notes = [Note("here", None, (0, 1), "start"), Note("top")]
+    svg = drawn([curve], x=linear_axis(0, 1), y=linear_axis(0, 3), notes=notes)
+    area = next(e.get("d") for e in svg.iter("path") if e.get("class") == "area")
+    base = 145 - (145 - 24) / 3
+    assert (area[: area.index("L")], area[area.index("V") :]) == (f"M46,{base:.1f}", f"V{base:.1f}Z")
+    written = [(e.text, float(e.get("x")), float(e.get("y"))) for e in svg.iter("text") if e.get("class") == "note"]
+    assert written == [("here", 50, round(base, 1)), ("top", 240, 33)]
+
+
+def test_a_band_is_clipped_to_the_frame_and_a_line_is_not_drawn_beyond_it():
+    svg = drawn([Curve("a", [(1, 10), (10, 1e9)], band=[(1e-9, 1e9), (1, 1e9)])])
+    band, line = (next(e for e in svg.iter("path") if e.get("class") == name) for name in ("band", "line"))
+    assert {y for _, y in points(band)} == {24, 145}
+    assert len(points(line)) == 1
+
+
+# ── looks ──────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_an_init_has_one_look_however_it_is_written_and_whatever_is_beside_it():
+    for init, look in INITS.items():
+        for written in (init, LABELS.get(init, init), f"{LABELS.get(init, init)}, 0.01"):
+            assert looks([written]) == [look]
+            assert look.colour == looks(["something", written])[1].colour
+    first, second = looks(["hyperfan-in", "hyperfan-in"])
+    assert first.colour == second.colour
+    assert first.dash != second.dash
+    assert {init.partition("@")[0] for init in INITS} <= {"classical", *(m.name for m in available())}
+
+
+def test_black_dashes_are_the_classical_net_and_nothing_else():
+    others = [look for init, look in INITS.items() if init != "classical"] + looks([str(i) for i in range(100)])
+    assert INITS["classical"] == CLASSICAL
+    assert all(look.colour != CLASSICAL.colour and look.dash != CLASSICAL.dash for look in others)
+
+
+def test_inits_of_one_figure_differ_in_colour_and_in_dash():
+    for figure in (
+        ("classical", "xavier-fan-in", "hyperfan-in", "hyperfan-out"),
+        ("classical", "kaiming-fan-in", "kaiming-fan-out", "hyperfan-in", "hyperfan-out"),
+        ("hyperfan-in@exact", "hyperfan-out@exact", "m2", "m3", "m4"),
+    ):
+        for of in zip(*looks(figure), strict=True):
+            assert len(set(of)) == len(figure)
+
+
+def test_names_without_an_init_get_looks_that_differ():
+    assert len(set(looks([str(i) for i in range(70)]))) == 70
+    for of in zip(*looks([str(i) for i in range(7)]), strict=True):
+        assert len(set(of)) == 7
+
+
+def test_every_look_is_in_the_style_sheet_in_light_and_dark():
+    for look in [*INITS.values(), *looks([str(i) for i in range(100)])]:
+        assert len(re.findall(rf"--s{look.colour}: #", style())) == 2
+        assert f".s{look.colour} {{" in style()
+        assert look.dash == 0 or f".d{look.dash} > .line" in style()
+
+
+# ── histograms ─────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_few_values_get_wide_bins_and_keep_a_middle_one():
+    assert wide_enough([1] * 81) == [9] * 9  # three times as wide until there are no more than √81
+    assert wide_enough([1000] * 81) == [1000] * 81
+    assert sum(wide_enough([0, 5, 0] * 27)) == 135
 
 
 def test_density_is_that_of_a_gaussian():
     counts = layer(0).histogram.counts
     h = layer(0).histogram
-    line = density(h.centre, h.unit, h.reach, counts)
     rms = math.sqrt(0.61)
+    line = density(linear_axis(-5 * rms, 5 * rms), h.centre, h.unit, h.reach, counts)
     for x, height in line[1:-1]:
         if abs(x) < 2 * rms:
             # A bin holds at least 1/60 of 20 000 values, or is rms/4 wide, where e^-2 of the densest still has 270:
@@ -78,9 +158,23 @@ def test_density_is_that_of_a_gaussian():
     assert (line[0], line[-1]) == ((ends[0], 0.0), (ends[-1], 0.0))
 
 
+def test_on_an_axis_that_is_logarithmic_far_out_a_wide_distribution_looks_wide():
+    """The area beyond a value is the share of values there, so what is 1000 times as wide lies almost all far out."""
+    axis = asinh_axis(5e3, 1.0)
+    shares = []
+    for rms in (1.0, 1000.0):
+        h = histogram(rms)
+        line = [(axis.at(x), height) for x, height in density(axis, h.centre, h.unit, h.reach, h.counts)]
+        areas = [((a + b) / 2, (b - a) * (p + q) / 2) for (a, p), (b, q) in itertools.pairwise(line)]
+        shares.append(sum(area for x, area in areas if abs(x - 0.5) > axis.at(30.0) - 0.5) / sum(a for _, a in areas))
+    assert shares[0] == 0
+    # Of a Gaussian 97.6 % lie beyond 0.03 standard deviations, and trapezoids between some 40 points miss little of it.
+    assert shares[1] > 0.9
+
+
 @pytest.mark.parametrize("bins", [(0, 1, 2, ()), (0, 0, 2, (1, 2)), (math.nan, 1, 2, (1, 2)), (0, 1, math.inf, (1,))])
 def test_no_density_where_there_is_none(bins):
-    assert density(*bins) == []
+    assert density(linear_axis(-1, 1), *bins) == []
 
 
 # ── the library's picture ──────────────────────────────────────────────────────────────────────────────────────────
@@ -96,7 +190,7 @@ def series(svg, number):
 
 def test_points_lie_on_the_line_where_theory_holds_and_off_it_where_not():
     svg = chart({"ours": layers(*[1.0] * 6), "theirs": layers(*BAD)}, title="Scale")
-    theory = [e for e in svg.iter(f"{SVG}g") if e.get("class") == "theory"]
+    theory = [e for e in svg.iter(f"{SVG}g") if e.get("class") == f"theory {CLASSICAL.classes}"]
     assert len(theory) == 1  # both have the same
     line = points(next(e for e in theory[0] if e.get("class") == "line"))[1:-1]
     for number, on in ((0, True), (1, False)):
@@ -106,14 +200,14 @@ def test_points_lie_on_the_line_where_theory_holds_and_off_it_where_not():
         ] * 6
     written = [e.text for e in svg.iter(f"{SVG}text")]
     assert {"Scale", "ours", "theirs", "theory", "within 1.01× of theory", "up to 77× theory"} <= set(written)
-    said = [e.get("data-says") for e in series(svg, 1) if e.get("class") == "point"]
+    said = [e.get("data-tip") for e in series(svg, 1) if e.get("class") == "point"]
     assert said[0] == "0: 21.9 [20.9, 22.9], theory 0.781"
 
 
 def test_gradients_have_a_chart_of_their_own():
     svg = chart({"net": layers()}, of="gradients")
-    assert "gradient" in next(svg.iter(f"{SVG}text")).text
-    said = [e.get("data-says") for e in series(svg, 0) if e.get("class") == "point"]
+    assert any("gradient" in e.text for e in svg.iter(f"{SVG}text") if e.get("class") == "title")
+    said = [e.get("data-tip") for e in series(svg, 0) if e.get("class") == "point"]
     assert said[-1] == "10: 0.3 [0.286, 0.315], theory 0.3"
 
 
@@ -137,7 +231,7 @@ def test_what_has_no_place_on_the_axis_is_said():
     svg = chart({"net": ODD})
     assert any("Not on the axis: net of '0' is infinite" in (e.text or "") for e in svg.iter(f"{SVG}text"))
     dots = [e for e in series(svg, 0) if e.get("class") == "point"]
-    assert [e.get("data-says").partition(":")[0] for e in dots] == ["0", "4", "6", "8"]  # all but what is no number
+    assert [e.get("data-tip").partition(":")[0] for e in dots] == ["0", "4", "6", "8"]  # all but what is no number
     assert "nan" not in ET.tostring(svg, encoding="unicode")
 
 
@@ -157,7 +251,14 @@ def test_many_layers_with_long_names_fit():
 
 
 def test_tensors_are_drawn_over_their_targets():
-    shown = tensor_dots([tensor(0), tensor(1, 4.0), tensor(2, target=None), tensor(3, target=0.0)], (560, 330))
+    shown = tensor_dots([tensor(0), tensor(1, 4.0), tensor(2, target=None), tensor(3, target=0.0)])
     assert list(shown.names) == ["0.weight", "2.weight"]
     assert [round(s.value, 6) for s in shown.rows[0].values.values()] == [1.0, 4.0]
     assert shown.rows[0].note == "up to 4× target"
+
+
+def test_bars_are_as_long_as_their_values():
+    svg = ET.fromstring(bar_chart("Times", [("<us>", 1.0, "1 ms", Look(1)), ("they", 4.0, "4 ms", Look(11))]))
+    ours, theirs = (float(e.get("width")) for e in svg.iter(f"{SVG}rect") if "bar" in e.get("class"))
+    assert theirs == pytest.approx(4 * ours, rel=0.01)
+    assert {"Times", "<us>", "1 ms", "they", "4 ms"} <= {e.text for e in svg.iter(f"{SVG}text")}

@@ -1,137 +1,229 @@
-"""What is drawn is what was measured, and can be told apart without colour."""
+"""Figures show what was measured, as SVG that needs no other file."""
 
-import itertools
 import math
+import re
+import xml.etree.ElementTree as ET
 
 import pytest
+import torch
 from made_up import rows
 
+from hyperfan.charts.palette import INITS
 from hyperfan.report import (
+    Fit,
     accuracy_by_rate,
     evolution,
+    fits,
     loss_and_accuracy,
+    losses_by_task,
     ridges,
     save,
     settings,
     training_losses,
+    uncertainty,
 )
-from hyperfan.report.density import wide_enough
-from hyperfan.report.ridges import HEIGHT
+from hyperfan.report.evolution import evolution_panels
+from hyperfan.report.losses import loss_panels
+from hyperfan.report.ridges import RIDGE_HEIGHT, ridge_panels
+from hyperfan.report.uncertainty import uncertainty_panels
 
+SVG = "{http://www.w3.org/2000/svg}"
 PANELS = [[("0", "layer 1"), ("2", "layer 2")]]
+LAYERS = [("0", "layer 1", ()), ("2", "layer 2", ())]
+SIZE = (300, 200)
 
 
 @pytest.fixture
-def made():
+def compared():
     return settings({"small": [rows((0.1, 0.9), (0.5,)), rows((0.1, 0.7), (0.3,))], "large": [rows(scale=1e4)]})
 
 
-def line(ax, label):
-    return next(drawn for drawn in ax.get_lines() if drawn.get_label() == label)
+def curve(panel, label, kind="line"):
+    return next(c for c in panel.curves if (c.label, c.kind) == (label, kind))
 
 
-def test_loss_is_the_mean_over_runs_by_epoch(made):
-    train, test, accuracy = loss_and_accuracy(made, 6000, "title").axes
-    assert line(train, "small").get_xydata().tolist() == [[1.0, 0.4]]
-    assert line(accuracy, "small").get_xydata().tolist() == [[0.0, 0.1], [1.0, pytest.approx(0.8)]]
-    band = train.collections[0].get_paths()[0].vertices[:, 1]
-    assert (band.min(), band.max()) == (0.3, 0.5)
-    assert line(test, "large").get_ydata().tolist() == pytest.approx([90.0, 10.0])
+def texts(svg):
+    return [e.text for e in ET.fromstring(svg).iter(f"{SVG}text") if e.text]
 
 
-def test_where_nobody_is_good_accuracy_is_drawn_as_it_is_and_batches_may_be_counted(made):
+def test_loss_is_the_mean_over_runs_by_epoch(compared):
+    train, test, accuracy = loss_panels(compared, "epoch", 6000, SIZE)
+    assert curve(train, "small").points == [(1.0, 0.4)]
+    assert curve(train, "small").band == [(0.3, 0.5)]
+    assert curve(accuracy, "small").points == [(0.0, 0.1), (1.0, pytest.approx(0.8))]
+    assert [y for _, y in curve(test, "large").points] == pytest.approx([90.0, 10.0])
+    assert curve(test, "large").band == ()  # one run has no range
+    note = "Mean of up to 2 runs; bands reach from the lowest to the highest."
+    assert note in texts(loss_and_accuracy(compared, 6000, "title"))
+
+
+def test_where_nobody_is_good_accuracy_is_drawn_as_it_is_and_batches_may_be_counted(compared):
     poor = settings({"poor": [rows((0.1, 0.2))]})
-    for drawn, scale in ((made, "logit"), (poor, "linear")):
-        assert loss_and_accuracy(drawn, 6000, "title").axes[2].get_yscale() == scale
-    first = loss_and_accuracy(poor, 1, "title", "batch").axes[0]
-    assert (first.get_xlabel(), line(first, "poor").get_xdata().tolist()) == ("batch", [6000])
+    for drawn, marks in ((compared, ["10 %", "50 %", "90 %"]), (poor, ["0 %", "5 %", "10 %", "15 %", "20 %"])):
+        assert [mark for _, mark in loss_panels(drawn, "epoch", 6000, SIZE)[2].y.marks] == marks
+    assert "batch" in texts(loss_and_accuracy(poor, 1, "title", "batch"))
+    assert loss_panels(poor, "batch", 1, SIZE)[0].curves[0].points == [(6000, 1.0)]
 
 
-def test_accuracies_by_rate_and_what_diverged():
-    found = {"good": {1e-3: [None], 1e-4: [0.4, 0.5]}, "bad": {1e-3: [None, None], 1e-9: [0.1]}}
-    good, bad = accuracy_by_rate(found, 0.1, "title").axes
-    finished, diverged = good.get_lines()[:2]
-    assert finished.get_xydata().tolist() == [[1e-4, 0.4], [1e-4, 0.5]]
-    assert diverged.get_xydata().tolist() == [[1e-3, 0.1]]
-    assert (finished.get_marker(), diverged.get_marker()) == ("o", "x")
-    assert len(bad.get_lines()[1].get_xdata()) == 2
-    assert (good.get_title(), bad.get_title()) == ("good", "bad")
-    assert good.get_ylim()[0] == 0
-    assert good.get_xscale() == "log"
+def test_accuracies_by_rate_and_runs_that_diverged():
+    found = {"hyperfan-in": {1e-3: [None], 1e-4: [0.4, 0.5]}, "m2": {1e-3: [None, None], 1e-9: [0.1]}}
+    svg = accuracy_by_rate(found, 0.1, "title")
+    paths = [(e.get("class"), e.get("d")) for e in ET.fromstring(svg).iter(f"{SVG}path")]
+    finished, diverged = ([d for c, d in paths if c == f"line {kind}"] for kind in ("dots", "crosses"))
+    (x, y), (other, above) = re.findall(r"M([\d.]+),([\d.]+)h0", finished[0])
+    assert x == other
+    assert float(above) < float(y)
+    assert [d.count("M") for d in diverged] == [1, 2]
+    assert {"hyperfan-in", "m2", "guessing", "learning rate"} <= set(texts(svg))
+    assert f"series {INITS['m2'].classes}" in svg
 
 
-def test_runs_of_different_length_are_thinned_alike():
+def test_runs_of_different_length_are_averaged_alike():
     def run(steps, value):
-        return [{"kind": "train", "step": i + 1, "loss": value} for i in range(steps)] + [
-            {"kind": "end", "step": steps}
-        ]
+        losses = [{"kind": "train", "step": i + 1, "loss": value} for i in range(steps)]
+        return [*losses, {"kind": "end", "step": steps, "outcome": "finished"}]
 
-    made = settings({"both": [run(700, 3.0), run(300, 1.0)]})
-    (drawn,) = (ax.get_lines()[0].get_xydata() for ax in training_losses({"panel": made}, "title").axes)
-    assert len(drawn) <= 180
+    both = settings({"both": [run(700, 3.0), run(300, 1.0)]})
+    drawn = loss_panels(both, "batch", 1, SIZE, 120)[0].curves[0].points
+    assert len(drawn) <= 121
     assert [y for x, y in drawn if x <= 300] == [2.0] * sum(x <= 300 for x, _ in drawn)
     assert {y for x, y in drawn if x > 300} == {3.0}
+    assert texts(training_losses({"panel": both, "other": both}, "title")).count("batch") == 2
 
 
-def test_evolution_is_mean_plus_deviation(made):
-    first = evolution(made, "activations", PANELS, 6000, "title").axes[0]
-    assert line(first, "small").get_ydata().tolist() == [1.0, 2.0, 2.0, 2.0]
-    assert line(first, "large").get_ydata().tolist() == [1e4, 2e4, 2e4, 2e4]
-    assert first.get_lines()[1].get_ydata().tolist() == [-1.0, -2.0, -2.0, -2.0]
-    assert line(first, "large").get_xdata().tolist() == pytest.approx([0, 1 / 3, 2 / 3, 1], abs=1e-4)
+def test_losses_that_are_no_numbers_are_gaps_and_a_run_that_diverges_at_once_is_said_to():
+    lost = [{"kind": "train", "step": 1, "loss": 1e9}, {"kind": "train", "step": 2, "loss": None}]
+    gone = settings({"gone": [[*lost, {"kind": "end", "step": 2, "outcome": "diverged"}]], "here": [rows()]})
+    assert loss_panels(gone, "batch", 1, SIZE)[0].curves[0].points == [(1, 1e9), (2, None)]
+    for svg in (loss_and_accuracy(gone, 1, "title", "batch"), training_losses({"panel": gone}, "title")):
+        assert "← diverges at once" in texts(svg)
 
 
-def test_ridges_stand_one_above_the_other_with_their_deviations(made):
-    figure = ridges(made, "activations", PANELS, "title", last=False)
-    first = figure.axes[0]
-    assert [t.get_text() for t in figure.axes[0].get_yticklabels()] == ["large", "small"]
-    assert [t.get_text() for t in first.texts] == ["σ 1", "σ 1e4"]
-    low, high = first.get_xlim()
-    assert low < -2e4
-    assert high > 2e4
-    assert next(t.get_text() for t in ridges(made, "activations", PANELS, "t", last=True).axes[0].texts) == "σ 2"
+def test_evolution_is_the_mean_with_a_deviation_to_each_side():
+    shifted = settings({"up": [rows(mean=0.5)], "large": [rows(scale=1e4)]})
+    first = evolution_panels(shifted, "activations", LAYERS, "epoch", 6000)[0]
+    assert [y for _, y in curve(first, "up").points] == [0.5, 1.0, 1.0, 1.0]
+    assert [x for x, _ in curve(first, "up").points] == pytest.approx([0, 1 / 3, 2 / 3, 1], abs=1e-4)
+    assert curve(first, "up").band == [(-0.5, 1.5), (-1.0, 3.0), (-1.0, 3.0), (-1.0, 3.0)]
+    assert curve(first, "large").band[-1] == (-2e4, 2e4)
+    assert first.y.at(3.0) - first.y.at(1.0) > 0.04  # beside what is 10 000 times as large it can still be seen
 
 
-def test_a_run_that_diverged_is_said_to(made):
+def test_a_start_far_from_all_that_follows_is_written_and_does_not_set_the_axis():
+    start = settings({"calm": [rows()], "wild": [rows(deviations=(400.0, 1.0, 1.0, 1.0))]})
+    first = evolution_panels(start, "activations", LAYERS, "epoch", 6000)[0]
+    assert [note.text for note in first.notes] == ["σ = 400 before training"]
+    assert first.y.at(400.0) is None
+    assert first.y.at(2.0) is not None
+
+
+def test_a_run_that_diverged_at_once_does_not_set_the_axis():
+    gone = [r for r in rows(scale=1e6, outcome="diverged") if r["step"] == 0 or r["kind"] == "end"]
+    both = settings({"calm": [rows()], "gone": [gone]})
+    first = evolution_panels(both, "activations", LAYERS, "epoch", 6000)[0]
+    assert [note.text for note in first.notes] == ["σ = 1e6 before training"]
+    assert first.y.at(100.0) is None
+
+
+def test_a_long_title_is_written_smaller(compared):
+    for title, fitted in (("short", None), ("long " * 40, "font-size")):
+        root = ET.fromstring(loss_and_accuracy(compared, 6000, title))
+        style = next(e.get("style") for e in root.iter(f"{SVG}text") if e.get("class") == "headline")
+        assert (style or "").partition(":")[0] == (fitted or "")
+
+
+def test_ridges_stand_one_above_the_other_with_their_deviations(compared):
+    written = texts(ridges(compared, "activations", PANELS, "title", last=False))
+    assert [t for t in written if t in ("small", "large")] == ["large", "small"]  # from the bottom
+    assert [t for t in written if t.startswith("σ ")] == ["σ 1", "σ 10,000"] * 2
+    first = ridge_panels(compared, "activations", LAYERS, last=False)[0]
+    assert None not in (first.x.at(-2e4), first.x.at(2e4))
+    bars = [c.points for c in first.curves if c.kind == "extent"]
+    assert [(bar[0][0], bar[1][0]) for bar in bars] == [(-1.0, 1.0), (-1e4, 1e4)]
+    assert bars[0][0][1] > bars[1][0][1]
+    assert "σ 2" in texts(ridges(compared, "activations", PANELS, "t", last=True))
+
+
+def test_a_run_that_diverged_is_said_to():
     gone = settings({"gone": [rows(outcome="diverged")]})
-    end = ridges(gone, "activations", PANELS, "title", last=True)
-    assert [t.get_text() for t in end.axes[0].texts] == ["diverged at batch 8"]
-    evolution(gone, "activations", PANELS, 6000, "title")
+    assert texts(ridges(gone, "activations", PANELS, "title", last=True)).count("diverged at batch 8") == 2
+    assert "layer 1" in texts(evolution(gone, "activations", PANELS, 6000, "title"))
 
 
-def test_settings_can_be_told_apart_without_colour():
-    looks = settings({str(i): [rows()] for i in range(7)})
-    for a, b in itertools.combinations(looks, 2):
-        assert a.line != b.line
-        assert a.colour != b.colour
-
-
-def test_few_values_get_wide_bins_and_keep_a_middle_one():
-    assert wide_enough([1] * 81) == [9] * 9  # three times as wide until there are no more than √81
-    assert wide_enough([1000] * 81) == [1000] * 81
-    assert sum(wide_enough([0, 5, 0] * 27)) == 135
-
-
-def test_a_ridge_is_a_density_on_the_axis_it_was_measured_on():
-    first = ridges(settings({"one": [rows()]}), "activations", PANELS, "title", last=False).axes[0]
-    x, y = first.get_lines()[0].get_xydata().T
-    assert (x[0], x[-1]) == (pytest.approx(-2), pytest.approx(2))
-    middle = len(x) // 2
-    assert x[middle] == pytest.approx(0)
-    # Nine bins of counts 1 2 4 2 1 0 0 3 0, equal in asinh(x / 1) up to 2, and the middle one holds 1.
+def test_a_ridge_is_a_density_on_the_axis_it_is_drawn_on():
+    ridge = ridge_panels(settings({"one": [rows()]}), "activations", LAYERS, last=False)[0].curves[0]
+    # Nine bins of counts 1 2 4 2 1 0 0 3 0, equal in asinh(x / 1) up to 2, as is the axis: the densest holds 4.
     edges = [math.sinh(math.asinh(2) * (2 * i / 9 - 1)) for i in range(10)]
-    densities = [c / (b - a) for c, (a, b) in zip([1, 2, 4, 2, 1, 0, 0, 3, 0], itertools.pairwise(edges), strict=True)]
-    assert y[middle] == pytest.approx(HEIGHT * densities[4] / max(densities))
+    assert (ridge.points[0], ridge.points[-1]) == ((pytest.approx(-2), 0.0), (pytest.approx(2), 0.0))
+    heights = [0.0, *(RIDGE_HEIGHT * c / 4 for c in (1, 2, 4, 2, 1, 0, 0, 3, 0)), 0.0]
+    assert [y for _, y in ridge.points] == pytest.approx(heights)
+    assert ridge.points[4][0] == pytest.approx((edges[3] + edges[4]) / 2)
 
 
-def test_the_legend_tells_of_runs_that_diverged():
+def test_the_legend_counts_runs_that_diverged():
     gone = settings({"some": [rows(), rows(outcome="diverged")], "none": [rows()]})
-    for figure in (loss_and_accuracy(gone, 6000, "t"), evolution(gone, "activations", PANELS, 6000, "t")):
-        assert [t.get_text() for t in figure.legends[0].get_texts()] == ["some (1 of 2 diverged)", "none"]
+    for svg in (loss_and_accuracy(gone, 6000, "t"), evolution(gone, "activations", PANELS, 6000, "t")):
+        assert {"some (1 of 2 diverged)", "none"} <= set(texts(svg))
 
 
-def test_saving_twice_gives_the_same_bytes(made, tmp_path):
+def test_reliability_and_entropies_are_over_all_runs():
+    scores = {
+        "reliability": [[1, 0.2, 1.0], [3, 0.8, 0.5]],
+        "known": {"entropy": [3, 1]},
+        "unknown": {"entropy": [0, 4]},
+    }
+    other = {**scores, "reliability": [[1, 0.4, 0.0], [0, 0.0, 0.0]], "known": {"entropy": [0, 4]}}
+    reliability, entropies = uncertainty_panels([scores, other], 8, INITS["m2"], SIZE)
+    assert curve(reliability, "accuracy", "dots").points == [(pytest.approx(0.3), 0.5), (pytest.approx(0.8), 0.5)]
+    assert [y for _, y in curve(reliability, "share of images", "area").points] == [0.4, 0.4, 0.6, 0.6]
+    middle, end = pytest.approx(math.log(8) / 2), pytest.approx(math.log(8))
+    known = curve(entropies, "known classes", "area").points
+    assert known == [(0, 3 / 8), (middle, 3 / 8), (middle, 5 / 8), (end, 5 / 8)]
+    assert [y for _, y in curve(entropies, "unknown classes").points] == [0, 0, 1, 1]
+    alone = {k: v for k, v in scores.items() if k != "unknown"}
+    assert "unknown classes" not in texts(uncertainty({"net": [alone]}, 8, "title"))
+
+
+def figures(compared):
+    losses = torch.rand(5, 3, 61) + 0.01
+    x = torch.linspace(-1, 1, 50).expand(3, 50)
+    learnt = Fit("m2 at 0.1", torch.rand(3, 3, 50), torch.rand(3, 3))
+    scores = {"reliability": [[1, 0.2, 1.0]] * 15, "known": {"entropy": [3] * 30}, "unknown": {"entropy": [4] * 30}}
+    title = "a < b"
+    return {
+        "loss": loss_and_accuracy(compared, 6000, title),
+        "training": training_losses({"panel": compared}, title),
+        "evolution": evolution(compared, "activations", PANELS, 6000, title),
+        "ridges": ridges(compared, "activations", PANELS, title, last=True),
+        "rates": accuracy_by_rate({"m2": {0.1: [0.5, None]}}, 0.1, title),
+        "tasks": losses_by_task({"m2": losses, "m3": losses}, range(0, 6001, 100), ["x", "x²", "x³"], title),
+        "fits": fits([learnt], x, x**2, ["x", "x²", "x³"], title),
+        "uncertainty": uncertainty({"m2": [scores]}, 8, title),
+    }
+
+
+def test_every_figure_is_one_file_that_says_what_it_is(compared):
+    for name, svg in figures(compared).items():
+        root = ET.fromstring(svg)
+        title, described, style, paper = list(root)[:4]
+        assert (title.tag, title.text) == (f"{SVG}title", "a < b"), name
+        assert (described.tag, described.text[:15]) == (f"{SVG}desc", "a < b. Panels: ")
+        assert "prefers-color-scheme: dark" in style.text
+        assert (paper.get("class"), paper.get("width")) == ("paper", root.get("width"))
+        assert not re.search(r"(href|src|url\()", svg)
+        assert not re.search(r'="[^"]*\b(nan|inf)\b', svg)
+        assert texts(svg)[0] == "a < b"
+
+
+def test_the_largest_figure_of_30_epochs_stays_small():
+    long = rows((0.1,) * 31, [0.5] * 30, [1.0 + i % 7 for i in range(181)])
+    four = settings({init: [long] for init in ("classical", "xavier-fan-in", "hyperfan-in", "hyperfan-out")})
+    panels = [[(f"{2 * i}.{role}", f"layer {i}") for i in range(6)] for role in ("weight", "bias")]
+    for svg in (evolution(four, "weights", panels, 6000, "title"), ridges(four, "weights", panels, "t", last=False)):
+        assert len(svg.encode()) < 200_000
+
+
+def test_the_same_numbers_make_the_same_file(compared, tmp_path):
     for name in "ab":
-        save(loss_and_accuracy(made, 6000, "title"), tmp_path / name)
-    for ending in ("png", "svg"):
-        assert (tmp_path / f"a.{ending}").read_bytes() == (tmp_path / f"b.{ending}").read_bytes()
+        save(loss_and_accuracy(compared, 6000, "title"), tmp_path / name)
+    assert (tmp_path / "a.svg").read_bytes() == (tmp_path / "b.svg").read_bytes()

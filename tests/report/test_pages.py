@@ -1,23 +1,28 @@
 """What the pages say, that nothing in them is run, and that they stay small."""
 
+import base64
+import html as html_module
 import json
 import math
 import random
 import re
+import xml.etree.ElementTree as ET
 from dataclasses import replace
 
 import pytest
 from made_up import rows
 from readings import BAD, EXPLODES, HOT, NOTE, diagnosis, layer, tensor
 from test_charts import ODD
+from torch import nn
 
+import hyperfan as hf
+from hyperfan.charts.axis import linear_axis
+from hyperfan.charts.markup import tag, text
+from hyperfan.charts.palette import INITS
+from hyperfan.charts.panel import Curve, Panel
 from hyperfan.probe.diagnosis import Finding, PartReading, Scale
-from hyperfan.report import RunData, diagnosis_page, run_page
-from hyperfan.report.axis import linear_axis
-from hyperfan.report.markup import tag, text
+from hyperfan.report import RunData, Section, diagnosis_page, run_page, scale_chart
 from hyperfan.report.page import page, switches
-from hyperfan.report.panel import Curve, Panel
-from hyperfan.report.run_data import Section
 
 EVIL = "</script><script>alert(1)</script>"
 WORSE = "\"><img src=x onerror='alert(2)'>"
@@ -131,6 +136,39 @@ def test_values_that_are_no_numbers_are_said():
     assert not re.search(r'="[^"]*\b(nan|inf)\b', html)
 
 
+# ── notebooks ──────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def picture(html):
+    return base64.b64decode(re.search(r'src="data:image/svg\+xml;base64,([^"]*)"', html)[1]).decode()
+
+
+def test_a_notebook_shows_findings_above_the_scale_of_every_layer():
+    html = diagnosis(BAD, [EXPLODES])._repr_html_()
+    assert html.index("exploding activations") < html.index("<img ")
+    assert "<code>hf.HyperNet(mainnet, 50, init=&#x27;hyperfan-in&#x27;)</code>" in html
+    assert picture(html) == scale_chart({"measured": diagnosis(BAD).layers})
+    assert "out of place" not in diagnosis()._repr_html_()
+
+
+def test_a_notebook_shows_a_plan_as_a_table():
+    plan = hf.HyperNet(nn.Sequential(nn.Linear(7, 5), nn.Tanh(), nn.Linear(5, 3)), 4).plan
+    shown = html_module.unescape(texts(plan._repr_html_())).split("\n")
+    assert {plan.title, *(cell for row in plan.rows for cell in (row.tensor, row.equation))} <= set(shown)
+
+
+def test_what_a_notebook_shows_is_escaped_and_styles_nothing_else():
+    plan = hf.HyperNet(nn.Sequential(nn.Linear(7, 5)), 4).plan
+    plan = replace(plan, method=EVIL, rows=(replace(plan.rows[0], tensor=EVIL, equation=WORSE),))
+    for html in (evil_diagnosis()._repr_html_(), plan._repr_html_()):
+        assert "<script" not in html
+        assert "<img src=x" not in html
+        assert "&lt;script&gt;alert(1)" in html
+        (style,) = re.findall("<style>(.*?)</style>", html, re.S)
+        assert all(part.strip().startswith(".hyperfan ") for part in re.split(r"\{[^}]*\}|,", style) if part.strip())
+    ET.fromstring(picture(evil_diagnosis()._repr_html_()))
+
+
 # ── runs ───────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
@@ -143,13 +181,19 @@ def run(name="a", **changes):
 def test_a_run_shows_what_it_has():
     shown = texts(run_page([run(times={"training": 600.0, "batches": 6000})]))
     for said in ("Finished after batch 6,000; training loss 1; 90.00% of the test images right.", "Training loss",
-                 "Test accuracy", "epoch", "layer 0", "0.weight", "10.bias", "std 2", "10.0 min", "2.13"):  # fmt: skip
+                 "Test accuracy", "epoch", "layer 0", "0.weight", "10.bias", "σ 2", "10.0 min", "2.13"):  # fmt: skip
         assert said in shown
 
 
 def seen_at_the_start(name, factor):
     seen = diagnosis(layers=tuple(layer(i, factor) for i in range(6)))
     return run(name, rows=[{"kind": "diagnosis", "step": 0, **seen.to_dict()}, *rows()])
+
+
+def test_a_colour_means_the_same_init_on_every_page():
+    for runs in ([run("hyperfan-in")], [run("m2"), run("hyperfan-in"), run("m3")]):
+        (classes,) = set(re.findall(r'class="series ([^"]*)" [^>]*data-label="hyperfan-in"', run_page(runs)))
+        assert classes == INITS["hyperfan-in"].classes
 
 
 def test_a_run_that_was_diagnosed_shows_findings_and_the_scale_of_its_layers():

@@ -1,4 +1,4 @@
-"""On what? Readers for the data sets. Nothing is downloaded unless ``fetch`` is called."""
+"""On which data? Readers for the data sets. Nothing is downloaded unless ``fetch`` is called."""
 
 from hyperfan.data.cifar import cifar10
 from hyperfan.data.folder import ImageFolder, imagenette

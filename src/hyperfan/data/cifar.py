@@ -10,12 +10,12 @@ from pathlib import Path
 import torch
 
 from hyperfan.data.labelled import Labelled, Splits
-from hyperfan.data.lookup import find, mending, readable
+from hyperfan.data.lookup import fetch_advice, find, read_errors
 from hyperfan.errors import DataError
 
-RECORD = 1 + 3 * 32 * 32
+RECORD_BYTES = 1 + 3 * 32 * 32
 
-CONTENT = {
+CHECKSUMS = {
     "data_batch_1.bin": "cee916563c9f80d84e3cc88e17fdc0941787f1244f00a67874d45b261883ada5",
     "data_batch_2.bin": "a591ca11fa1708a91ee40f54b3da4784ccd871ecf2137de63f51ada8b3fa57ed",
     "data_batch_3.bin": "bbe8596564c0f86427f876058170b84dac6670ddf06d79402899d93ceea26f67",
@@ -27,22 +27,24 @@ CONTENT = {
 
 
 def cifar10(data_dir: str | os.PathLike[str] | None = None) -> Splits:
-    """50,000 and 10,000 pictures of (3, 32, 32) in 10 classes."""
-    with mending("cifar10", data_dir):
+    """Read CIFAR-10: 50,000 and 10,000 pictures of (3, 32, 32) in 10 classes."""
+    with fetch_advice("cifar10", data_dir):
         folder = find("cifar10", data_dir)
-        *train, test = (read_batch(folder / name, 10_000, sha256) for name, sha256 in CONTENT.items())
+        *train, test = (read_batch(folder / name, 10_000, sha256) for name, sha256 in CHECKSUMS.items())
         images, labels = torch.cat([batch.images for batch in train]), torch.cat([batch.labels for batch in train])
         return Splits(Labelled(images, labels), test)
 
 
 def read_batch(path: Path, count: int, sha256: str | None = None) -> Labelled:
-    """A file of ``count`` records, with the checksum given."""
-    with readable(path), open(path, "rb") as stream:
-        content = bytearray(stream.read(count * RECORD + 1))
-        held = os.fstat(stream.fileno()).st_size
-    if len(content) != count * RECORD:
-        raise DataError(f"{path} holds {held} bytes, and should hold {count * RECORD}: did its download break off?")
-    records = torch.frombuffer(content, dtype=torch.uint8).reshape(count, RECORD)
+    """Read a file of ``count`` records, and verify its checksum if one is given."""
+    with read_errors(path), open(path, "rb") as stream:
+        content = bytearray(stream.read(count * RECORD_BYTES + 1))
+        size = os.fstat(stream.fileno()).st_size
+    if len(content) != count * RECORD_BYTES:
+        raise DataError(
+            f"{path} holds {size} bytes, and should hold {count * RECORD_BYTES}: did its download break off?"
+        )
+    records = torch.frombuffer(content, dtype=torch.uint8).reshape(count, RECORD_BYTES)
     labels = records[:, 0].long()
     if labels.max() > 9:
         raise DataError(f"{path} holds the label {labels.max()}, and should hold 0 to 9: is it CIFAR-100, or damaged?")

@@ -1,4 +1,4 @@
-"""One file, from the first of its mirrors that gives it whole; what a broken connection left is continued."""
+"""Download of one file, from the first of its mirrors that has it; a broken download is resumed."""
 
 import hashlib
 import http.client
@@ -14,17 +14,17 @@ from pathlib import Path
 from hyperfan.errors import DataError
 
 Progress = Callable[[str, int, int], None]
-"""Told now and then: the name of a file, how many of its bytes are here, and how many it has."""
+"""A callback: the name of a file, how many of its bytes are here, and how many it has."""
 
-TIMEOUT = 30.0
+TIMEOUT_SECONDS = 30.0
 """Seconds without a byte after which a connection counts as broken."""
 
-CHUNK = 1 << 18
+CHUNK_BYTES = 1 << 18
 
 
 @dataclass(frozen=True)
 class File:
-    """A file as its publishers offer it."""
+    """A file to download: its name, size, checksum, and the addresses that offer it."""
 
     name: str
     size: int
@@ -32,7 +32,7 @@ class File:
     mirrors: tuple[str, ...]
 
     def is_at(self, path: Path) -> bool:
-        """Whether this is what lies there."""
+        """Whether the file at this path is this one, by size and checksum."""
         if not path.is_file() or path.stat().st_size != self.size:
             return False
         with open(path, "rb") as stream:
@@ -40,18 +40,18 @@ class File:
 
 
 class MirrorError(Exception):
-    """Why a mirror did not give the file."""
+    """A mirror did not give the file; the message says why."""
 
 
 def download(file: File, folder: Path, progress: Progress) -> Path:
-    """Put the file into the folder, unless it is there and whole. It gets its name only once its checksum holds."""
+    """Download the file into the folder, unless it is there already. It gets its name only once its checksum holds."""
     target, part = folder / file.name, folder / f"{file.name}.part"
     if file.is_at(target):
         return target
     failures = []
     for url in file.mirrors:
         try:
-            _complete(part, file, url, progress)
+            _download_from(url, file, part, progress)
         except MirrorError as failure:
             failures.append(f"{url} ({failure})")
         else:
@@ -61,31 +61,31 @@ def download(file: File, folder: Path, progress: Progress) -> Path:
     raise DataError(f"{file.name} could not be downloaded from {', nor from '.join(failures)}{later}")
 
 
-def _complete(part: Path, file: File, url: str, progress: Progress) -> None:
-    """Ask one mirror until the part is the file, as long as every answer brings it further."""
-    own = _size(part) == 0  # whether all of it is from this mirror; what was there before may be of another file
+def _download_from(url: str, file: File, part: Path, progress: Progress) -> None:
+    """Request a mirror until the part is the file, as long as every response adds to it."""
+    all_from_here = _size(part) == 0  # what was there before may be of another file
     while not file.is_at(part):
         start = _size(part)
         if start >= file.size:
             part.unlink()
-            if own:
+            if all_from_here:
                 raise MirrorError("its content is another: the SHA-256 differs")
-            own, start = True, 0
+            all_from_here, start = True, 0
         broken = _append(part, file, url, start, progress)
         if _size(part) <= start:
             raise MirrorError(broken or f"it ended after {_size(part)} of {file.size} bytes")
 
 
 def _append(part: Path, file: File, url: str, start: int, progress: Progress) -> str | None:
-    """Receive what follows the first ``start`` bytes, and say what broke it off, if anything did."""
+    """Receive the bytes from ``start`` on, and return the error that interrupted it, if one did."""
     request = urllib.request.Request(url, headers={"User-Agent": "hyperfan"} | _range(start))
     try:
-        with urllib.request.urlopen(request, timeout=TIMEOUT) as response:
+        with urllib.request.urlopen(request, timeout=TIMEOUT_SECONDS) as response:
             done, total = _offered(response, start)
             if total not in (None, file.size):
                 raise MirrorError(f"it offers {total} bytes, not {file.size}: another file, or a page that explains")
             with open(part, "ab" if done else "wb") as stream:
-                while chunk := response.read(min(CHUNK, file.size - done)):
+                while chunk := response.read(min(CHUNK_BYTES, file.size - done)):
                     done += stream.write(chunk)
                     progress(file.name, done, file.size)
     except urllib.error.HTTPError as error:
@@ -103,12 +103,12 @@ def _range(start: int) -> dict[str, str]:
 
 
 def _offered(response: http.client.HTTPResponse, start: int) -> tuple[int, int | None]:
-    """At which byte the answer starts, and how many the whole file has, if that is said."""
+    """The byte at which a response starts, and the size of the file, if the headers have it."""
     if response.status == http.HTTPStatus.PARTIAL_CONTENT:
-        said = re.fullmatch(r"bytes (\d+)-\d+/(\d+)", response.headers.get("Content-Range", ""))
-        if not said or int(said[1]) != start:
+        content_range = re.fullmatch(r"bytes (\d+)-\d+/(\d+)", response.headers.get("Content-Range", ""))
+        if not content_range or int(content_range[1]) != start:
             raise MirrorError(f"it was asked for the bytes from {start} on and gave others")
-        return start, int(said[2])
+        return start, int(content_range[2])
     length = response.headers.get("Content-Length", "")
     return 0, int(length) if length.isdecimal() else None
 

@@ -1,4 +1,4 @@
-"""Get a data set from its publishers. Nothing else in hyperfan uses the network."""
+"""``fetch``: download a data set from its publishers. Nothing else in hyperfan uses the network."""
 
 import os
 import tempfile
@@ -18,7 +18,7 @@ from hyperfan.errors import DataError, HyperfanWarning, nearest
 
 @dataclass(frozen=True)
 class Source:
-    """What is downloaded, and what reads it; if it is an archive, which members of it are wanted."""
+    """The files of a data set, and its reader; if it is an archive, a pattern for the members to unpack."""
 
     read: Callable[[Path], object]
     files: tuple[File, ...]
@@ -62,12 +62,12 @@ def fetch(
 ) -> Path:
     """Download a data set into the folder where it will be looked for, and return the folder that holds it.
 
-    What is there and whole is left alone; what is damaged is replaced; a download that broke off is continued.
+    A complete data set is left alone; a damaged one is replaced; a download that broke off is resumed.
     """
     if name not in SOURCES:
         raise DataError(f"there is no data set '{name}': {nearest(name, SOURCES)}")
     source, base, folder = SOURCES[name], data_folder(data_dir), LAYOUTS[name].folder
-    if not _whole(source, base):
+    if not _is_complete(source, base):
         try:
             (base / ("" if source.members else folder)).mkdir(parents=True, exist_ok=True)
             for file in source.files:
@@ -81,7 +81,7 @@ def fetch(
     return find(name, base)
 
 
-def _whole(source: Source, base: Path) -> bool:
+def _is_complete(source: Source, base: Path) -> bool:
     try:
         source.read(base)
     except DataError:
@@ -90,8 +90,8 @@ def _whole(source: Source, base: Path) -> bool:
 
 
 def _install(file: File, source: Source, base: Path, name: str, progress: Progress) -> None:
-    """Download an archive, unpack it beside, and only when all of it is right, put the folder in its place."""
-    brought = (base / file.name).exists()  # by the user, who may want to keep it
+    """Download an archive, unpack it into a temporary folder, and move that into place once it is complete."""
+    kept = (base / file.name).exists()  # put there by the user, who may want to keep it
     archive = download(file, base, progress)
     # Neither data set is much larger unpacked: their pictures do not compress.
     with tempfile.TemporaryDirectory(prefix=f".{name}.", dir=base) as unpacked:
@@ -99,13 +99,15 @@ def _install(file: File, source: Source, base: Path, name: str, progress: Progre
         source.read(Path(unpacked))
         _set_aside(base / name)
         os.replace(Path(unpacked) / name, base / name)
-    if not brought:
+    if not kept:
         archive.unlink()
 
 
 def _set_aside(folder: Path) -> None:
-    """What is damaged may still be dear to someone."""
+    """Rename a damaged folder, which the user may still want."""
     if os.path.lexists(folder):
         aside = next(p for i in range(1, 1000) if not os.path.lexists(p := folder.with_name(f"{folder.name}.old{i}")))
         os.replace(folder, aside)
-        warnings.warn(f"{folder} was not whole; it is now {aside}, and can be deleted", HyperfanWarning, stacklevel=4)
+        warnings.warn(
+            f"{folder} was not complete; it is now {aside}, and can be deleted", HyperfanWarning, stacklevel=4
+        )

@@ -1,4 +1,4 @@
-"""Pictures in folders, one for each class, as ImageNet and Imagenette come."""
+"""``ImageFolder``: pictures in folders, one for each class, as in ImageNet and Imagenette."""
 
 import importlib
 import os
@@ -9,17 +9,17 @@ import torch
 from torch import Tensor
 from torch.utils.data import Dataset
 
-from hyperfan.data.lookup import find, mending, readable
+from hyperfan.data.lookup import fetch_advice, find, read_errors
 from hyperfan.errors import DataError
 
 if TYPE_CHECKING:
     from PIL.Image import Image
 
-ENDINGS = (".jpg", ".jpeg", ".png")
+SUFFIXES = (".jpg", ".jpeg", ".png")
 
 IMAGENETTE = ("n01440764", "n02102040", "n02979186", "n03000684", "n03028079",
               "n03394916", "n03417042", "n03425413", "n03445777", "n03888257")  # fmt: skip
-"""Its ten classes, as WordNet numbers."""
+"""The ten classes of Imagenette, as WordNet numbers."""
 
 
 class ImageFolder(Dataset[tuple[Tensor, int]]):
@@ -36,11 +36,11 @@ class ImageFolder(Dataset[tuple[Tensor, int]]):
     def __init__(self, root: str | os.PathLike[str], split: str, skip_empty: bool = False) -> None:
         folder = Path(root) / split
         names = _names(folder, folders=True)
-        held = {name: _names(folder / name, folders=False, may_be_empty=skip_empty) for name in names}
-        self.classes = tuple(name for name in names if held[name])
-        self.empty = tuple(name for name in names if not held[name])
+        files = {name: _names(folder / name, folders=False, may_be_empty=skip_empty) for name in names}
+        self.classes = tuple(name for name in names if files[name])
+        self.empty = tuple(name for name in names if not files[name])
         self.files = [(os.path.join(folder, name, file), label) for label, name in enumerate(self.classes)
-                      for file in held[name]]  # fmt: skip
+                      for file in files[name]]  # fmt: skip
 
     def __len__(self) -> int:
         return len(self.files)
@@ -51,31 +51,33 @@ class ImageFolder(Dataset[tuple[Tensor, int]]):
 
 
 def imagenette(data_dir: str | os.PathLike[str] | None = None) -> tuple[ImageFolder, ImageFolder]:
-    """Photographs of ten classes of ImageNet, the shorter side 160 pixels: to train on, and to validate on."""
-    with mending("imagenette", data_dir):
+    """Read Imagenette: photographs of ten ImageNet classes, the shorter side 160 pixels, to train and validate on."""
+    with fetch_advice("imagenette", data_dir):
         root = find("imagenette", data_dir)
         train, val = ImageFolder(root, "train"), ImageFolder(root, "val")
-        for split, made in (("train", train), ("val", val)):
-            if made.classes != IMAGENETTE:
+        for split, read in (("train", train), ("val", val)):
+            if read.classes != IMAGENETTE:
                 raise DataError(
-                    f"{root / split} holds {len(made.classes)} classes, from {made.classes[0]} to {made.classes[-1]}, "
+                    f"{root / split} holds {len(read.classes)} classes, from {read.classes[0]} to {read.classes[-1]}, "
                     "that are not the ten of Imagenette: for another set, ImageFolder(root, split)"
                 )
         return train, val
 
 
 def _names(folder: Path, *, folders: bool, may_be_empty: bool = False) -> list[str]:
-    with readable(folder), os.scandir(folder) as entries:
+    with read_errors(folder), os.scandir(folder) as entries:
         shown = [entry for entry in entries if not entry.name.startswith(".")]
-        names = sorted(e.name for e in shown if (e.is_dir() if folders else e.name.lower().endswith(ENDINGS)))
+        names = sorted(e.name for e in shown if (e.is_dir() if folders else e.name.lower().endswith(SUFFIXES)))
     if not names and not may_be_empty:
-        sought = "folders of classes" if folders else f"pictures ({', '.join(ENDINGS)})"
-        raise DataError(f"{folder} holds no {sought}: was the set unpacked whole, as <root>/<split>/<class>/<picture>?")
+        missing = "folders of classes" if folders else f"pictures ({', '.join(SUFFIXES)})"
+        raise DataError(
+            f"{folder} holds no {missing}: was all of the set unpacked, as <root>/<split>/<class>/<picture>?"
+        )
     return names
 
 
 def need_pillow() -> None:
-    """Raise if it is not there."""
+    """Raise if Pillow is not installed."""
     try:
         for name in ("PIL", "PIL.Image"):
             importlib.import_module(name)
@@ -84,11 +86,11 @@ def need_pillow() -> None:
 
 
 def open_picture(path: str) -> "Image":
-    """A picture as Pillow has it, decoded, in RGB."""
+    """Open and decode a picture with Pillow, in RGB."""
     need_pillow()
     from PIL import Image
 
-    with readable(path), open(path, "rb") as stream:
+    with read_errors(path), open(path, "rb") as stream:
         try:
             return Image.open(stream).convert("RGB")
         except Exception as error:  # of a damaged file, Pillow's decoders raise nearly anything
@@ -99,6 +101,6 @@ def open_picture(path: str) -> "Image":
 
 
 def pixels(picture: "Image") -> Tensor:
-    """As (3, height, width), uint8."""
+    """The pixels of a picture as a tensor, (3, height, width), uint8."""
     flat = torch.frombuffer(bytearray(picture.tobytes()), dtype=torch.uint8)
     return flat.reshape(picture.height, picture.width, 3).permute(2, 0, 1).contiguous()

@@ -17,13 +17,13 @@ import torch
 from torch import Tensor
 
 from hyperfan.data.labelled import Labelled, Splits
-from hyperfan.data.lookup import find, mending, readable
+from hyperfan.data.lookup import fetch_advice, find, read_errors
 from hyperfan.errors import DataError
 
-LIMIT = 10**8
+MAX_VALUES = 10**8
 """No file of MNIST holds as many values; a header that promises more is not believed."""
 
-CONTENT = {
+CHECKSUMS = {
     "train-images-idx3-ubyte": "ba891046e6505d7aadcbbe25680a0738ad16aec93bde7f9b65e87a2fc25776db",
     "train-labels-idx1-ubyte": "65a50cbbf4e906d70832878ad85ccda5333a97f0f4c3dd2ef09a8a9eef7101c5",
     "t10k-images-idx3-ubyte": "0fa7898d509279e482958e8ce81c8e77db3f2f8254e26661ceb7762c4d494ce7",
@@ -33,27 +33,27 @@ CONTENT = {
 
 
 def mnist(data_dir: str | os.PathLike[str] | None = None) -> Splits:
-    """60,000 and 10,000 handwritten digits, as pictures of (28, 28)."""
-    with mending("mnist", data_dir):
+    """Read MNIST: 60,000 and 10,000 handwritten digits, as pictures of (28, 28)."""
+    with fetch_advice("mnist", data_dir):
         folder = find("mnist", data_dir)
-        return Splits(_official(folder, "train", 60_000), _official(folder, "t10k", 10_000))
+        return Splits(_read_official(folder, "train", 60_000), _read_official(folder, "t10k", 10_000))
 
 
-def _official(folder: Path, part: str, count: int) -> Labelled:
+def _read_official(folder: Path, part: str, count: int) -> Labelled:
     images, labels = (_file(folder, f"{part}-{kind}-ubyte") for kind in ("images-idx3", "labels-idx1"))
-    made = read_pair(images, labels)
-    if made.images.shape != (count, 28, 28):
-        raise DataError(f"{images} holds {_by(made.images.shape)} values; MNIST has {count}x28x28: is it another set?")
-    for path, values in ((images, made.images), (labels, made.labels)):
-        if _sha256(values) != CONTENT[path.name.removesuffix(".gz")]:
+    read = read_pair(images, labels)
+    if read.images.shape != (count, 28, 28):
+        raise DataError(f"{images} holds {_by(read.images.shape)} values; MNIST has {count}x28x28: is it another set?")
+    for path, values in ((images, read.images), (labels, read.labels)):
+        if _sha256(values) != CHECKSUMS[path.name.removesuffix(".gz")]:
             raise DataError(
                 f"{path} has the form of MNIST but not its content (SHA-256): is it another set, or changed?"
             )
-    return made
+    return read
 
 
 def read_pair(images: Path, labels: Path) -> Labelled:
-    """The pictures of one IDX file with the labels, 0 to 9, of another."""
+    """Read the pictures of one IDX file with the labels, 0 to 9, of another."""
     pictures, classes = read_idx(images, 3), read_idx(labels, 1)
     if classes.max() > 9:
         raise DataError(f"{labels} holds the label {classes.max()}, and should hold 0 to 9: is it a file of labels?")
@@ -65,18 +65,18 @@ def read_pair(images: Path, labels: Path) -> Labelled:
 
 
 def read_idx(path: Path, dims: int) -> Tensor:
-    """The unsigned bytes of an IDX file, compressed if its name ends in .gz, as a tensor of ``dims`` dimensions."""
-    with readable(path):
+    """Read the unsigned bytes of an IDX file, compressed if it ends in .gz, as a tensor of ``dims`` dimensions."""
+    with read_errors(path):
         try:
             with gzip.open(path) if path.suffix == ".gz" else open(path, "rb") as stream:
-                return _values(path, stream, dims)
+                return _read_values(path, stream, dims)
         except (EOFError, zlib.error) as error:
             raise DataError(f"{path} is cut off or damaged ({error}): did its download break off?") from error
         except gzip.BadGzipFile as error:
             raise DataError(f"{path} is not gzip, or damaged ({error}): was a web page saved in its place?") from error
 
 
-def _values(path: Path, stream: io.BufferedIOBase, dims: int) -> Tensor:
+def _read_values(path: Path, stream: io.BufferedIOBase, dims: int) -> Tensor:
     start = stream.read(4 + 4 * dims)
     if start[:4] != _magic(dims)[: len(start)]:
         raise DataError(
@@ -87,12 +87,12 @@ def _values(path: Path, stream: io.BufferedIOBase, dims: int) -> Tensor:
         raise DataError(f"{path} ends within its header: did its download break off?")
     shape = struct.unpack(f">{dims}I", start[4:])
     size = math.prod(shape)
-    if not 0 < size <= LIMIT:
+    if not 0 < size <= MAX_VALUES:
         raise DataError(f"{path} promises {_by(shape)} values, which MNIST never has: is it damaged?")
     values = bytearray(stream.read(size + 1))  # one more than there should be, so that more is noticed and not read
     if len(values) != size:
-        held = "more" if len(values) > size else f"{len(values)}"
-        raise DataError(f"{path} promises {_by(shape)} = {size} values and holds {held}: is it cut off or damaged?")
+        count = "more" if len(values) > size else f"{len(values)}"
+        raise DataError(f"{path} promises {_by(shape)} = {size} values and holds {count}: is it cut off or damaged?")
     return torch.frombuffer(values, dtype=torch.uint8).reshape(shape)
 
 

@@ -1,4 +1,4 @@
-"""Pictures with their labels, and how they are standardised."""
+"""Labelled pictures, and their standardisation."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -26,27 +26,27 @@ class Labelled:
 
 @dataclass(frozen=True, eq=False)
 class Splits:
-    """What to train on and what to test on."""
+    """The training set and the test set."""
 
     train: Labelled
     test: Labelled
 
 
 @dataclass(frozen=True)
-class Scale:
+class PixelStatistics:
     """Mean and standard deviation of the training pixels, between 0 and 1: one number, or one for each channel."""
 
     mean: float | tuple[float, ...]
     std: float | tuple[float, ...]
 
 
-MNIST = Scale(mean=0.13066, std=0.30811)
-IMAGENET = Scale(mean=(0.485, 0.456, 0.406), std=(0.229, 0.224, 0.225))
-CIFAR10 = Scale(mean=(0.49140, 0.48216, 0.44653), std=(0.24703, 0.24349, 0.26159))
+MNIST = PixelStatistics(mean=0.13066, std=0.30811)
+IMAGENET = PixelStatistics(mean=(0.485, 0.456, 0.406), std=(0.229, 0.224, 0.225))
+CIFAR10 = PixelStatistics(mean=(0.49140, 0.48216, 0.44653), std=(0.24703, 0.24349, 0.26159))
 
 
 def standardise(images: Tensor, mean: float | Sequence[float], std: float | Sequence[float]) -> Tensor:
-    """(images / 255 − mean) / std, in float32, for uint8 pictures of any leading shape.
+    """Standardise uint8 pictures of any leading shape: (images / 255 − mean) / std, in float32.
 
     >>> standardise(torch.tensor([[0, 255]], dtype=torch.uint8), mean=0.5, std=0.25)
     tensor([[-2.,  2.]])

@@ -1,4 +1,4 @@
-"""Where the data sets are: in the folder given, and nowhere else; or in $HYPERFAN_DATA, or in the user's cache."""
+"""Look-up of data sets: in the folder given, and nowhere else; or in $HYPERFAN_DATA, or in the user's cache."""
 
 import os
 import shlex
@@ -10,12 +10,12 @@ from pathlib import Path
 
 from hyperfan.errors import DataError
 
-VARIABLE = "HYPERFAN_DATA"
+FOLDER_VARIABLE = "HYPERFAN_DATA"
 
 
 @dataclass(frozen=True)
 class Layout:
-    """A data set lies in DIR/``folder``, or in DIR itself; any of its ``entries`` shows that it is there."""
+    """The place of a data set: DIR/``folder``, or DIR itself; any of its ``entries`` shows that it is there."""
 
     folder: str
     entries: tuple[str, ...]
@@ -32,8 +32,8 @@ LAYOUTS = {
 
 
 def folders(data_dir: str | os.PathLike[str] | None = None) -> dict[str, Path]:
-    """The folders that can be chosen, each with what chooses it; the first is."""
-    chosen = {"--data-dir": data_dir, f"${VARIABLE}": os.environ.get(VARIABLE) or None}
+    """The folders where data sets are looked for, by the setting that names each; the first is the one for fetching."""
+    chosen = {"--data-dir": data_dir, f"${FOLDER_VARIABLE}": os.environ.get(FOLDER_VARIABLE) or None}
     named = {by: Path(folder).expanduser() for by, folder in chosen.items() if folder is not None}
     return named | {"the user's cache": cache_folder(sys.platform, os.environ)}
 
@@ -44,7 +44,7 @@ def data_folder(data_dir: str | os.PathLike[str] | None = None) -> Path:
 
 
 def cache_folder(platform: str, environ: Mapping[str, str]) -> Path:
-    """The folder in which a user's programs keep what they can get again."""
+    """The user's cache folder for hyperfan, by the conventions of the platform."""
     if platform == "win32":
         return Path(environ.get("LOCALAPPDATA") or Path.home() / "AppData" / "Local") / "hyperfan"
     if platform == "darwin":
@@ -54,28 +54,28 @@ def cache_folder(platform: str, environ: Mapping[str, str]) -> Path:
 
 
 def find(name: str, data_dir: str | os.PathLike[str] | None = None) -> Path:
-    """The folder that directly holds the files of a data set."""
+    """Find the folder that directly holds the files of a data set."""
     layout = LAYOUTS[name]
     bases = [data_folder(data_dir)] if data_dir is not None else list(folders().values())
     places = [place for base in bases for place in (base / layout.folder, base)]
     for place in places:
-        with readable(place):
+        with read_errors(place):
             if any((place / entry).exists() for entry in layout.entries):
                 return place
     raise DataError(f"no {name} in {', '.join(map(str, places))}: there is no {layout.entries[0]}")
 
 
 def contents(name: str, place: Path) -> list[Path]:
-    """The files of a data set that lie where ``find`` found it."""
-    with readable(place):
+    """The files of a data set in the folder that ``find`` found."""
+    with read_errors(place):
         entries = [place / entry for entry in LAYOUTS[name].entries]
         inside = (p for entry in entries for p in (entry.rglob("*") if entry.is_dir() else [entry]))
         return [path for path in inside if path.is_file()]
 
 
 @contextmanager
-def mending(name: str, data_dir: str | os.PathLike[str] | None) -> Iterator[None]:
-    """Whatever is wrong with the data, the error ends with the command that gets them anew."""
+def fetch_advice(name: str, data_dir: str | os.PathLike[str] | None) -> Iterator[None]:
+    """End every error about the data with the command that downloads them again."""
     try:
         yield
     except DataError as error:
@@ -85,8 +85,8 @@ def mending(name: str, data_dir: str | os.PathLike[str] | None) -> Iterator[None
 
 
 @contextmanager
-def readable(path: str | os.PathLike[str]) -> Iterator[None]:
-    """What the system says of a file or folder that cannot be read, as one clear error."""
+def read_errors(path: str | os.PathLike[str]) -> Iterator[None]:
+    """Turn the system's errors about a file or folder that cannot be read into a :class:`DataError`."""
     try:
         yield
     except FileNotFoundError:

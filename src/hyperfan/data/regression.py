@@ -1,4 +1,4 @@
-"""The three regression tasks of the paper's section 4.2, learnt one after another; from von Oswald et al. 2020."""
+"""The three regression tasks of the paper's section 4.2, learnt one after another; after von Oswald et al. 2020."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -29,7 +29,7 @@ FUNCTIONS: tuple[tuple[str, Callable[[Tensor], Tensor], float, float], ...] = (
 def regression_tasks(
     generator: torch.Generator | None = None, *, train: int = 100, test: int = 50, noise: float = 0.05
 ) -> tuple[Task, ...]:
-    """``train`` points uniform in each domain, with normal noise on y; ``test`` equidistant points without.
+    """Draw ``train`` points uniform in each domain, with normal noise on y; and ``test`` equidistant points without.
 
     >>> [task.train_x.shape for task in regression_tasks(torch.Generator().manual_seed(0))]
     [torch.Size([100, 1]), torch.Size([100, 1]), torch.Size([100, 1])]

@@ -1,4 +1,4 @@
-"""A tar archive, unpacked without trusting it.
+"""``unpack``: a tar archive, unpacked without trusting it.
 
 Of its members only regular files are written, only those whose name matches in full, only their content, and only
 within the folder given. Python's own ``filter="data"`` came with 3.11.4 and would allow more.
@@ -14,8 +14,8 @@ from pathlib import Path, PurePosixPath
 from hyperfan.errors import DataError
 
 
-class _Limited(gzip.GzipFile):
-    """Gives no more than so many bytes, whatever is in them."""
+class _LimitedGzip(gzip.GzipFile):
+    """A gzip file that raises once more than ``limit`` bytes have been read."""
 
     limit: int
 
@@ -27,16 +27,16 @@ class _Limited(gzip.GzipFile):
         return content
 
 
-def unpack(archive: Path, folder: Path, wanted: str, limit: int) -> None:
-    """Unpack the members whose name matches ``wanted``; all members together may have ``limit`` bytes."""
+def unpack(archive: Path, folder: Path, pattern: str, limit: int) -> None:
+    """Unpack the members whose name matches ``pattern``; all members together may have ``limit`` bytes."""
     try:
-        with _Limited(archive) as stream:
+        with _LimitedGzip(archive) as stream:
             stream.limit = limit
             with tarfile.open(fileobj=stream, mode="r|") as members:
                 for member in members:
-                    path = _checked(member)
+                    path = _check(member)
                     content = members.extractfile(member)
-                    if content and re.fullmatch(wanted, str(path)):
+                    if content and re.fullmatch(pattern, str(path)):
                         (folder / path).parent.mkdir(parents=True, exist_ok=True)
                         with open(folder / path, "wb") as target:
                             shutil.copyfileobj(content, target)
@@ -46,7 +46,7 @@ def unpack(archive: Path, folder: Path, wanted: str, limit: int) -> None:
         raise DataError(f"{archive} cannot be unpacked, it is damaged: {error}") from error
 
 
-def _checked(member: tarfile.TarInfo) -> PurePosixPath:
+def _check(member: tarfile.TarInfo) -> PurePosixPath:
     path = PurePosixPath(member.name)
     if path.is_absolute() or ".." in path.parts or "\\" in member.name or ":" in member.name:
         raise DataError(f"its member '{member.name}' would lie outside the folder")

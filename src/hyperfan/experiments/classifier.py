@@ -10,11 +10,12 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
+from hyperfan.codes import Embedding
 from hyperfan.errors import HyperfanWarning, RunError
 from hyperfan.experiments.experiment import ClassifierConfiguration
 from hyperfan.experiments.ranks import SINGLE_PROCESS, Ranks
 from hyperfan.experiments.seeds import generator
-from hyperfan.hypernet import Embedding, HyperNet
+from hyperfan.hypernet import HyperNet
 from hyperfan.metrics import Kind, Row
 from hyperfan.optim import SGD
 from hyperfan.probe import Moments, diagnose, first_overflow

@@ -10,7 +10,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 from hyperfan.errors import RunError
-from hyperfan.optim.lowrank import LowRank
+from hyperfan.optim.gradient import FactoredGradient
 
 
 @dataclass(frozen=True)
@@ -64,7 +64,7 @@ class Ranks:
         grads = [p.grad for group in optimiser.param_groups for p in group["params"] if p.grad is not None]
         rows: dict[int, Tensor] = {}
         for grad in grads:
-            if not isinstance(grad, LowRank):
+            if not isinstance(grad, FactoredGradient):
                 rows[id(grad)] = grad
                 continue
             if grad.parts is None:

@@ -2,10 +2,10 @@
 
 A *method* decides the variance ``v`` that each generated tensor should have (:mod:`targets`), from how many
 values a layer sums (:mod:`fans`) and what its nonlinearity does to the scale (:mod:`gains`). The *generator*
-reaches it: ``Var(H) = v / ‖h‖²`` (:mod:`heads`). :mod:`table1` is the paper's own table, cell by cell.
+reaches it: ``Var(H) = v / ‖h‖²`` (:mod:`heads`).
 """
 
 from hyperfan.formulas.fans import Fans
-from hyperfan.formulas.gains import GRID, VARIANCES, Curve, Gains, gains, gains_from_samples
+from hyperfan.formulas.gains import VARIANCES, GainCurve, Gains
 
-__all__ = ["GRID", "VARIANCES", "Curve", "Fans", "Gains", "gains", "gains_from_samples"]
+__all__ = ["VARIANCES", "Fans", "GainCurve", "Gains"]

@@ -1,4 +1,4 @@
-"""How many values a layer sums: forward into each output (fan-in), backward into each input (fan-out)."""
+"""Fans: how many values a layer sums, forward into each output (fan-in) and backward into each input (fan-out)."""
 
 import math
 from collections.abc import Sequence
@@ -44,7 +44,7 @@ class Fans:
         groups: int = 1,
         transposed: bool = False,
     ) -> "Fans":
-        """Of a convolution with any number of dimensions. Dilation and padding do not change the sums."""
+        """The fans of a convolution with any number of dimensions. Dilation and padding do not change the sums."""
         return cls(in_channels // groups, out_channels // groups, math.prod(kernel), math.prod(stride), transposed)
 
     @property

@@ -19,4 +19,6 @@ def student_quantile(freedom: int) -> float:
     if freedom <= len(_TABLE):
         return _TABLE[freedom - 1]
     z = NORMAL_QUANTILE
-    return z + (z**3 + z) / 4 / freedom + (5 * z**5 + 16 * z**3 + 3 * z) / 96 / freedom**2
+    first, second = (z**3 + z) / 4, (5 * z**5 + 16 * z**3 + 3 * z) / 96
+    third = (3 * z**7 + 19 * z**5 + 17 * z**3 - 15 * z) / 384
+    return z + first / freedom + second / freedom**2 + third / freedom**3

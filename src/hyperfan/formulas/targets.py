@@ -1,4 +1,4 @@
-"""Which variance ``v`` a generated tensor should have: what a good classical init would give it.
+"""The variance ``v`` that a generated tensor should have: the one that a good classical init would give it.
 
 Every function takes the gain as an argument, because the two readings of the theory place it differently:
 the paper puts ReLU's 2 on the layer *before* the ReLU (``output`` = 2, ``consumed`` = 1), the exact reading puts
@@ -9,22 +9,28 @@ import math
 
 
 def fan_in_weight(fan_in: float, gain: float = 1.0, bias_share: float = 0.0) -> float:
-    """Forward: fan_in · v · E[x²] = 1 − bias_share, so v = gain·(1 − bias_share)/fan_in."""
+    """Weight variance that keeps the forward pass: fan_in · v · E[x²] = 1 − bias_share.
+
+    So v = gain·(1 − bias_share)/fan_in.
+    """
     return gain * (1 - bias_share) / fan_in
 
 
 def fan_in_bias(output: float = 1.0, bias_share: float = 0.5) -> float:
-    """The bias' part of the output's second moment."""
+    """Bias variance that carries its share of the output's second moment."""
     return output * bias_share
 
 
 def fan_out_weight(fan_out: float, gain: float = 1.0) -> float:
-    """Backward: fan_out · v · E[f′²] = 1, so v = gain/fan_out. Biases play no part in the mainnet's backward pass."""
+    """Weight variance that keeps the backward pass: fan_out · v · E[f′²] = 1, so v = gain/fan_out.
+
+    Biases play no part in the mainnet's backward pass.
+    """
     return gain / fan_out
 
 
 def fan_out_bias(fan_in: float, weight: float, consumed: float = 1.0, output: float = 1.0) -> float:
-    """What is left of the output's second moment once weights of variance ``weight`` have contributed; never negative.
+    """Bias variance that fills up the output's second moment beside weights of variance ``weight``; never negative.
 
     With ``weight = 2^ReLU/fan_out`` this is the paper's 2^ReLU·(1 − d_j/d_i): the receptive field cancels.
     """
@@ -33,7 +39,7 @@ def fan_out_bias(fan_in: float, weight: float, consumed: float = 1.0, output: fl
 
 
 def harmonic(a: float, b: float) -> float:
-    """2/(1/a + 1/b); of 1/d_j and 1/d_i it is Glorot's 2/(d_j + d_i).
+    """Harmonic mean 2/(1/a + 1/b); of 1/d_j and 1/d_i it is Glorot's 2/(d_j + d_i).
 
     >>> harmonic(1 / 300, 1 / 100) == 2 / 400
     True
@@ -42,12 +48,12 @@ def harmonic(a: float, b: float) -> float:
 
 
 def geometric(a: float, b: float) -> float:
-    """√(a·b)."""
+    """Geometric mean √(a·b)."""
     return math.sqrt(a * b)
 
 
 def arithmetic(a: float, b: float) -> float:
-    """(a + b)/2."""
+    """Arithmetic mean (a + b)/2."""
     return (a + b) / 2
 
 
@@ -62,11 +68,3 @@ def residual_share(blocks: int, growth: float = math.e) -> float:
     4.0
     """
     return 1 / blocks if growth == math.e else math.expm1(math.log(growth) / blocks)
-
-
-def low_rank_b(rank: int, gain: float = 1.0, scaling: float = 1.0, relative: float = 1.0) -> float:
-    """Var(B) for ΔW = s·B·A with Var(A) = 1/d_in, at ``relative`` size ρ to a fan-in weight: ρ²·gain/(s²·r).
-
-    Then Var(ΔW) = s²·r·Var(B)·Var(A) = ρ²·gain/d_in.
-    """
-    return relative**2 * gain / (scaling**2 * rank)

@@ -1,9 +1,7 @@
-"""What generates it? Embeddings go through a trunk to heads, which put out the mainnet's tensors."""
+"""What holds the parts together? ``HyperNet``: mainnet, codes and generator as one module."""
 
-from hyperfan.hypernet.chunks import Chunks
-from hyperfan.hypernet.embeddings import Embedding
 from hyperfan.hypernet.hypernet import HyperNet
 from hyperfan.hypernet.per_sample import PerSample
 from hyperfan.hypernet.prediction import Prediction, predict
 
-__all__ = ["Chunks", "Embedding", "HyperNet", "PerSample", "Prediction", "predict"]
+__all__ = ["HyperNet", "PerSample", "Prediction", "predict"]

@@ -1,4 +1,4 @@
-"""What was generated last, for evaluation: the same weights serve every batch until a parameter changes."""
+"""The tensors generated last, for evaluation: the same weights serve every batch until a parameter changes."""
 
 import operator
 from collections.abc import Callable, Sequence
@@ -6,22 +6,25 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
+from hyperfan.codes.embedding import Task
+from hyperfan.generators.linear_map import LinearMap
 from hyperfan.hypernet.changes import fingerprint, versions
+from hyperfan.hypernet.transforms import transformed
 
-Made = dict[str, Tensor]
+Tensors = dict[str, Tensor]
 
 
 @dataclass(frozen=True)
-class _Found:
-    """What was made, and of what. Sources are held, so that none is at the address of another that is gone."""
+class _Entry:
+    """Generated tensors and their sources. Sources are held, so that none is at the address of another that is gone."""
 
     key: object
     sources: list[Tensor]
     versions: object
     sample: Tensor
-    made: Made
+    made: Tensors
     made_versions: object
 
     def fits(self, key: object, sources: Sequence[Tensor]) -> bool:
@@ -40,22 +43,44 @@ class Cache:
     """Holds one set of generated tensors with what they depend on. A copy or a pickle of it is empty."""
 
     def __init__(self) -> None:
-        self._found: _Found | None = None
+        self._entry: _Entry | None = None
 
-    def get(self, make: Callable[[], Made], sources: Sequence[Tensor], key: object) -> Made:
-        """What ``make`` makes of these sources, or made of them before."""
-        found = self._found  # once: another thread may change it
-        if found is not None and found.fits(key, sources):
-            return found.made
-        del found
+    def usable(self, makers: Sequence[nn.Module], task: Task | None) -> bool:
+        """Whether what is generated without noise or given embeddings will be generated again: in evaluation."""
+        if any(m.training for m in makers) or torch.is_grad_enabled() or isinstance(task, Tensor):
+            return False
+        if torch.compiler.is_compiling() or transformed():
+            return False
+        # Hooks and modules in training mode may do something else at every call.
+        modules = [m for maker in makers for m in maker.modules()]
+        if any(m.training or m._forward_hooks or m._forward_pre_hooks for m in modules):
+            return False
+        return not any(torch.is_autocast_enabled(t.device.type) for t in _tensors(modules)[:1])
+
+    def get(self, make: Callable[[], Tensors], makers: Sequence[nn.Module], task: Task | None) -> Tensors:
+        """What ``make`` makes of these modules for a task, or made of them before."""
+        modules = [m for maker in makers for m in maker.modules()]
+        sources = _tensors(modules)
+        trainers = {m.trainer for m in modules if isinstance(m, LinearMap) and m.trainer is not None}
+        key = (type(task), task, frozenset((trainer, trainer.revision) for trainer in trainers))
+        entry = self._entry  # once: another thread may change it
+        if entry is not None and entry.fits(key, sources):
+            return entry.made
+        del entry
         self.clear()  # before making, so that two sets are never held
         made = make()
-        self._found = _Found(key, list(sources), versions(sources), fingerprint(sources), made, versions(made.values()))
+        self._entry = _Entry(key, sources, versions(sources), fingerprint(sources), made, versions(made.values()))
         return made
 
     def clear(self) -> None:
-        """Forget."""
-        self._found = None
+        """Forget what was generated."""
+        self._entry = None
 
     def __reduce__(self) -> tuple[Any, ...]:
         return Cache, ()
+
+
+def _tensors(modules: Sequence[nn.Module]) -> list[Tensor]:
+    """All that generated tensors depend on, as it is: a trainer that is ahead of a map says so by its revision."""
+    held: list[dict[str, Any]] = [d for m in modules for d in (m._parameters, m._buffers)]
+    return [t for d in held for t in dict.values(d) if t is not None]

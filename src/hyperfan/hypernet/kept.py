@@ -4,7 +4,7 @@ They live in a tree of empty modules that mirrors the mainnet's paths, so that t
 ``mainnet.<name in the mainnet>``. Functions, not methods: a method's name could be that of a module in the mainnet.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from torch import Tensor, nn
 
@@ -27,6 +27,14 @@ def keep(mainnet: nn.Module, names: Iterable[str]) -> nn.Module:
 def kept(root: nn.Module) -> dict[str, Tensor]:
     """Everything in the tree, by the mainnet's names."""
     return {**dict(root.named_parameters()), **dict(root.named_buffers())}
+
+
+def fill_missing_buffers(root: nn.Module, buffers: Mapping[str, Tensor]) -> None:
+    """Copies of these buffers in place of those in the tree that have no values."""
+    for name, buffer in buffers.items():
+        if root.get_buffer(name).is_meta:
+            path, _, local = name.rpartition(".")
+            root.get_submodule(path)._buffers[local] = buffer.detach().clone()
 
 
 class Kept:

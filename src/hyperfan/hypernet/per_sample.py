@@ -10,11 +10,11 @@ from torch import Tensor, nn
 from torch.utils import _pytree as pytree
 
 from hyperfan.errors import CallError
-from hyperfan.hypernet.contract import Generated, Order, Sizes, cheaper
-from hyperfan.hypernet.heads import Heads
+from hyperfan.generators.base import Generator
+from hyperfan.generators.stand_in import Order, Sizes, cheaper
 from hyperfan.mainnet.skeleton import Skeleton
 
-REMEMBERED = 64
+MAX_SHAPES = 64
 """Shapes of inputs for which orders are kept."""
 
 
@@ -35,7 +35,7 @@ class PerSample:
     def __call__(
         self,
         skeleton: Skeleton,
-        heads: Heads,
+        heads: Generator,
         codes: Tensor,
         constant: dict[str, Tensor],
         grouped: bool,
@@ -62,9 +62,8 @@ class PerSample:
             args, kwargs = pytree.tree_unflatten(filled, tree)
             stand_ins = {}
             for i in lazy:
-                (name, shape), head = heads.outputs[i], heads.head(heads.names[i])
-                order = functools.partial(self._choose, orders, name)
-                stand_ins[name] = Generated(codes[i], head.weight, head.bias, shape, order)
+                name = heads.tensors[i].name
+                stand_ins[name] = heads.stand_in(i, codes, functools.partial(self._choose, orders, name))
             nonlocal others, out_tree
             others, out_tree = pytree.tree_flatten(skeleton({**tensors, **stand_ins, **constant}, *args, **kwargs))
             made = {i: t for i, t in enumerate(others) if isinstance(t, Tensor)}
@@ -75,19 +74,19 @@ class PerSample:
         self._remember(shapes, orders)
         return pytree.tree_unflatten([made.get(i, leaf) for i, leaf in enumerate(others)], out_tree)
 
-    def _orders(self, heads: Heads, shapes: tuple[Any, ...]) -> tuple[dict[str, Order], list[int]]:
+    def _orders(self, heads: Generator, shapes: tuple[Any, ...]) -> tuple[dict[str, Order], list[int]]:
         """What is known for inputs of these shapes, and the tensors that layers may do without."""
-        if torch.compiler.is_compiling() or any(heads.layout.cut):  # no layer's weight comes from one code
+        if torch.compiler.is_compiling():
             return {}, []
         if shapes not in self.orders:
-            return {}, [i for i, (_, shape) in enumerate(heads.outputs) if len(shape) > 1]
+            return {}, heads.deferrable()
         orders = self.orders[shapes]
-        return orders, [i for i, (name, _) in enumerate(heads.outputs) if orders.get(name) == "codes"]
+        return orders, [i for i in heads.deferrable() if orders.get(heads.tensors[i].name) == "codes"]
 
     def _remember(self, shapes: tuple[Any, ...], orders: dict[str, Order]) -> None:
         """Only what was learnt in a call that ended well."""
         if shapes not in self.orders and not torch.compiler.is_compiling():
-            while len(self.orders) >= REMEMBERED:
+            while len(self.orders) >= MAX_SHAPES:
                 del self.orders[next(iter(self.orders))]
             self.orders[shapes] = orders
 

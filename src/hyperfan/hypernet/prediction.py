@@ -8,8 +8,8 @@ import torch
 from torch import Tensor
 from torch.nn.functional import log_softmax
 
+from hyperfan.codes.embedding import Task
 from hyperfan.errors import CallError
-from hyperfan.hypernet.embeddings import Task
 from hyperfan.hypernet.hypernet import HyperNet
 
 

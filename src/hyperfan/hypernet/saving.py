@@ -17,13 +17,14 @@ from safetensors.torch import load_file, save_file
 from torch import nn
 
 import hyperfan
+from hyperfan.codes.embedding import Embedding
+from hyperfan.codes.trunk import trunk_widths
 from hyperfan.errors import CheckpointError
-from hyperfan.hypernet.chunks import Chunks
-from hyperfan.hypernet.embeddings import Embedding
+from hyperfan.generators import GeneratorConfig
 from hyperfan.hypernet.hypernet import HyperNet
 from hyperfan.init.plan import Plan, Row
 from hyperfan.init.registry import available, method
-from hyperfan.mainnet.read import Given
+from hyperfan.mainnet.read import NonlinearityArgument
 from hyperfan.mainnet.skeleton import Skeleton
 
 CONFIG = "config.json"
@@ -75,7 +76,7 @@ def load(
     mainnet: nn.Module,
     trunk: nn.Module | None,
     example: Any,
-    nonlinearity: Given,
+    nonlinearity: NonlinearityArgument,
 ) -> _Net:
     """Build the net and fill it from a folder."""
     folder = Path(path)
@@ -98,24 +99,17 @@ def load(
         example=example,
         nonlinearity=nonlinearity,
     )
-    net.init = method(config["init"], **config["settings"])
-    net.load_state_dict(_read_weights(folder, config, net.state_dict()), assign=True)
-    for name, buffer in mainnet.named_buffers():  # what is not saved comes from the mainnet given
-        if net.mainnet.get_buffer(name).is_meta:
-            path, _, local = name.rpartition(".")
-            net.mainnet.get_submodule(path)._buffers[local] = buffer.detach().clone()
-    net._valueless = []
-    net._plan = Plan(**{**config["plan"], "rows": tuple(Row(**row) for row in config["plan"]["rows"])})
+    state = _read_weights(folder, config, net.state_dict())
+    plan = Plan(**{**config["plan"], "rows": tuple(Row(**row) for row in config["plan"]["rows"])})
+    net.restore_(method(config["init"], **config["settings"]), plan, state, dict(mainnet.named_buffers()))
     return net
 
 
-def _heads(config: dict[str, Any], folder: Path) -> Any:
-    if not isinstance(config["heads"], dict):
-        return config["heads"]
+def _heads(config: dict[str, Any], folder: Path) -> GeneratorConfig:
     try:
-        return Chunks(**config["heads"])
-    except TypeError as error:
-        raise CheckpointError(f"{folder / CONFIG} describes chunks that are not known here: {error}") from error
+        return GeneratorConfig.from_json(config["heads"])
+    except (KeyError, TypeError) as error:
+        raise CheckpointError(f"{folder / CONFIG} describes heads that are not known here: {error}") from error
 
 
 def _embedding(config: dict[str, Any], folder: Path) -> Embedding:
@@ -132,8 +126,8 @@ def _config(net: HyperNet, weights: str, digest: str) -> dict[str, Any]:
         "sha256": digest,
         "embedding": dataclasses.asdict(net.embeddings.config),
         "generate": [t.name for t in net.generated],
-        "trunk": net.trunk_widths,
-        "heads": dataclasses.asdict(net.sharing) if isinstance(net.sharing, Chunks) else net.sharing,
+        "trunk": trunk_widths(net.trunk),
+        "heads": net.heads.config.to_json(),
         "init": net.init.name,
         "settings": dict(net.init.settings),
         "fidelity": net.fidelity,

@@ -1,65 +1,30 @@
-"""How a hypernet starts: its plan is worked out and written, first to embeddings and trunk, then to the heads.
+"""How a hypernet starts: embeddings and trunk are drawn, then the generator is solved for the targets and written.
 
-Which variance a head needs depends on the codes that were really drawn, so the plan is made twice.
+Which variance a head needs depends on the codes that were really drawn, so the plan is made once these are known.
 """
 
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 import torch
+from torch import nn
 
-from hyperfan.errors import InitError
-from hyperfan.hypernet.chunks import InputLayers
-from hyperfan.hypernet.moments import level_inputs, measured_moments, predicted_moments, revive_codes
-from hyperfan.init.asked import Slot
-from hyperfan.init.plan import Plan, Row, make_plan
-from hyperfan.init.registry import reading
-from hyperfan.init.write import fill_
+from hyperfan.codes.draw import fill_
+from hyperfan.codes.moments import redraw_dead_codes_
+from hyperfan.formulas.fans import Fans
+from hyperfan.generators.base import Draw, Solution
+from hyperfan.init.plan import Plan, Row, generated_row, kept_row, written_row
+from hyperfan.init.registry import Reading, fan_in_trunk, reading
+from hyperfan.init.targets import Targets
 from hyperfan.mainnet.spec import TensorSpec
 
 if TYPE_CHECKING:
     from hyperfan.hypernet.hypernet import HyperNet
 
-INPUTS_SCALED = ", then times the scale of the chunk's tensor"
-
-
-def predicted_plan(net: "HyperNet", plain: list[TensorSpec]) -> Plan:
-    """The plan before anything is drawn; ``plain`` are the parameters to be written that are not generated."""
-    return _plan(net, predicted_moments(net), plain)
-
-
-def write(
-    net: "HyperNet",
-    plain: list[TensorSpec],
-    generator: torch.Generator | None,
-    embeddings: torch.Generator | None = None,
-) -> Plan:
-    """Draw everything; returns the plan as it was written."""
-    plan = predicted_plan(net, plain)  # what cannot be done is said before writing
-    _write_embeddings(net, embeddings or generator)
-    _fill(net, plan, "trunk", generator)
-    revive_codes(net, embeddings or generator)
-    if net.fidelity == "exact" and any(r.target is not None for r in plan.rows):
-        level_inputs(net)
-    plan = _plan(net, measured_moments(net), plain)
-    for name in net.heads.layout.heads:
-        row = next(r for r in plan.rows if r.made_by == "head" and r.head == name)
-        assert row.variance is not None
-        fill_(net.heads.head(name).weight, row.variance, net.distribution, generator=generator)
-        fill_(net.heads.head(name).bias, 0.0, mean=row.mean)
-    with torch.no_grad():
-        net.code_scale.fill_(1.0)
-        if net.heads.scales is not None:
-            net.heads.scales.fill_(1.0)
-    _scale(net, [r.scale for r in plan.rows if r.made_by == "head"])
-    if net.fidelity == "exact" and any(net.heads.layout.cut):
-        plan = _rescaled(net, plan, _missing(net, plan))
-    if net.heads.layout.mixed and net.init.embedding is not None:  # no code belongs to one tensor alone
-        plan = _rescaled(net, plan, [value or 1.0 for value in _constants(net)])
-    _fill(net, plan, "plain", generator)
-    return plan
+Moments = Sequence[float | None]
 
 
 def has_rule(tensor: TensorSpec) -> bool:
@@ -67,125 +32,155 @@ def has_rule(tensor: TensorSpec) -> bool:
     return tensor.role != "other"
 
 
-def _plan(net: "HyperNet", moments: list[float | None], plain: list[TensorSpec]) -> Plan:
-    layout = net.heads.layout
-    slots = [
-        Slot(t, head, net.width, layout.heads[head].outputs, moment, cut)
-        for t, head, moment, cut in zip(net.generated, layout.names, moments, layout.cut, strict=True)
-    ]
-    trunk = [t for t in net.trunk_spec or () if has_rule(t)]
-    others = {t.name for t in (*net.generated, *plain)}
-    untouched = [t for t in net.spec if t.name not in others]
-    plan = make_plan(slots, net.init, net.fidelity, net.distribution, trunk, plain, untouched)
-    if not isinstance(net.trunk, InputLayers) or net.embeddings.config.normalise:
-        return plan
-    told = [replace(r, equation=r.equation + INPUTS_SCALED) for r in plan.rows if r.made_by == "trunk"]
-    return replace(plan, rows=(*(r for r in plan.rows if r.made_by != "trunk"), *told))
+def predict_plan(net: "HyperNet", plain: Sequence[TensorSpec]) -> Plan:
+    """The plan before anything is drawn; ``plain`` are the parameters to be written that are not generated."""
+    targets, moments = _targets(net), _expected_moments(net)
+    return _plan(net, targets, net.heads.solve(targets.goals(), moments), moments, plain)
 
 
-@torch.no_grad()
-def _scale(net: "HyperNet", factors: list[float]) -> None:
-    """Multiply what is made of each tensor: in the input layers, on the tensors, or on the codes."""
-    if net.heads.scales is not None:
-        net.heads.scales.mul_(net.heads.scales.new_tensor(factors))
-        return
-    counts = torch.tensor([span.stop - span.start for span in net.heads.layout.spans])
-    each = torch.tensor(factors, dtype=torch.float64).repeat_interleave(counts)
-    if isinstance(net.trunk, InputLayers) and not net.embeddings.config.normalise:
-        net.trunk.scale_(each.to(net.trunk.weight))
-    else:
-        net.code_scale.mul_(each.unsqueeze(-1).to(net.code_scale))
+def write(
+    net: "HyperNet",
+    plain: Sequence[TensorSpec],
+    generator: torch.Generator | None,
+    embeddings: torch.Generator | None = None,
+) -> Plan:
+    """Draw everything; returns the plan as it was written."""
+    targets, exact, codes = _targets(net), net.fidelity == "exact", net.code_source
+    # What cannot be done is said before anything is written.
+    goals, trunk_rows, plain_rows = targets.goals(), _trunk_rows(net), _plain_rows(net, plain)
+    net.heads.solve(goals, _expected_moments(net))
+    constants = _constant_embeddings(net)
+
+    draw = partial(fill_, distribution=net.distribution, generator=generator)
+    net.embeddings.reset_parameters(embeddings or generator)
+    if constants:  # where no code belongs to one tensor alone, they go on the tensors
+        values = constants if net.heads.exclusive else dict.fromkeys(constants, 1.0)
+        net.embeddings.set_constants_([values.get(t.name) for t in net.generated], net.heads.spans)
+    for row in trunk_rows:
+        _fill(net, row, draw)
+    redraw_dead_codes_(codes, embeddings or generator, fixed=bool(constants))
+    level = exact and any(targets.aim(t.name).target is not None for t in net.generated)
+    net.heads.prepare_(partial(_layer_variance, net), codes, draw, level=level)
+    moments: Moments = net.heads.measured_moments(codes) if exact else _expected_moments(net)
+    solutions = net.heads.solve(goals, moments)
+    net.heads.write_(solutions, draw)
+    factors = _missing_factors(net, solutions) if exact else {}
+    if not net.heads.exclusive:
+        factors = {t.name: factors.get(t.name, 1.0) * constants.get(t.name, 1.0) for t in net.generated}
+    if factors:
+        net.heads.scale_(factors)
+        named = zip(net.generated, solutions, strict=True)
+        solutions = [replace(s, scale=s.scale * factors.get(t.name, 1.0)) for t, s in named]
+    for row in plain_rows:
+        _fill(net.mainnet, row, draw)
+    return _plan(net, targets, solutions, moments, plain)
 
 
-@torch.no_grad()
+def reset_buffers(net: "HyperNet") -> None:
+    """Let the buffers of norms, in mainnet and trunk, start as they should."""
+    for module, spec in ((net.mainnet, net.spec), (net.trunk, net.trunk_spec)):
+        for name, start in spec.buffers if spec is not None else ():
+            if module is not None and start is not None:
+                fill_(module.get_buffer(name), 0.0, mean=start)
+
+
 def rescale(net: "HyperNet", factors: Mapping[str, float]) -> Plan:
-    """Multiply generated tensors: in the head if it makes no others, else on the codes, which leaves the others alone.
-
-    A head's bias does not go through the codes. Where it serves several tensors it must be zero, as at the start.
-    """
-    each = [factors.get(t.name, 1.0) for t in net.generated]
-    layout = net.heads.layout
-    whole = not layout.mixed and not any(layout.cut)
-    in_head = [1.0] * len(each)
-    for name, made in layout.heads.items():
-        own = {each[i] for i in made.tensors}
-        if whole and len(own) == 1:
-            for i in made.tensors:
-                in_head[i] = each[i]
-        elif own != {1.0} and not layout.mixed and net.heads.head(name).bias.any():
-            raise InitError(
-                f"the bias of head {name} is trained, and serves several tensors, so that one of them cannot be scaled "
-                "alone: do it before training, or use heads='separate'"
-            )
-    for name, made in layout.heads.items():
-        if in_head[made.tensors[0]] != 1:
-            net.heads.head(name).weight.mul_(in_head[made.tensors[0]])
-            net.heads.head(name).bias.mul_(in_head[made.tensors[0]])
-    plan = _rescaled(net, net.plan, [f / h for f, h in zip(each, in_head, strict=True)])
-    rows = [
-        r if f == 1 else replace(r, variance=None if r.variance is None else r.variance * h**2, target=_times(r, f, h))
-        for r, f, h in zip(plan.rows, each, in_head, strict=False)
-    ]
-    return replace(plan, rows=(*rows, *plan.rows[len(rows) :]))
+    """Multiply generated tensors; returns the plan as it is then."""
+    in_head = net.heads.scale_(factors)
+    index = {t.name: i for i, t in enumerate(net.generated)}
+    rows = []
+    for row in net.plan.rows:
+        factor = factors.get(row.tensor, 1.0)
+        if row.tensor in index and row.made_by == "head" and factor != 1:
+            part = in_head.get(row.tensor, 1.0)
+            variance = None if row.variance is None else row.variance * part**2
+            row = replace(row, variance=variance, scale=row.scale * factor / part)
+            row = replace(row, target=_rescaled_target(net, row, index[row.tensor], factor))
+        rows.append(row)
+    return replace(net.plan, rows=tuple(rows))
 
 
-def _times(row: Row, factor: float, in_head: float) -> float | None:
+def _rescaled_target(net: "HyperNet", row: Row, index: int, factor: float) -> float | None:
     """The target of a tensor that was scaled: f² times what it was, or, of a method without one, what it has now."""
     if row.target is not None:
         return row.target * factor**2
     if row.variance is None or row.moment is None:
         return None
-    return row.variance * in_head**2 * row.scale**2 * row.moment
+    return net.heads.made_variance(index, row.variance, row.moment) * row.scale**2
 
 
-def _rescaled(net: "HyperNet", plan: Plan, factors: list[float]) -> Plan:
-    """Scale, and say so in the plan; its first rows are those of the generated tensors."""
-    _scale(net, factors)
-    heads = [replace(r, scale=r.scale * f) for r, f in zip(plan.rows, factors, strict=False)]
-    return replace(plan, rows=(*heads, *plan.rows[len(heads) :]))
+def _targets(net: "HyperNet") -> Targets:
+    return Targets(net.generated, net.init, net.fidelity)
 
 
-def _missing(net: "HyperNet", plan: Plan) -> list[float]:
-    """The factor that is missing from each tensor that comes in chunks, which scatter where there are few.
+def _layer_variance(net: "HyperNet", fans: Fans) -> float:
+    """The method's variance for a linear layer of the hypernet that reads embeddings."""
+    return net.init.trunk(Reading("weight", fans.fan_in, fans.fan_out))
+
+
+def _expected_moments(net: "HyperNet") -> list[float | None]:
+    exact, preserves = net.fidelity == "exact", net.init.trunk is fan_in_trunk
+    return net.heads.expected_moments(net.code_source, exact=exact, trunk_preserves=preserves)
+
+
+def _plan(
+    net: "HyperNet", targets: Targets, solutions: Sequence[Solution], moments: Moments, plain: Sequence[TensorSpec]
+) -> Plan:
+    rows = [
+        generated_row(t, targets.reading(t.name), solution, moment)
+        for t, solution, moment in zip(net.generated, solutions, moments, strict=True)
+    ]
+    rows += _trunk_rows(net)
+    rows += _plain_rows(net, plain)
+    listed = {t.name for t in (*net.generated, *plain)}
+    rows += [kept_row(t) for t in net.spec if t.name not in listed]
+    for name, fans, variance, equation in net.heads.inner_rows(partial(_layer_variance, net)):
+        fan_in, fan_out = (None, None) if fans is None else (fans.fan_in, fans.fan_out)
+        role = "bias" if fans is None else "weight"
+        rows.append(Row(f"heads.{name}", role, "inputs", equation, "", fan_in, fan_out, variance=variance))
+    return Plan(str(net.init), net.init.paper, net.fidelity, net.distribution, tuple(rows))
+
+
+def _trunk_rows(net: "HyperNet") -> list[Row]:
+    trunk = [t for t in net.trunk_spec or () if has_rule(t)]
+    return [written_row(t, net.init, net.fidelity, "trunk", f"trunk.{t.name}") for t in trunk]
+
+
+def _plain_rows(net: "HyperNet", plain: Sequence[TensorSpec]) -> list[Row]:
+    return [written_row(t, net.init, net.fidelity, "plain", t.name) for t in plain]
+
+
+def _fill(root: nn.Module, row: Row, draw: Draw) -> None:
+    assert row.variance is not None
+    draw(root.get_parameter(row.tensor), row.variance, mean=row.mean)
+
+
+def _missing_factors(net: "HyperNet", solutions: Sequence[Solution]) -> dict[str, float]:
+    """The factor that is missing from each tensor whose mean square scatters, as in chunks, of which there may be few.
 
     With noise the target is met on average over its draws, and for given embeddings over those to come.
     """
-    config, stored = net.embeddings.config, net.embeddings.weight
-    factors = [1.0] * len(net.generated)
-    if stored is None or config.noise:
-        return factors
-    squares = [0.0] * len(factors)
+    config = net.embeddings.config
+    if not net.heads.scattered or config.given or config.noise:
+        return {}
     tasks: Sequence[int | None] = [None] if config.tasks is None else range(config.tasks)
+    squares = dict.fromkeys(net.heads.scattered, 0.0)
     for task in tasks:  # one by one, so that two sets of weights are never held
         with torch.no_grad():
             made = net.generate(task=task, noise=False)
-        for i, t in enumerate(net.generated):
-            squares[i] += made[t.name].double().square().mean().item() / len(tasks)
-    for i, (row, cut, square) in enumerate(zip(plan.rows, net.heads.layout.cut, squares, strict=False)):
-        if cut and row.target is not None and square:
-            factors[i] = math.sqrt(row.target / square)
-    return factors
+        for name in squares:
+            squares[name] += made[name].double().square().mean().item() / len(tasks)
+    targets = {t.name: s.aim.target for t, s in zip(net.generated, solutions, strict=True)}
+    return {
+        name: math.sqrt(target / square)
+        for name, square in squares.items()
+        if square and (target := targets[name]) is not None
+    }
 
 
-def _fill(net: "HyperNet", plan: Plan, made_by: str, generator: torch.Generator | None) -> None:
-    for row in plan.rows:
-        if row.made_by == made_by:
-            assert row.variance is not None
-            root = net if made_by == "trunk" else net.mainnet
-            fill_(root.get_parameter(row.tensor), row.variance, net.distribution, row.mean, generator)
-
-
-def _write_embeddings(net: "HyperNet", generator: torch.Generator | None) -> None:
-    net.embeddings.reset_parameters(generator)
-    if net.init.embedding is not None:
-        values = _constants(net)
-        if net.heads.layout.mixed:
-            values = [None if value is None else 1.0 for value in values]
-        net.embeddings.set_constants_(values, net.heads.layout.spans)
-
-
-def _constants(net: "HyperNet") -> list[float | None]:
-    """What the method sets each tensor's embedding to."""
-    assert net.init.embedding is not None
-    reads = [None if t.start is not None else reading(t, net.fidelity, gains=False) for t in net.generated]
-    return [None if read is None else net.init.embedding(read) for read in reads]
+def _constant_embeddings(net: "HyperNet") -> dict[str, float]:
+    """What the method sets the embedding of each tensor to, by name, if it sets any."""
+    if net.init.embedding is None:
+        return {}
+    drawn = [t for t in net.generated if t.start is None]
+    return {t.name: net.init.embedding(reading(t, net.fidelity, gains=False)) for t in drawn}

@@ -4,9 +4,11 @@
 ``torch.nn.init``.
 """
 
+from hyperfan.codes.draw import Distribution
+from hyperfan.generators.base import Aim
 from hyperfan.init import methods  # importing them registers them
-from hyperfan.init.plan import Distribution, Plan, Row
-from hyperfan.init.registry import Aim, Fidelity, Method, Reading, available, method, register
+from hyperfan.init.plan import Plan, Row
+from hyperfan.init.registry import Fidelity, Method, Reading, available, method, register
 from hyperfan.init.tensors import (
     hyperfan_in_bias_normal_,
     hyperfan_in_bias_uniform_,

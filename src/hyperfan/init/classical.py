@@ -9,18 +9,19 @@ from dataclasses import dataclass, replace
 
 from hyperfan.formulas import targets
 from hyperfan.formulas.fans import Fans
-from hyperfan.init.registry import Aim, Method, Reading, register
+from hyperfan.generators.base import Aim
+from hyperfan.init.registry import Method, Reading, register
 
 Mean = Callable[[float, float], float]
 
 
 def fan_in(a: float, b: float) -> float:
-    """Of the variances for the forward and the backward pass, the forward one."""
+    """Choose the variance for the forward pass."""
     return a
 
 
 def fan_out(a: float, b: float) -> float:
-    """The backward one."""
+    """Choose the variance for the backward pass."""
     return b
 
 
@@ -55,15 +56,15 @@ class ClassicalTrunk:
 
 @dataclass(frozen=True)
 class ClassicalHead:
-    """The same for a head, whose fans are its own; the gain is that of the layer it makes."""
+    """The variance of a head from the head's fans; the gain is that of the layer it makes."""
 
     mean: str
     gained: bool
 
     def __call__(self, read: Reading, head: Fans, factor: float = 1.0) -> Aim:
         """The aim for one tensor."""
-        own = replace(read, fan_in=head.fan_in, fan_out=head.fan_out)
-        variance = ClassicalTrunk(self.mean, self.gained)(own) * factor**2
+        of_head = replace(read, fan_in=head.fan_in, fan_out=head.fan_out)
+        variance = ClassicalTrunk(self.mean, self.gained)(of_head) * factor**2
         equation = "Var(H) = " + EQUATIONS[self.mean].format("gain" if self.gained else "1")
         gain = (read.gain_in if self.gained else 1.0) if self.mean == "fan-in" else None
         return Aim(equation + ("·factor²" if factor != 1 else ""), head=variance, gain=gain)

@@ -1,4 +1,4 @@
-"""What a method is: how it reads a layer, and which variance it asks for."""
+"""Init methods: how one reads a layer, which variance it asks for, and how it is found by name."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
@@ -8,7 +8,8 @@ from typing import Literal
 from hyperfan.errors import InitError, nearest
 from hyperfan.formulas import targets
 from hyperfan.formulas.fans import Fans
-from hyperfan.mainnet.read import how_to_tell
+from hyperfan.generators.base import Aim
+from hyperfan.mainnet.read import nonlinearity_advice
 from hyperfan.mainnet.spec import Role, TensorSpec
 
 Fidelity = Literal["exact", "paper"]
@@ -63,11 +64,13 @@ def reading(tensor: TensorSpec, fidelity: Fidelity, *, gains: bool, before: floa
         return plain
     if fidelity == "paper":
         if tensor.followed_by is None:
-            raise InitError(f"the nonlinearity after '{tensor.layer}' is not known: {how_to_tell(tensor)}")
+            raise InitError(f"the nonlinearity after '{tensor.layer}' is not known: {nonlinearity_advice(tensor)}")
         gain = 2.0 if tensor.followed_by.name == "relu" else 1.0
         return replace(plain, gain_in=gain, gain_out=gain, output=gain)
     if tensor.consumes is None:
-        raise InitError(f"the nonlinearity that '{tensor.layer}' reads from is not known: {how_to_tell(tensor)}")
+        raise InitError(
+            f"the nonlinearity that '{tensor.layer}' reads from is not known: {nonlinearity_advice(tensor)}"
+        )
     if tensor.consumes.curve is None:
         raise InitError(
             f"'{tensor.layer}' reads the result of '{tensor.consumes.name}', whose gain cannot be integrated: "
@@ -76,21 +79,6 @@ def reading(tensor: TensorSpec, fidelity: Fidelity, *, gains: bool, before: floa
     found = tensor.consumes.curve.at(before)
     branch = targets.residual_share(tensor.residual_blocks) if tensor.residual_blocks else 1.0
     return replace(plain, gain_in=found.forward, gain_out=found.backward, consumed=1 / found.forward, branch=branch)
-
-
-@dataclass(frozen=True)
-class Aim:
-    """What a method asks of a tensor: a target variance for the generator to reach, or the head's variance itself.
-
-    ``gain`` is the gain that went into it, if any. A head whose tensors come in chunks has variance ``chunk_head`` over
-    its width, and the rest of the target goes into the scale of each tensor.
-    """
-
-    equation: str
-    target: float | None = None
-    head: float | None = None
-    gain: float | None = None
-    chunk_head: float = 1.0
 
 
 Aims = Callable[[Reading, Fans], Aim]

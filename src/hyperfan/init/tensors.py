@@ -12,13 +12,12 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
+from hyperfan.codes.draw import Distribution, fill_
 from hyperfan.errors import InitError
 from hyperfan.formulas import targets
 from hyperfan.formulas.fans import Fans
-from hyperfan.formulas.gains import gains
 from hyperfan.formulas.heads import head_variance
-from hyperfan.init.plan import Distribution
-from hyperfan.init.write import fill_
+from hyperfan.mainnet.gains import gains
 
 
 def hyperfan_in_uniform_(

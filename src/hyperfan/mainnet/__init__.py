@@ -1,4 +1,4 @@
-"""What is to be generated? Reads any ``nn.Module`` into a frozen :class:`Spec`, and calls it with generated tensors."""
+"""What is to be generated? ``read`` turns any ``nn.Module`` into a frozen :class:`Spec`; :class:`Skeleton` runs it."""
 
 from hyperfan.mainnet.read import read
 from hyperfan.mainnet.rules import Use, rule

@@ -1,4 +1,4 @@
-"""From an ``nn.Module`` to a :class:`Spec`."""
+"""``read``: from an ``nn.Module`` to a :class:`Spec`."""
 
 import itertools
 import warnings
@@ -12,16 +12,17 @@ from torch.nn.parameter import UninitializedParameter
 from torch.utils import _pytree as pytree
 
 from hyperfan.errors import HyperfanWarning, MainnetError, nearest
-from hyperfan.mainnet.rules import BUFFER_STARTS, Use, ruled_by, uses
+from hyperfan.mainnet.rules import BUFFER_STARTS, Use, rule_class, uses
 from hyperfan.mainnet.sequential import is_sequential, walk
 from hyperfan.mainnet.skeleton import duplicate
-from hyperfan.mainnet.spec import IDENTITY, Nonlinearity, Spec, TensorSpec
+from hyperfan.mainnet.spec import IDENTITY, Nonlinearity, Spec, TensorSpec, qualified_name
 from hyperfan.mainnet.trace import Tracer
 
-Given = str | Mapping[str, str] | None
+NonlinearityArgument = str | Mapping[str, str] | None
+"""The argument ``nonlinearity=``: one name for all hidden layers, or layer path → name."""
 
 
-def read(module: nn.Module, example: Any = None, nonlinearity: Given = None, warn: bool = True) -> Spec:
+def read(module: nn.Module, example: Any = None, nonlinearity: NonlinearityArgument = None, warn: bool = True) -> Spec:
     """Read a mainnet: its parameters, what each does, and the nonlinearities between them.
 
     Args:
@@ -41,50 +42,39 @@ def read(module: nn.Module, example: Any = None, nonlinearity: Given = None, war
     """
     tensors, owners = _parameters(module)
     roles = {pid: (tensors[name].name, tensors[name].role) for pid, name in owners.items()}
-    double = _double(module)
-    tracer = Tracer(roles, double.buffers())
+    copied = _copy(module)
+    tracer = Tracer(roles, copied.buffers())
     with torch.random.fork_rng(devices=[]):
         if example is not None:
-            _run(double, example, tracer)
-        elif is_sequential(double) or ruled_by(double):
-            walk(double, roles, tracer)
+            _run(copied, example, tracer)
+        elif is_sequential(copied) or rule_class(copied):
+            walk(copied, roles, tracer)
     weights = [t for t in tensors.values() if t.role == "weight"]
-    _give(nonlinearity, weights, tracer)
+    _override(nonlinearity, weights, tracer)
     for t in weights:
         tensors[t.name] = replace(
             t,
             consumes=tracer.consumes.get(t.name),
             reads=tracer.reads.get(t.name),
             followed_by=tracer.followed_by.get(t.name),
-            assumed=t.name in tracer.assumed,
+            scale_assumed=t.name in tracer.scale_assumed,
             residual_blocks=tracer.residual_blocks if t.name in tracer.branch_ends else 0,
         )
-    names = {name: t.name for t in tensors.values() for name in (t.name, *t.aliases)}
-    for t in list(tensors.values()):
-        if t.role == "bias" and t.weights[0] in names:
-            w = tensors[names[t.weights[0]]]
-            tensors[t.name] = replace(
-                t,
-                weights=tuple(names[weight] for weight in t.weights),
-                fans=w.fans,
-                consumes=w.consumes,
-                reads=w.reads,
-                followed_by=w.followed_by,
-                residual_blocks=w.residual_blocks,
-            )
     spec = Spec(tuple(tensors.values()), _buffers(module))
-    unknown = [t.name for t in spec if t.role == "weight" and (t.consumes is None or t.followed_by is None)]
+    names = spec.canonical_names
+    spec = replace(spec, tensors=tuple(_like_its_weight(t, spec, names) for t in spec))
+    unknown = spec.unknown_nonlinearities
     if unknown and warn:
         warnings.warn(
-            f"the nonlinearity around {', '.join(unknown)} is not known: {how_to_tell(spec[unknown[0]])}",
+            f"the nonlinearity around {', '.join(unknown)} is not known: {nonlinearity_advice(spec[unknown[0]])}",
             HyperfanWarning,
             stacklevel=2,
         )
     return spec
 
 
-def how_to_tell(tensor: TensorSpec) -> str:
-    """What makes a nonlinearity known."""
+def nonlinearity_advice(tensor: TensorSpec) -> str:
+    """The arguments that make a nonlinearity known, as the end of an error message."""
     layer = f"'{tensor.layer}'" if tensor.layer else "it"
     return (
         f"pass example=, inputs on which {layer} runs, when building or loading the net; or nonlinearity='relu', what "
@@ -92,19 +82,30 @@ def how_to_tell(tensor: TensorSpec) -> str:
     )
 
 
+def arguments(example: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """The positional and keyword arguments that an example stands for.
+
+    >>> arguments(1), arguments((1, 2)), arguments({"x": 1})
+    (((1,), {}), ((1, 2), {}), ((), {'x': 1}))
+    """
+    if isinstance(example, dict):
+        return (), example
+    return example if isinstance(example, tuple) else (example,), {}
+
+
 def _parameters(module: nn.Module) -> tuple[dict[str, TensorSpec], dict[int, str]]:
-    """Every parameter once, by its first name; and the name for each parameter's id."""
+    """Read every parameter once, under its first name; and the name for each parameter's id."""
     tensors: dict[str, TensorSpec] = {}
     owners: dict[int, str] = {}
     for path, owner in module.named_modules(remove_duplicate=False):
-        own = {f"{path}.{local}" if path else local: (local, p) for local, p in owner.named_parameters(recurse=False)}
-        for name, (_, p) in own.items():
+        parameters = {qualified_name(path, local): (local, p) for local, p in owner.named_parameters(recurse=False)}
+        for name, (_, p) in parameters.items():
             if isinstance(p, UninitializedParameter):
                 raise MainnetError(f"'{name}' of a lazy module has no shape yet: run the mainnet once before")
         found = uses(owner)
-        for name, (local, p) in own.items():
+        for name, (local, p) in parameters.items():
             use = found.get(local, Use("other"))
-            weights = tuple(f"{path}.{weight}" if path else weight for weight in use.weights)
+            weights = tuple(qualified_name(path, weight) for weight in use.weights)
             new = TensorSpec(
                 name, tuple(p.shape), p.dtype, use.role, path, type(owner).__name__,
                 fans=use.fans, weights=weights, start=use.start,
@@ -117,10 +118,26 @@ def _parameters(module: nn.Module) -> tuple[dict[str, TensorSpec], dict[int, str
 
 
 def _tied(first: TensorSpec, other: TensorSpec) -> TensorSpec:
-    """One tensor for several uses. The use with the larger fan-in decides: its smaller variance is safe for all."""
+    """Merge the uses of a tied tensor. The use with the larger fan-in decides: its smaller variance is safe for all."""
     fan = [t.fans.fan_in if t.fans else 0.0 for t in (first, other)]
     main = other if fan[1] > fan[0] else first
     return replace(main, name=first.name, aliases=(*first.aliases, other.name))
+
+
+def _like_its_weight(t: TensorSpec, spec: Spec, names: Mapping[str, str]) -> TensorSpec:
+    """A bias with the fans and nonlinearities of its weight; other tensors as they are."""
+    if t.role != "bias" or t.weights[0] not in names:
+        return t
+    w = spec[t.weights[0]]
+    return replace(
+        t,
+        weights=tuple(names[weight] for weight in t.weights),
+        fans=w.fans,
+        consumes=w.consumes,
+        reads=w.reads,
+        followed_by=w.followed_by,
+        residual_blocks=w.residual_blocks,
+    )
 
 
 def _buffers(module: nn.Module) -> tuple[tuple[str, float | None], ...]:
@@ -133,11 +150,8 @@ def _buffers(module: nn.Module) -> tuple[tuple[str, float | None], ...]:
 
 
 def _run(module: nn.Module, example: Any, tracer: Tracer) -> None:
-    """Run on the example in eval mode."""
-    args: tuple[Any, ...] = example if isinstance(example, tuple) else ()
-    kwargs: dict[str, Any] = example if isinstance(example, dict) else {}
-    if not isinstance(example, tuple | dict):
-        args = (example,)
+    """Run the module on the example, under the tracer."""
+    args, kwargs = arguments(example)
     device = next(module.parameters()).device
     args, kwargs = pytree.tree_map_only(
         Tensor, lambda t: t.to("meta") if device.type == "meta" else t.detach().clone(), (args, kwargs)
@@ -152,13 +166,13 @@ def _run(module: nn.Module, example: Any, tracer: Tracer) -> None:
         raise MainnetError(f"the mainnet does not run on example=: {type(error).__name__}: {reason}") from error
 
 
-def _double(module: nn.Module) -> nn.Module:
+def _copy(module: nn.Module) -> nn.Module:
     """A copy in eval mode that shares the parameters only, so that a run changes nothing of the original."""
     return duplicate(module, {id(p): p for p in module.parameters()}).eval()
 
 
-def _give(given: Given, weights: list[TensorSpec], found: Tracer) -> None:
-    """Write what the user gave: a layer's nonlinearity follows it, and the next layer in order reads it."""
+def _override(given: NonlinearityArgument, weights: list[TensorSpec], found: Tracer) -> None:
+    """Override what was traced by what the user names: it follows its layer, and the next layer in order reads it."""
     if given is None or not weights:
         return
     if isinstance(given, str):

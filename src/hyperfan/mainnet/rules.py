@@ -1,4 +1,4 @@
-"""How each kind of layer uses its parameters. Fans come from what a layer does, not from a tensor's shape."""
+"""Rules: how each kind of layer uses its parameters. Fans come from what a layer does, not from a tensor's shape."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -14,7 +14,7 @@ from hyperfan.mainnet.spec import Role
 
 @dataclass(frozen=True)
 class Use:
-    """How a module uses one of its own parameters.
+    """The way in which a module uses one of its parameters.
 
     Args:
         role: "weight", "bias", "scale", "shift", "slope" or "other".
@@ -30,7 +30,7 @@ class Use:
 
     @property
     def weights(self) -> tuple[str, ...]:
-        """The weights of a bias."""
+        """The names of a bias' weights, as a tuple."""
         return (self.weight,) if isinstance(self.weight, str) else self.weight
 
     def __post_init__(self) -> None:
@@ -48,7 +48,7 @@ _F = TypeVar("_F", bound=Rule)
 
 
 def rule(*kinds: type[nn.Module]) -> Callable[[_F], _F]:
-    """Register how modules of these classes, and of their subclasses, use their own parameters.
+    """Register how modules of these classes, and of their subclasses, use their parameters.
 
     >>> import torch
     >>> from hyperfan import Fans, Use, rule
@@ -76,22 +76,22 @@ def rule(*kinds: type[nn.Module]) -> Callable[[_F], _F]:
     return register
 
 
-def ruled_by(module: nn.Module) -> type[nn.Module] | None:
+def rule_class(module: nn.Module) -> type[nn.Module] | None:
     """The nearest of a module's classes that has a rule."""
     return next((kind for kind in type(module).__mro__ if kind in _RULES), None)
 
 
 def uses(module: nn.Module) -> dict[str, Use]:
-    """The uses of a module's own parameters; none without a rule."""
-    kind = ruled_by(module)
+    """The uses of a module's parameters (not those of its children); none without a rule."""
+    kind = rule_class(module)
     if kind is None:
         return {}
     found = _RULES[kind](module)
     if not isinstance(found, dict) or not all(isinstance(use, Use) for use in found.values()):
         raise MainnetError(f"the rule for {kind.__name__} returned {found!r}: it should return parameter name → Use")
     for name in found:
-        made = name in vars(module) or is_parametrized(module, name)  # by a norm or a mask on a parameter
-        if name not in module._parameters and not made:
+        computed = name in vars(module) or is_parametrized(module, name)  # by a norm or a mask on a parameter
+        if name not in module._parameters and not computed:
             known = nearest(name, module._parameters)
             raise MainnetError(f"the rule for {kind.__name__} names '{name}', which is no parameter of it: {known}")
     return found
@@ -172,4 +172,4 @@ def _(m: nn.PReLU) -> dict[str, Use]:
 
 
 BUFFER_STARTS = {"running_mean": 0.0, "running_var": 1.0, "num_batches_tracked": 0.0}
-"""What the buffers of torch's norm layers start at; other buffers have no rule."""
+"""Starting values of the buffers of torch's norm layers; other buffers have no rule."""

@@ -1,4 +1,4 @@
-"""Which parameters are generated: all weights, weights and biases, those that match patterns, or a predicate."""
+"""``select``: the parameters to generate, by role, by patterns on their names, or by a predicate."""
 
 import fnmatch
 import warnings
@@ -11,7 +11,7 @@ Generate = str | Sequence[str] | Callable[[TensorSpec], bool]
 
 
 def select(spec: Spec, generate: Generate) -> tuple[TensorSpec, ...]:
-    """The tensors to generate, in the mainnet's order.
+    """Select the tensors to generate, in the mainnet's order.
 
     ``"weights"`` and ``"weights+biases"`` go by role, so norm parameters are in neither; anything else is a glob
     pattern on names (or several), or a function of the :class:`TensorSpec`.
@@ -34,7 +34,7 @@ def select(spec: Spec, generate: Generate) -> tuple[TensorSpec, ...]:
         chosen = [t for t in spec if any(_matches(t, pattern) for pattern in patterns)]
         seen = "an empty list of patterns"
     if generate in ("weights", "weights+biases"):
-        _warn_about_unruled(spec)
+        _warn_about_missing_rules(spec)
     if not chosen:
         names = ", ".join(f"{t.name} ({t.role})" for t in spec)
         raise MainnetError(f"nothing to generate: generate= is {seen}. The parameters are {names}")
@@ -47,14 +47,14 @@ def select(spec: Spec, generate: Generate) -> tuple[TensorSpec, ...]:
     return tuple(chosen)
 
 
-def _warn_about_unruled(spec: Spec) -> None:
-    """A matrix that is no weight by any rule would be left as it is without a word."""
-    unruled = [t for t in spec if t.role == "other" and len(t.shape) > 1]
-    if unruled:
-        kind = unruled[0].kind
+def _warn_about_missing_rules(spec: Spec) -> None:
+    """Warn about matrices without a rule, which would silently keep their values."""
+    without_rule = [t for t in spec if t.role == "other" and len(t.shape) > 1]
+    if without_rule:
+        kind = without_rule[0].kind
         warnings.warn(
-            f"{', '.join(t.name for t in unruled)}: no rule tells what these parameters do, so they are not generated "
-            f"and keep their values. Register one with @hyperfan.rule({kind}), or choose what to generate by name",
+            f"{', '.join(t.name for t in without_rule)}: no rule says what these parameters do, so they are not "
+            f"generated and keep their values. Register one with @hyperfan.rule({kind}), or generate by name",
             HyperfanWarning,
             stacklevel=4,
         )

@@ -1,11 +1,11 @@
-"""Without an example: the nonlinearities of an ``nn.Sequential``, from the order of its modules."""
+"""The nonlinearities of an ``nn.Sequential``, from the order of its modules and without an example."""
 
 from collections.abc import Mapping
 
 import torch
 from torch import Tensor, nn
 
-from hyperfan.mainnet.rules import ruled_by
+from hyperfan.mainnet.rules import rule_class
 from hyperfan.mainnet.spec import Role
 from hyperfan.mainnet.trace import Tracer
 
@@ -16,7 +16,7 @@ _NORMS = ("torch.nn.modules.batchnorm", "torch.nn.modules.instancenorm", "torch.
 
 
 def walk(module: nn.Module, roles: Mapping[int, tuple[str, Role]], tracer: Tracer) -> None:
-    """Follow a token through the modules, for as long as it is known what each does."""
+    """Follow a token, which stands for the values, through the modules, for as long as it is known what each does."""
     token = torch.zeros(2)
     tracer.start(token)
     for leaf in leaves(module):
@@ -28,7 +28,7 @@ def walk(module: nn.Module, roles: Mapping[int, tuple[str, Role]], tracer: Trace
 
 
 def is_sequential(module: nn.Module) -> bool:
-    """Whether a module does what ``nn.Sequential`` does: a subclass may have a forward of its own."""
+    """Whether a module does what ``nn.Sequential`` does: a subclass may define another forward."""
     return type(module).forward is nn.Sequential.forward
 
 
@@ -42,25 +42,25 @@ def leaves(module: nn.Module) -> list[nn.Module]:
 def _step(leaf: nn.Module, token: Tensor, roles: Mapping[int, tuple[str, Role]], tracer: Tracer) -> Tensor | None:
     names = [roles[id(p)] for p in leaf.parameters()]
     weights = [name for name, role in names if role == "weight"]
-    home = type(leaf).__module__
+    package = type(leaf).__module__
     if weights:
-        kind = ruled_by(leaf)
+        kind = rule_class(leaf)
         several = isinstance(leaf, nn.RNNBase | nn.RNNCellBase | nn.MultiheadAttention)
         if kind is None or type(leaf).forward is not kind.forward or several:
-            return None  # a module of the user's own, or one whose output is not a single tensor
+            return None  # a user-defined module, or one whose output is not a single tensor
         return tracer.layer(weights, token)
-    if home in _NORMS and type(leaf) is not nn.LocalResponseNorm:
+    if package in _NORMS and type(leaf) is not nn.LocalResponseNorm:
         return tracer.norm(token)
-    if home == "torch.nn.modules.pooling":
+    if package == "torch.nn.modules.pooling":
         return tracer.pool(token)
-    if home in _TRANSPARENT or type(leaf) is nn.Identity:
+    if package in _TRANSPARENT or type(leaf) is nn.Identity:
         return token
     if names and type(leaf) is not nn.PReLU:
         return None
-    try:  # an activation, torch's or the user's own: elementwise, so it runs on a token of any shape
+    try:  # an activation, torch's or user-defined: elementwise, so it runs on a token of any shape
         with torch.no_grad(), tracer:
             fitting = token[:1].expand(1, leaf.num_parameters) if isinstance(leaf, nn.PReLU) else token
             out = leaf(fitting.clone())
-    except Exception:  # whatever a module of the user's own may raise, it is not known what it does
+    except Exception:  # a user-defined module may raise anything; it is not known what it does
         return None
     return out if isinstance(out, Tensor) else None

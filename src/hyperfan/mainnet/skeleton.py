@@ -1,4 +1,4 @@
-"""The mainnet without its values: structure on the meta device, called with tensors that come from elsewhere."""
+"""``Skeleton``: the mainnet without its values, on the meta device, called with tensors given at the call."""
 
 import copy
 from collections.abc import Mapping
@@ -41,8 +41,8 @@ class Skeleton:
         """Run the mainnet with these parameters and buffers, one for each name (tied ones once)."""
         self.check(tensors)
         if torch.compiler.is_compiling():
-            everything = {**tensors, **{alias: tensors[name] for alias, name in self.aliases.items()}}
-            return functional_call(self.module, everything, args, kwargs, tie_weights=False)
+            with_aliases = {**tensors, **{alias: tensors[name] for alias, name in self.aliases.items()}}
+            return functional_call(self.module, with_aliases, args, kwargs, tie_weights=False)
         # What functional_call does, without looking up every name at every call.
         before = []
         try:
@@ -86,7 +86,7 @@ class Skeleton:
                 )
 
     def materialise(self, tensors: Mapping[str, Tensor]) -> nn.Module:
-        """An ordinary module that owns copies of these tensors; ties stay ties."""
+        """Make an ordinary module that owns copies of these tensors; ties stay ties."""
         self.check(tensors)
         memo: dict[int, Any] = {}
         for name, empty in self.tensors.items():
@@ -98,7 +98,7 @@ class Skeleton:
 
 
 def duplicate(module: nn.Module, memo: dict[int, Any]) -> nn.Module:
-    """A copy in which the tensors in ``memo`` stand for their originals.
+    """Copy a module, with the tensors in ``memo`` in place of their originals.
 
     A weight that a hook computes from a parameter (pruning, old-style weight norm) is no leaf, and torch does not copy
     it; the hook computes it anew.
@@ -116,7 +116,7 @@ def _named_tensors(module: nn.Module) -> list[tuple[str, Tensor]]:
 
 
 def home(module: nn.Module, name: str) -> tuple[nn.Module, str, str]:
-    """The submodule that keeps a tensor, in which of its dicts, and under which name."""
+    """The submodule that holds a tensor, the name of its dictionary there, and the tensor's name in that."""
     path, _, local = name.rpartition(".")
     owner = module.get_submodule(path)
     return owner, "_parameters" if local in owner._parameters else "_buffers", local

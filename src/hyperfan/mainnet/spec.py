@@ -1,4 +1,4 @@
-"""What was read from a mainnet, as frozen values that print, compare and pickle."""
+"""``Spec``: a mainnet as it was read, in frozen values that print, compare and pickle."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -8,12 +8,12 @@ import torch
 
 from hyperfan.errors import MainnetError, nearest
 from hyperfan.formulas.fans import Fans
-from hyperfan.formulas.gains import Curve, Gains
-from hyperfan.mainnet.curves import named_curve
+from hyperfan.formulas.gains import GainCurve, Gains
+from hyperfan.mainnet.gains import named_curve
 from hyperfan.text import number, table
 
 Role = Literal["weight", "bias", "scale", "shift", "slope", "other"]
-"""What a layer does with a parameter. Scale and shift are a norm's, a slope is PReLU's; other has no rule."""
+"""The use that a layer makes of a parameter. Scale and shift are a norm's, a slope is PReLU's; other has no rule."""
 
 
 @dataclass(frozen=True)
@@ -21,16 +21,16 @@ class Nonlinearity:
     """A function applied between two layers, and its gains (``None`` where they cannot be known)."""
 
     name: str
-    curve: Curve | None = field(repr=False)
+    curve: GainCurve | None = field(repr=False)
 
     @property
     def gains(self) -> Gains | None:
-        """For a pre-activation of variance 1."""
+        """The gains for a pre-activation of variance 1."""
         return None if self.curve is None else self.curve.at(1.0)
 
     @classmethod
     def named(cls, name: str) -> "Nonlinearity":
-        """By torch's name: "relu", "gelu", "linear", …"""
+        """The nonlinearity of this name in torch: "relu", "gelu", "linear", …"""
         return cls(name, named_curve(name))
 
 
@@ -50,9 +50,9 @@ class TensorSpec:
         fans: of the weight; a bias has those of the weight it belongs to.
         weights: for a bias, the names of the weights to whose output it is added.
         consumes: the nonlinearity whose output the layer reads (``None``: not known).
-        reads: the one weight whose layer, through that nonlinearity, is all that the layer reads; if there is one.
+        reads: the one weight whose layer, through that nonlinearity, feeds this layer; ``None`` if there are several.
         followed_by: the nonlinearity applied to the layer's output (``None``: not known).
-        assumed: whether the scale of what the layer reads is only assumed, because it is a sum of several tensors, a
+        scale_assumed: whether the scale of the layer's input is only assumed, because it is a sum of several tensors, a
             mixture or a pool.
         residual_blocks: if the layer ends a residual branch, how many such branches the mainnet has; else 0.
         start: the value it starts at when no variance applies: norm scales 1, shifts 0, slopes.
@@ -70,13 +70,13 @@ class TensorSpec:
     consumes: Nonlinearity | None = None
     reads: str | None = None
     followed_by: Nonlinearity | None = None
-    assumed: bool = False
+    scale_assumed: bool = False
     residual_blocks: int = 0
     start: float | None = None
 
     @property
     def numel(self) -> int:
-        """Number of values."""
+        """The number of values."""
         return torch.Size(self.shape).numel()
 
 
@@ -93,6 +93,17 @@ class Spec:
                 return tensor
         raise MainnetError(f"the mainnet has no parameter '{name}': {nearest(name, [t.name for t in self.tensors])}")
 
+    @property
+    def canonical_names(self) -> dict[str, str]:
+        """The name under which each parameter is listed, by its name and, if it is tied, by its aliases."""
+        return {alias: t.name for t in self.tensors for alias in (t.name, *t.aliases)}
+
+    @property
+    def unknown_nonlinearities(self) -> tuple[str, ...]:
+        """The weights around which a nonlinearity is not known."""
+        weights = (t for t in self.tensors if t.role == "weight")
+        return tuple(t.name for t in weights if t.consumes is None or t.followed_by is None)
+
     def __iter__(self) -> Iterator[TensorSpec]:
         return iter(self.tensors)
 
@@ -102,6 +113,15 @@ class Spec:
     def __str__(self) -> str:
         header = ["tensor", "shape", "role", "layer", "fan-in", "fan-out", "consumes", "followed by"]
         return table(header, [_row(t) for t in self.tensors])
+
+
+def qualified_name(path: str, local: str) -> str:
+    """The name in the mainnet of a parameter or module that the module at this path calls ``local``.
+
+    >>> qualified_name("block.0", "weight"), qualified_name("", "weight")
+    ('block.0.weight', 'weight')
+    """
+    return f"{path}.{local}" if path else local
 
 
 def _row(t: TensorSpec) -> list[str]:

@@ -1,4 +1,4 @@
-"""On what? The paper's mainnets."""
+"""On which nets? The paper's mainnets."""
 
 from hyperfan.models.allcnn import all_cnn
 from hyperfan.models.mnist import mnist_net

@@ -4,7 +4,7 @@ from torch import nn
 
 
 def all_cnn(classes: int = 10) -> nn.Sequential:
-    """Nine convolutions, ReLU after each, and a global average; images (n, 3, 32, 32) → (n, classes)."""
+    """Build nine convolutions, ReLU after each, and a global average; images (n, 3, 32, 32) → (n, classes)."""
     layers: list[nn.Module] = []
     before = 3
     for after, kernel, stride in [

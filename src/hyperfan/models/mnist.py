@@ -6,7 +6,7 @@ from torch import nn
 
 
 def mnist_net(activation: type[nn.Module] = nn.Tanh) -> nn.Sequential:
-    """784-500×5-10, with the activation after every layer but the last."""
+    """Build 784-500×5-10, with the activation after every layer but the last."""
     widths = [784, 500, 500, 500, 500, 500, 10]
     layers: list[nn.Module] = []
     for before, after in itertools.pairwise(widths):

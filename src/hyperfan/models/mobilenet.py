@@ -7,7 +7,7 @@ BLOCKS = [(64, 1), (128, 2), (128, 1), (256, 2), (256, 1), (512, 2), *[(512, 1)]
 
 
 def mobilenet(classes: int = 1000, width: float = 1.0, norm: bool = True) -> nn.Sequential:
-    """A convolution, 13 depthwise-separable blocks, a global average and a linear layer; for images of any size.
+    """Build a convolution, 13 depthwise-separable blocks, a global average and a linear layer; for images of any size.
 
     Args:
         classes: outputs.

@@ -4,5 +4,5 @@ from torch import nn
 
 
 def regression_net(width: int = 10) -> nn.Sequential:
-    """1-10-10-1 with ReLU."""
+    """Build 1-10-10-1 with ReLU."""
     return nn.Sequential(nn.Linear(1, width), nn.ReLU(), nn.Linear(width, width), nn.ReLU(), nn.Linear(width, 1))

@@ -1,4 +1,4 @@
-"""Heads whose codes never change: train what they make, and leave them alone until someone looks.
+"""Linear maps whose codes never change: train what they make, and leave them alone until someone looks.
 
 Let C (m, d_k) be the codes that share a head and W = C·H + 1·βᵀ what it makes. With G = ∂L/∂W, the gradients are CᵀG
 and 1ᵀG, so that a step of SGD on (H, β) moves W by
@@ -25,15 +25,15 @@ from torch import Tensor
 
 from hyperfan.errors import HyperfanError
 from hyperfan.hypernet.changes import fingerprint, versions
-from hyperfan.optim.lowrank import Blocks, Factor, gradients, is_batched
+from hyperfan.optim.gradient import Blocks, Factor, gradients, is_batched
 from hyperfan.optim.rule import Settings, update
 
 Momentum = tuple[Tensor, Tensor]
 """The momentum buffers of a head's weight and bias."""
 
 CONDITION_LIMIT = 1e4
-FEW = 4
-"""Up to so many codes, adding rows one by one is faster than putting them together for a product."""
+MAX_ROWS_ONE_BY_ONE = 4
+"""Codes up to which adding rows one by one is faster than stacking them for a product."""
 
 
 def gram(codes: Tensor) -> Tensor:
@@ -43,20 +43,19 @@ def gram(codes: Tensor) -> Tensor:
 
 
 class Collapsed:
-    """One head, trained through what it makes.
+    """One map, trained through what it makes.
 
     Args:
-        weight, bias: of the head.
+        weight, bias: of the map.
         name: what to call it in messages.
         codes: (m, d_k), which the caller never changes.
-        shape: of the tensors it makes.
     """
 
-    def __init__(self, weight: Tensor, bias: Tensor, name: str, codes: Tensor, shape: Sequence[int]) -> None:
-        self.weight, self.bias, self.name, self.shape = weight, bias, name, tuple(shape)
+    def __init__(self, weight: Tensor, bias: Tensor, name: str, codes: Tensor) -> None:
+        self.weight, self.bias, self.name = weight, bias, name
         self.codes = codes.to(weight.dtype)
         self.count = len(codes)
-        """How many tensors it makes."""
+        """Number of tensors that it makes."""
         self._prepare(codes)
         self.made: Tensor | None = None
         self._versions: object = None
@@ -144,7 +143,7 @@ class Collapsed:
     def tensors(self) -> Sequence[Tensor]:
         """What it makes, one by one."""
         assert self.made is not None
-        return self.made.view(-1, *self.shape).unbind(0)
+        return self.made.unbind(0)
 
     def gradients(self, grads: Sequence[Tensor | None]) -> list[Tensor | None]:
         """Of weight and bias, from those of the tensors made; none if none of these was used."""
@@ -180,7 +179,7 @@ class Collapsed:
 
     def _add(self, target: Tensor, factor: Factor, alpha: float, beta: float) -> None:
         """``target ← beta·target + alpha·K·G``."""
-        if self.count > FEW:
+        if self.count > MAX_ROWS_ONE_BY_ONE:
             target.addmm_(self.gram.to(target), factor.matrix, alpha=alpha, beta=beta)
             return
         if beta != 1:
@@ -191,18 +190,23 @@ class Collapsed:
                 row.add_(g, alpha=alpha * weight)
 
 
-class CollapsedInputs(Collapsed):
-    """Input layers, one for each chunk, trained through the codes they make.
+class CollapsedBlocks(Collapsed):
+    """Many small maps, each with one code, trained through what they make.
 
     Args:
-        weight, bias: of all layers, (b, size, width) and (b, width).
+        weight, bias: of all maps, (b, size, width) and (b, width).
         name: what to call them in messages.
-        embeddings: (b, size), which the caller never changes.
+        codes: (b, size), which the caller never changes.
     """
 
-    def __init__(self, weight: Tensor, bias: Tensor, name: str, embeddings: Tensor) -> None:
-        super().__init__(weight, bias, name, embeddings, bias.shape)
+    def __init__(self, weight: Tensor, bias: Tensor, name: str, codes: Tensor) -> None:
+        super().__init__(weight, bias, name, codes)
         self.count = 1
+
+    def tensors(self) -> Sequence[Tensor]:
+        """What all maps make, in one tensor."""
+        assert self.made is not None
+        return (self.made.view_as(self.made),)
 
     def gradients(self, grads: Sequence[Tensor | None]) -> list[Tensor | None]:
         """Of weight and bias, from that of the codes."""
@@ -236,26 +240,22 @@ def _add_nothing(target: Tensor, alpha: float, beta: float) -> None:
 
 
 class Rows(torch.autograd.Function):
-    """What collapsed heads make, as tensors whose gradients become factors of the heads' gradients."""
+    """What a collapsed map makes, as tensors whose gradients become factors of the map's gradient."""
 
     @staticmethod
-    def forward(ctx: Any, heads: Sequence[Collapsed], *parameters: Tensor) -> Any:
-        """One tensor for each code of each head; ``parameters`` are weight and bias of each, for autograd to see."""
-        ctx.heads = heads
+    def forward(ctx: Any, collapsed: Collapsed, weight: Tensor, bias: Tensor) -> Any:
+        """One tensor for each code; ``weight`` and ``bias`` are the map's, for autograd to see."""
+        ctx.collapsed = collapsed
         ctx.set_materialize_grads(False)
-        return tuple(rows(heads))
+        return tuple(collapsed.tensors())
 
     @staticmethod
     @torch.autograd.function.once_differentiable
     def backward(ctx: Any, *grads: Tensor) -> Any:
         """The factors, as gradients of weight and bias."""
-        out: list[Tensor | None] = []
-        for head in ctx.heads:
-            out += head.gradients(grads[: head.count])
-            grads = grads[head.count :]
-        return None, *out
+        return None, *ctx.collapsed.gradients(grads)
 
 
-def rows(heads: Sequence[Collapsed]) -> list[Tensor]:
-    """What the heads make, tensor by tensor."""
-    return [tensor for head in heads for tensor in head.tensors()]
+def collapse(weight: Tensor, bias: Tensor, name: str, codes: Tensor) -> Collapsed:
+    """The collapsed form of a map, from (n, d_k) codes: one map for all, or, with a weight (n, d_k, outputs), many."""
+    return (CollapsedBlocks if weight.ndim == 3 else Collapsed)(weight, bias, name, codes)

@@ -5,24 +5,26 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from hyperfan.optim.lowrank import Factor, gradients, is_batched
+from hyperfan.optim.gradient import Factor, gradients, is_batched
 
-PIECES = 8
-FEW = 8
+COLUMN_BLOCKS = 8
+"""Blocks of columns that a product with few rows is cut into, so that several threads share it."""
+MAX_ROWS_CUT = 8
+"""Rows up to which that pays."""
 
 
-def _made(codes: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
-    """``addmm(bias, codes, weight)``. On CPUs, where a product with few rows runs in one thread, in several pieces."""
+def _product(codes: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+    """``addmm(bias, codes, weight)``. On CPUs, where a product with few rows runs in one thread, in several blocks."""
     (rows, width), outputs = codes.shape, len(bias)
-    if weight.device.type != "cpu" or rows > FEW or outputs % PIECES:
+    if weight.device.type != "cpu" or rows > MAX_ROWS_CUT or outputs % COLUMN_BLOCKS:
         return torch.addmm(bias, codes, weight)
-    pieces = weight.view(width, PIECES, -1).transpose(0, 1)
-    made = torch.baddbmm(bias.view(PIECES, 1, -1), codes.expand(PIECES, rows, width), pieces)
+    blocks = weight.view(width, COLUMN_BLOCKS, -1).transpose(0, 1)
+    made = torch.baddbmm(bias.view(COLUMN_BLOCKS, 1, -1), codes.expand(COLUMN_BLOCKS, rows, width), blocks)
     return made.transpose(0, 1).reshape(rows, outputs)
 
 
 class Factored(torch.autograd.Function):
-    """``addmm(bias, codes, weight)`` whose gradient for weight and bias is :class:`LowRank`.
+    """``addmm(bias, codes, weight)`` whose gradient for weight and bias is :class:`FactoredGradient`.
 
     Where more codes come than the head is wide, the dense gradient is the smaller one and is used instead.
     """
@@ -32,7 +34,7 @@ class Factored(torch.autograd.Function):
         """Generate from each code."""
         ctx.save_for_backward(codes, weight if codes.requires_grad else None)
         ctx.parameters = weight, bias
-        return _made(codes.to(weight.dtype), weight, bias)
+        return _product(codes.to(weight.dtype), weight, bias)
 
     @staticmethod
     @torch.autograd.function.once_differentiable

@@ -54,7 +54,7 @@ class Memory:
             )
         self._codes = _Codes(net)
         with torch.no_grad():
-            self.made = net.heads(self._codes(self.tasks), own=True)
+            self.made = net.heads(self._codes(self.tasks), copy=True)
 
     def drift(self, *, lookahead: float | Mapping[str, Tensor] = 0.0) -> Tensor:
         """How far the net's tensors for these tasks are from those remembered: the sum of squares, mean over tasks.
@@ -64,15 +64,15 @@ class Memory:
                 hold now, or any other step by parameter name; 0 looks at the net as it is.
         """
         if not self.tasks:
-            return self.net.code_scale.new_zeros(()).requires_grad_()  # so that it can go backward like any other
+            return self.net.heads.scale.new_zeros(()).requires_grad_()  # so that it can go backward like any other
         net, steps, stored = self.net, self._steps(lookahead), self.net.embeddings.weight
         assert stored is not None
-        before = {n: p for n, p in net.named_parameters() if n.startswith(("trunk.", "embeddings.chunks"))}
+        before = {n: p for n, p in net.named_parameters() if n.startswith(("trunk.", "embeddings.identity"))}
         ahead = {f"net.{name}": p + steps[name] if name in steps else p for name, p in before.items()}
         ahead["net.embeddings.weight"] = stored.detach()
         codes: Tensor = functional_call(self._codes, ahead, (self.tasks,))
         of_heads = {name.removeprefix("heads."): s for name, s in steps.items() if name.startswith("heads.")}
-        made = net.heads(codes, own=True, steps=of_heads)
+        made = net.heads(codes, copy=True, steps=of_heads)
         moved = [(tensor - self.made[name]).square().sum() for name, tensor in made.items()]
         return torch.stack(moved).sum() / len(self.tasks)
 
@@ -104,5 +104,5 @@ class _Codes(nn.Module):
         self.net = net
 
     def forward(self, tasks: list[int]) -> Tensor:
-        chosen = torch.tensor(tasks, dtype=torch.long, device=self.net.code_scale.device)
+        chosen = torch.tensor(tasks, dtype=torch.long, device=self.net.heads.scale.device)
         return self.net.codes(task=chosen, noise=False)

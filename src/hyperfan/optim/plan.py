@@ -1,4 +1,4 @@
-"""Which heads can be trained how, and why."""
+"""How each linear map of a hypernet can be trained, and why."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -6,24 +6,30 @@ from typing import Literal
 
 import torch
 
+from hyperfan.generators.base import Part
 from hyperfan.hypernet import HyperNet
-from hyperfan.hypernet.chunks import InputLayers
 from hyperfan.optim.collapsed import CONDITION_LIMIT, gram
 from hyperfan.text import table
 
 Kind = Literal["collapsed", "factored", "dense", "frozen"]
 HOOKED = "it has forward hooks"
-INPUTS = "input layers"
-"""What those of chunks are called among the heads; no head has a space in its name."""
+
+
+@dataclass(frozen=True)
+class Choice:
+    """How a map is trained, and why."""
+
+    kind: Kind
+    reason: str
 
 
 @dataclass(frozen=True)
 class Row:
-    """One head's line.
+    """One map's line.
 
     Args:
         head: its name.
-        codes: how many it makes tensors or chunks of.
+        codes: number of codes that it reads.
         kind: how it is trained.
         reason: why so.
         saved: bytes of gradient that torch.optim.SGD would hold and this does not, and, for a collapsed head, of
@@ -50,49 +56,40 @@ class TrainingPlan:
         return f"{table(['head', 'codes', 'plan', 'saves', 'because'], lines)}\nsaves {total} in all"
 
 
-def choose(net: HyperNet, name: str, given: Callable[[torch.Tensor], bool]) -> tuple[Kind, str]:
-    """The fastest plan that is exact for a head, and the reason.
+def choose(net: HyperNet, part: Part, given: Callable[[torch.Tensor], bool]) -> Choice:
+    """The fastest form that is exact for a linear map, and the reason.
 
     Args:
         net: the hypernet.
-        name: one of its heads.
+        part: one of its generator's maps.
         given: whether a parameter was given to the optimiser.
     """
-    head, codes = net.heads.head(name), net.heads.layout.heads[name].count
-    both = [p.requires_grad and given(p) for p in (head.weight, head.bias)]
-    if not (head.weight.requires_grad or head.bias.requires_grad):
-        return "frozen", "requires no gradients"
-    if not any(both):
-        return "dense", "not given to this optimiser"
-    if head._forward_hooks or head._forward_pre_hooks:
-        return "dense", HOOKED
-    if codes > net.width:
-        return "dense", f"has more codes ({codes}) than it is wide ({net.width}), so this is the smaller gradient"
-    moving = _why_codes_change(net)
+    weight, bias = (dict.__getitem__(part.map._parameters, name) for name in ("weight", "bias"))
+    assert weight is not None
+    assert bias is not None
+    if not (weight.requires_grad or bias.requires_grad):
+        return Choice("frozen", "requires no gradients")
+    trained = [p.requires_grad and given(p) for p in (weight, bias)]
+    if not any(trained):
+        return Choice("dense", "not given to this optimiser")
+    if part.map._forward_hooks or part.map._forward_pre_hooks:
+        return Choice("dense", HOOKED)
+    if weight.ndim == 2 and part.codes > len(weight):
+        reason = f"has more codes ({part.codes}) than it is wide ({len(weight)}), so this is the smaller gradient"
+        return Choice("dense", reason)
+    moving = net.code_source.why_changing()
+    if moving is None and part.behind is not None and any(p.requires_grad for p in part.behind.parameters()):
+        moving = "its codes come from input layers that are trained"
     if moving is not None:
-        return "factored", moving
-    if any(net.heads.layout.cut):
-        return "factored", "its tensors come in chunks"
-    if not all(both):
-        return "factored", f"its {'bias' if both[0] else 'weight'} is not trained"
-    dependent = None
-    if net.trunk is None and not head.weight.is_meta:  # else it shows when the codes come
-        dependent = why_dependent(net.codes()[net.heads.layout.heads[name].tensors])
-    return ("collapsed", "its codes are constant") if dependent is None else ("factored", dependent)
-
-
-def choose_inputs(net: HyperNet, layers: InputLayers, given: Callable[[torch.Tensor], bool]) -> tuple[Kind, str]:
-    """The same for the input layers of chunks."""
-    both = [p.requires_grad and given(p) for p in (layers.weight, layers.bias)]
-    if not (layers.weight.requires_grad or layers.bias.requires_grad):
-        return "frozen", "requires no gradients"
-    if not all(both):
-        return "dense", "not all of them is trained by this optimiser"
-    if layers._forward_hooks or layers._forward_pre_hooks:
-        return "dense", HOOKED
-    if _why_embeddings_change(net) is not None:
-        return "dense", "their embeddings are not constant"
-    return "collapsed", "their embeddings are constant"
+        return Choice("factored", moving)
+    if not all(trained):
+        return Choice("factored", f"its {'bias' if trained[0] else 'weight'} is not trained")
+    if net.trunk is None and weight.ndim == 2 and not weight.is_meta:  # else it shows when the codes come
+        codes = net.heads.part_inputs(part, net.codes())
+        dependent = None if codes is None else why_dependent(codes)
+        if dependent is not None:
+            return Choice("factored", dependent)
+    return Choice("collapsed", "its codes are constant")
 
 
 def why_dependent(codes: torch.Tensor) -> str | None:
@@ -103,34 +100,12 @@ def why_dependent(codes: torch.Tensor) -> str | None:
     return f"its codes are nearly dependent (condition number {condition:.0e})"
 
 
-def saved(weight: torch.Tensor, bias: torch.Tensor, held: int, kind: Kind, momentum: bool) -> int:
+def saved_bytes(weight: torch.Tensor, bias: torch.Tensor, held: int, kind: Kind, momentum: bool) -> int:
     """Bytes that the plan does not hold and torch.optim.SGD would; ``held`` is how many values of gradient it does."""
     if kind in ("dense", "frozen"):
         return 0
     spared = (weight.numel() + bias.numel() - held) * weight.element_size()
     return spared * (2 if momentum and kind == "collapsed" else 1)
-
-
-def _why_codes_change(net: HyperNet) -> str | None:
-    moving = _why_embeddings_change(net)
-    if moving is None and net.trunk is not None and any(p.requires_grad for p in net.trunk.parameters()):
-        return "its codes come from a trunk that is trained"
-    return moving
-
-
-def _why_embeddings_change(net: HyperNet) -> str | None:
-    config, weight = net.embeddings.config, net.embeddings.weight
-    if config.given:
-        return "its codes are given at the call; dense if each sample has its own"
-    if config.tasks is not None:
-        return "its codes change with the task; dense if each sample has its own"
-    if config.noise:
-        return "its codes have noise"
-    if weight is not None and weight.requires_grad:
-        return "its embeddings are trained"
-    if net.embeddings.chunks is not None and net.embeddings.chunks.requires_grad:
-        return "the chunks' embeddings are trained"
-    return None
 
 
 def _bytes(count: int) -> str:

@@ -1,5 +1,6 @@
 """``SGD``: the results of torch.optim.SGD, without the head's gradient."""
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, get_args
 
@@ -9,7 +10,7 @@ from torch.optim.sgd import sgd
 
 from hyperfan.errors import HyperfanError, nearest
 from hyperfan.hypernet import HyperNet
-from hyperfan.optim.engine import Engine, Groups
+from hyperfan.optim.map_trainer import Groups, MapTrainer
 from hyperfan.optim.plan import Kind, TrainingPlan
 from hyperfan.optim.rule import Settings
 
@@ -54,7 +55,7 @@ class SGD(torch.optim.SGD):
         nets = [m for m in net.modules() if isinstance(m, HyperNet)]
         if not nets:
             raise HyperfanError("there is no HyperNet in the module given: use torch.optim.SGD(module.parameters(), …)")
-        self._engines: list[Engine] = []
+        self._trainers: list[MapTrainer] = []
         super().__init__(
             net.parameters() if params is None else params,
             lr,
@@ -69,7 +70,7 @@ class SGD(torch.optim.SGD):
     @property
     def plan(self) -> TrainingPlan:
         """How each head is trained, and why; prints as a table."""
-        return TrainingPlan(tuple(row for engine in self._engines for row in engine.plan()))
+        return TrainingPlan(tuple(trainer.plan_row() for trainer in self._trainers))
 
     @torch.no_grad()
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
@@ -80,8 +81,8 @@ class SGD(torch.optim.SGD):
                 loss = closure()
         done: set[int] = set()
         groups = self._groups()
-        for engine in self._engines:
-            engine.step(groups, done)
+        for trainer in self._trainers:
+            trainer.step(groups, done)
         for group in self.param_groups:
             params = [p for p in group["params"] if p.grad is not None and id(p) not in done]
             buffers = [self.state[p].get("momentum_buffer") if group["momentum"] else None for p in params]
@@ -106,15 +107,15 @@ class SGD(torch.optim.SGD):
     def add_param_group(self, param_group: dict[str, Any]) -> None:
         """Add a group of parameters, as in torch."""
         super().add_param_group(param_group)
-        for engine in self._engines:
-            engine.choose_anew()
+        for trainer in self._trainers:
+            trainer.choose_anew()
 
     # ── looking ────────────────────────────────────────────────────────────────────────────────────────────────────
 
     def sync(self) -> None:
         """Write to the heads what was trained without them, so that they can be read or changed."""
-        for engine in self._engines:
-            engine.sync()
+        for trainer in self._trainers:
+            trainer.sync()
 
     def release(self, discard: bool = False) -> None:
         """Give the heads back: from now on they are as if this optimiser had never been.
@@ -122,15 +123,15 @@ class SGD(torch.optim.SGD):
         Args:
             discard: drop what was trained since the last sync, where it cannot be written to the heads any more.
         """
-        for engine in self._engines:
-            engine.release(discard)
+        for trainer in self._trainers:
+            trainer.release(discard)
 
     def use(self, kind: Kind | None = None) -> None:
         """Train every head by this plan where that is possible, or, with ``None``, by the fastest."""
         if kind not in (None, "collapsed", "factored", "dense"):
             raise HyperfanError(f"use('{kind}'): {nearest(str(kind), get_args(Kind)[:3])}")
-        for engine in self._engines:
-            engine.ask(kind)
+        for trainer in self._trainers:
+            trainer.ask(kind)
 
     def state_dict(self) -> dict[str, Any]:
         """As that of torch.optim.SGD, which can load it; and the other way round."""
@@ -139,8 +140,8 @@ class SGD(torch.optim.SGD):
 
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
         """Load the state of this optimiser, or of a torch.optim.SGD, on the same parameters."""
-        for engine in self._engines:
-            engine.drop()
+        for trainer in self._trainers:
+            trainer.drop()
         super().load_state_dict(dict(state_dict))
 
     # ── clipping ───────────────────────────────────────────────────────────────────────────────────────────────────
@@ -155,9 +156,8 @@ class SGD(torch.optim.SGD):
 
     def clip_grad_value_(self, clip_value: float) -> None:
         """Clip each value of each gradient. That needs the dense ones: heads are trained densely from now on."""
-        for engine in self._engines:
-            for row in engine.plan():
-                engine.make_dense(row.head, "its gradient is clipped by value")
+        for trainer in self._trainers:
+            trainer.make_dense("its gradient is clipped by value")
         nn.utils.clip_grad_value_(self._all(), clip_value)
 
     def _all(self) -> list[Tensor]:
@@ -167,10 +167,13 @@ class SGD(torch.optim.SGD):
 
     def _attach(self, nets: list[HyperNet]) -> None:
         self._nets = nets
-        self._engines = [Engine(net, lambda: self.state, self._groups) for net in nets]
-        owners = [p for engine in self._engines for p in engine.parameters()]
-        for engine in self._engines:
-            engine.share_those_in(owners)
+        self._trainers = [
+            MapTrainer(net, part, lambda: self.state, self._groups) for net in nets for part in net.heads.parts()
+        ]
+        times = Counter(id(p) for trainer in self._trainers for p in (trainer.weight, trainer.bias))
+        for trainer in self._trainers:
+            if times[id(trainer.weight)] > 1 or times[id(trainer.bias)] > 1:
+                trainer.share("it is shared with another hypernet")
 
     def _groups(self) -> Groups:
         """What each parameter's group says now."""

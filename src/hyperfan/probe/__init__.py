@@ -1,12 +1,11 @@
-"""What happens inside? Statistics of the mainnet's activations and gradients."""
+"""What happens inside? Statistics of activations and gradients; ``diagnose`` finds faults, ``calibrate_`` corrects."""
 
 from hyperfan.probe.calibrate import Calibration, Correction, calibrate_
-from hyperfan.probe.diagnosis import Diagnosis, Finding, LayerReading, PartReading, Scale, TensorReading
+from hyperfan.probe.diagnosis import Diagnosis, Finding, FindingName, LayerReading, PartReading, Scale, TensorReading
 from hyperfan.probe.examination import diagnose
-from hyperfan.probe.inside import QUANTITIES, Probe, Quantity, first_overflow
+from hyperfan.probe.hypernet_subject import started_with
+from hyperfan.probe.inside import QUANTITIES, LayerScales, Probe, Quantity, first_overflow, layer_scales
 from hyperfan.probe.moments import Histogram, Moments
-from hyperfan.probe.scales import LayerScales, layer_scales
-from hyperfan.probe.subject import started_with
 
 __all__ = [
     "QUANTITIES",
@@ -14,6 +13,7 @@ __all__ = [
     "Correction",
     "Diagnosis",
     "Finding",
+    "FindingName",
     "Histogram",
     "LayerReading",
     "LayerScales",

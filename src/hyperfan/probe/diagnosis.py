@@ -1,18 +1,67 @@
-"""What a diagnosis says: readings of layers, tensors and parts, and findings. Frozen values that print."""
+"""``Diagnosis``: readings of layers, tensors and parts, and findings, as frozen values that print."""
 
 import dataclasses
 import math
 import textwrap
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from enum import StrEnum
+from typing import Any, Literal, get_args
 
+from hyperfan.charts.html import notebook_diagnosis
+from hyperfan.charts.scale import scale_chart
 from hyperfan.files import finite_or_none
 from hyperfan.probe.moments import Histogram
 from hyperfan.text import number, table
 
 Severity = Literal["error", "warning", "note"]
 """An error keeps the net from learning; a warning will cost; a note is for your information and leaves it healthy."""
+SEVERITIES: tuple[Severity, ...] = get_args(Severity)
+"""Severities from the worst to the mildest."""
+
+TRUNK_PART, EMBEDDING_PART, PLAIN_PART, HYPERNET_PART = "trunk", "embedding", "plain", "hypernet"
+"""Names of parts: the trunk, the embeddings, the mainnet's plain parameters, and all of a foreign hypernet."""
+MAX_NAMES_SHOWN = 3
+REPORT_WIDTH = 116
+"""Columns of a printed finding."""
+
+
+def head_part(head: str) -> str:
+    """The name of the part that is one head."""
+    return f"head {head}"
+
+
+class FindingName(StrEnum):
+    """The names of all findings, which do not change from net to net."""
+
+    VALUES_NOT_FINITE = "values that are not finite"
+    LOSS_NOT_FINITE = "a loss that is not finite"
+    WRONG_SCALE = "wrong scale of a head"
+    ZERO_OUTPUT = "dead head: zero output"
+    CONSTANT_OUTPUT = "dead head: constant in the embedding"
+    ZERO_GRADIENT = "dead head: zero gradient"
+    DETACHED = "no gradient to the hypernet"
+    NO_TRUNK_GRADIENT = "no gradient to the trunk"
+    NO_EMBEDDING_GRADIENT = "no gradient to the embedding"
+    INPUTS_OFF_SCALE = "inputs off scale"
+    INPUTS_ALIKE = "inputs that look alike at the output"
+    NORM_SCALES_ZERO = "norm scales at 0"
+    NORMS_TRAINED = "trained norm parameters"
+    NORMS_OFF = "norm parameters not at 1 and 0"
+    NOISE = "noise larger than signal"
+    SATURATED_TANH = "saturated tanh"
+    SATURATED_SIGMOID = "saturated sigmoid"
+    DEAD_RELU = "dead ReLU"
+    EXPLODING_ACTIVATIONS = "exploding activations"
+    VANISHING_ACTIVATIONS = "vanishing activations"
+    EXPLODING_GRADIENTS = "exploding gradients"
+    VANISHING_GRADIENTS = "vanishing gradients"
+    LOSS_TOO_LARGE = "loss far from ln(classes)"
+    LOSS_BELOW_GUESSING = "loss below that of guessing"
+    RATE_TOO_LARGE = "learning rate too large"
+    NO_PREDICTION = "no prediction"
+
+    __repr__ = str.__repr__
 
 
 @dataclass(frozen=True)
@@ -26,7 +75,7 @@ class Scale:
 
 @dataclass(frozen=True)
 class LayerReading:
-    """One layer in forward order: mean squares as they should be, and as they are.
+    """The mean squares of one layer as they should be, and as they are.
 
     Args:
         layer: path of the module, with the number of the call if there are several.
@@ -54,13 +103,14 @@ class LayerReading:
 
 @dataclass(frozen=True)
 class TensorReading:
-    """One generated tensor.
+    """The variance and the gradient of one generated tensor.
 
     Args:
         tensor: its name in the mainnet.
-        role, shape: what it is.
+        role, shape: as read from the mainnet.
         head: the head that makes it, or "" where that is not known.
-        target: variance it should have, and ``equation``, where that comes from.
+        target: variance it should have.
+        equation: where the target comes from.
         realised: its mean square, or that about the value it should start at, as it is.
         gradient: root mean square of ∂L/∂(the tensor), with L the mean loss.
     """
@@ -77,11 +127,11 @@ class TensorReading:
 
 @dataclass(frozen=True)
 class PartReading:
-    """What is trained, part by part: each head, the trunk, the embeddings, the mainnet's own parameters.
+    """The gradient of one part of what is trained: a head, the trunk, the embeddings, the plain parameters.
 
     Args:
-        part: "head 500x500", "trunk", "embedding", "plain", or "hypernet" for all of a foreign one.
-        parameters: how many.
+        part: :func:`head_part`, or one of the constants above.
+        parameters: their number.
         gradient: norm of ∂L/∂(its parameters).
         rate: effective learning rate: how far along their gradient a step of SGD on this part moves the generated
             tensors, over the same step on the tensors themselves. For a head that makes one tensor it is ‖h‖² + 1.
@@ -95,11 +145,11 @@ class PartReading:
 
 @dataclass(frozen=True)
 class Finding:
-    """Something wrong: what was seen, why it is likely, and the call that mends it.
+    """A fault that was found: what was seen, why it is likely, and the call that mends it.
 
     Args:
-        name: what it is, in a few words that do not change from net to net: "exploding activations".
-        severity: how bad.
+        name: a :class:`FindingName`, as a string.
+        severity: how bad it is.
         where: the layers, tensors or parts concerned.
         evidence: the numbers.
         cause: the likely reason.
@@ -114,23 +164,25 @@ class Finding:
     remedy: str
 
     def __str__(self) -> str:
-        head = f"{self.severity}: {self.name} in {_few(self.where)}" if self.where else f"{self.severity}: {self.name}"
+        head = f"{self.severity}: {self.name}" + (f" in {_shown(self.where)}" if self.where else "")
         rows = [("seen", self.evidence), ("likely", self.cause), ("mend", self.remedy)]
         return "\n".join([head, *(_wrapped(label, text) for label, text in rows)])
 
 
 @dataclass(frozen=True)
 class Diagnosis:
-    """Everything seen in one look at a net. ``print`` it; ``diagnosis.healthy`` is what a script asks.
+    """The result of ``diagnose``. ``print`` it; a script reads ``diagnosis.healthy``.
 
     Args:
-        net: what was looked at.
+        net: a title of the net.
         theory: the init method whose targets were taken.
-        inputs: how many, and ``twins``, how many plain nets the prediction is made of.
-        layers, tensors, parts, findings: what was seen.
-        loss: the mean loss, and ``expected_loss``, that of a net which tells nothing; where there is a loss.
-        stable_rate: up to which learning rate the first step of plain SGD lowers the loss, by the curvature along it;
-            if ``lr`` was given, and if there is such a rate.
+        inputs: number of inputs.
+        twins: number of plain nets that the prediction is made of.
+        layers, tensors, parts, findings: readings, and the faults found.
+        loss: the mean loss, where there is one.
+        expected_loss: that of a net which knows nothing.
+        stable_rate: the learning rate up to which the first step of plain SGD lowers the loss, by the curvature along
+            it; if ``lr`` was given, and if there is such a rate.
     """
 
     net: str
@@ -152,25 +204,24 @@ class Diagnosis:
 
     @property
     def summary(self) -> str:
-        """One sentence."""
+        """The worst finding, or that there is none, in one sentence."""
         bad = [f for f in self.findings if f.severity != "note"]
         if not bad:
             known = sum(r.target is not None for r in self.layers)
             some = f"{known} of {len(self.layers)}" if known < len(self.layers) else f"{known}"
             return f"Healthy: {some} layers have a target, and are like those of plain nets that {self.theory} starts."
         more = f", and {len(bad) - 1} more" if len(bad) > 1 else ""
-        return f"{bad[0].name.capitalize()}{' in ' + _few(bad[0].where) if bad[0].where else ''}{more}."
+        return f"{bad[0].name.capitalize()}{' in ' + _shown(bad[0].where) if bad[0].where else ''}{more}."
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain values, for JSON, which knows no infinity: what is not finite is ``None``."""
-        plain: dict[str, Any] = finite_or_none(
-            {"healthy": self.healthy, "summary": self.summary, **dataclasses.asdict(self)}
-        )
+        """Convert to plain values for JSON, which knows no infinity: what is not finite is ``None``."""
+        values = {"healthy": self.healthy, "summary": self.summary, **dataclasses.asdict(self)}
+        plain: dict[str, Any] = finite_or_none(values)
         return plain
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> "Diagnosis":
-        """From what :meth:`to_dict` made; what was not finite is not a number now."""
+        """Rebuild from :meth:`to_dict`; what was not finite is NaN now."""
         rows: dict[str, Any] = {
             name: tuple(_from_dict(kind, row) for row in values[name])
             for name, kind in (
@@ -179,6 +230,11 @@ class Diagnosis:
         }  # fmt: skip
         plain = {f.name: values[f.name] for f in dataclasses.fields(cls) if f.name not in rows}
         return cls(**plain, **rows)
+
+    def _repr_html_(self) -> str:
+        """Findings and the scale of every layer, for a notebook."""
+        found = [dataclasses.asdict(f) for f in self.findings]
+        return notebook_diagnosis(self.net, self.summary, found, scale_chart({"measured": self.layers}))
 
     def __str__(self) -> str:
         header = ["layer", "kind", "target", "predicted", "measured", "[95 %]", "gradient predicted", "measured"]
@@ -209,8 +265,8 @@ def _row(r: LayerReading) -> list[str]:
 
 
 def _from_dict(kind: type[Any], values: Mapping[str, Any]) -> Any:
-    """Of a reading or a finding, with its own scales and histogram."""
-    made = {}
+    """Rebuild a reading or a finding, with its scales and histogram."""
+    fields = {}
     for f in dataclasses.fields(kind):
         value = values[f.name]
         if isinstance(value, list):
@@ -219,15 +275,15 @@ def _from_dict(kind: type[Any], values: Mapping[str, Any]) -> Any:
             value = _from_dict(Histogram if "counts" in value else Scale, value)
         elif value is None and f.type is float:
             value = math.nan
-        made[f.name] = value
-    return kind(**made)
+        fields[f.name] = value
+    return kind(**fields)
 
 
-def _few(names: tuple[str, ...]) -> str:
-    """The first three, and how many more."""
-    more = f" and {len(names) - 3} more" if len(names) > 3 else ""
-    return ", ".join(f"'{n}'" for n in names[:3]) + more
+def _shown(names: tuple[str, ...]) -> str:
+    """The first names, and how many more there are."""
+    more = f" and {len(names) - MAX_NAMES_SHOWN} more" if len(names) > MAX_NAMES_SHOWN else ""
+    return ", ".join(f"'{n}'" for n in names[:MAX_NAMES_SHOWN]) + more
 
 
 def _wrapped(label: str, text: str) -> str:
-    return textwrap.fill(text, 116, initial_indent=f"  {label + ':':<8}", subsequent_indent=" " * 10)
+    return textwrap.fill(text, REPORT_WIDTH, initial_indent=f"  {label + ':':<8}", subsequent_indent=" " * 10)

@@ -1,4 +1,4 @@
-"""``diagnose``: why does it not learn?"""
+"""``diagnose``: look into a hypernet before its first step, and say what is wrong with it."""
 
 import math
 from typing import Any
@@ -7,20 +7,23 @@ import torch
 from torch import Tensor, nn
 
 from hyperfan.errors import HyperfanError
+from hyperfan.hypernet import HyperNet
 from hyperfan.probe.checks import CHECKS
-from hyperfan.probe.diagnosis import Diagnosis
+from hyperfan.probe.diagnosis import SEVERITIES, Diagnosis
 from hyperfan.probe.evidence import TWINS, gather
-from hyperfan.probe.losses import GivenLoss
-from hyperfan.probe.subject import Generated, subject_of, undisturbed
+from hyperfan.probe.foreign_subject import ForeignSubject, GenerateFunction
+from hyperfan.probe.hypernet_subject import HyperNetSubject
+from hyperfan.probe.losses import UserLoss
+from hyperfan.probe.subject import Subject, preserved_random_state
 
 
 def diagnose(
     net: nn.Module,
     x: Any,
     y: Any = None,
-    loss: GivenLoss | None = None,
+    loss: UserLoss | None = None,
     *,
-    generated: Generated | None = None,
+    generated: GenerateFunction | None = None,
     lr: float | None = None,
     task: int | None = None,
     embedding: Tensor | None = None,
@@ -34,12 +37,12 @@ def diagnose(
     Args:
         net: a :class:`HyperNet`; or any mainnet, with ``generated``.
         x: inputs, as many as a training batch has: a tensor, a tuple of arguments, or a dict of keyword arguments.
-        y: what the loss compares the output with. Without it, gradients are those of a random direction.
+        y: targets of the loss. Without it, gradients are those of a random direction.
         loss: a function of the output and ``y`` that returns the mean loss; by default cross-entropy for classes, mean
             squared error for numbers.
         generated: for a foreign hypernet, a function without arguments that returns the tensors it generates, by their
             names in the mainnet.
-        lr: a learning rate of plain SGD to be tried for one step, which is taken back.
+        lr: a learning rate of plain SGD to be tried for one step, which is undone.
         task: which row of a table of embeddings to look at; the first by default.
         embedding: the embedding, where it is given at the call; one is drawn by default.
 
@@ -59,8 +62,8 @@ def diagnose(
         raise HyperfanError("loss= was given without y=: pass both, as diagnose(net, x, y, loss=…)")
     if torch.is_inference_mode_enabled():
         raise HyperfanError("a diagnosis needs gradients, which torch.inference_mode() rules out: call it outside")
-    with undisturbed(x):
-        subject = subject_of(net, x, generated, task, embedding)
+    with preserved_random_state(x):
+        subject = _subject(net, x, generated, task, embedding)
         evidence = gather(subject, y, loss, lr)
     findings = [f for check in CHECKS for f in check(evidence)]
     return Diagnosis(
@@ -71,8 +74,27 @@ def diagnose(
         evidence.layers,
         evidence.tensors,
         evidence.parts,
-        tuple(sorted(findings, key=lambda f: ("error", "warning", "note").index(f.severity))),
+        tuple(sorted(findings, key=lambda f: SEVERITIES.index(f.severity))),
         evidence.loss,
         evidence.expected_loss,
-        None if evidence.trial is None else evidence.trial.stable,
+        None if evidence.trial is None else evidence.trial.stable_rate,
     )
+
+
+def _subject(
+    net: nn.Module, example: Any, generated: GenerateFunction | None, task: int | None, embedding: Tensor | None
+) -> Subject:
+    if isinstance(net, HyperNet):
+        if generated is not None:
+            raise HyperfanError("a HyperNet generates its own parameters: leave out generated=")
+        return HyperNetSubject(net, example, task, embedding)
+    if generated is None:
+        raise HyperfanError(
+            f"{type(net).__name__} is no HyperNet: pass generated=, a function without arguments that returns the "
+            "generated tensors by their names in the mainnet, or build one with hyperfan.HyperNet(mainnet, embedding=…)"
+        )
+    if not callable(generated):
+        raise HyperfanError(f"generated= is a {type(generated).__name__}: pass a function that returns the tensors")
+    if task is not None or embedding is not None:
+        raise HyperfanError("task= and embedding= belong to a HyperNet; a callable generates what it generates")
+    return ForeignSubject(net, example, generated)

@@ -30,7 +30,7 @@ def measured_scale(values: Tensor, units: int) -> Scale:
 
 
 def predicted_scale(draws: Sequence[float]) -> Scale:
-    """Geometric mean of what several nets have, and the interval in which one more would lie in 95 % of cases."""
+    """Geometric mean over several nets, and the interval in which one more would lie in 95 % of cases."""
     if not all(0 < d < math.inf for d in draws):
         middle = sorted(draws)[len(draws) // 2]
         return Scale(middle, min(draws), max(draws))

@@ -1,4 +1,4 @@
-"""Which loss goes backward: the user's, the usual one for such an output, or a random direction."""
+"""The loss that goes backward: the user's, the usual one for such an output, or a random direction."""
 
 import math
 from collections.abc import Callable
@@ -7,30 +7,33 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy, mse_loss
+from torch.utils import _pytree as pytree
 
-from hyperfan.errors import HyperfanError
+from hyperfan.errors import CallError, HyperfanError
 from hyperfan.probe.subject import SEED
-from hyperfan.probe.theory import Loss, first_tensor, float_tensors
 
-GivenLoss = Callable[[Any, Any], Tensor]
+Loss = Callable[[object], Tensor]
+"""A function from the mainnet's output to the loss."""
+UserLoss = Callable[[Any, Any], Tensor]
+"""A function from the mainnet's output and ``y`` to the mean loss."""
 
 
-def direction(output: object) -> tuple[Loss, None]:
-    """Without a loss: a random direction in all that is put out, over the number of inputs."""
+def random_direction(output: object) -> Loss:
+    """A loss where none is given: the output along a random direction, over the number of inputs."""
     tensors = float_tensors(output)
-    own = torch.Generator().manual_seed(SEED + 1)
-    ways = [torch.randn(t.shape, generator=own).to(t) / max(len(tensors[0]), 1) for t in tensors]
+    generator = torch.Generator().manual_seed(SEED + 1)
+    directions = [torch.randn(t.shape, generator=generator).to(t) / max(len(tensors[0]), 1) for t in tensors]
 
     def loss(out: object) -> Tensor:
-        return torch.stack([(t * w).sum() for t, w in zip(float_tensors(out), ways, strict=True)]).sum()
+        return torch.stack([(t * d).sum() for t, d in zip(float_tensors(out), directions, strict=True)]).sum()
 
-    return loss, None
+    return loss
 
 
-def loss_for(output: object, y: Any, given: GivenLoss | None) -> tuple[Loss, float | None]:
-    """The mean loss of outputs like this one, and that of a net which knows nothing, if it is a cross-entropy."""
+def mean_loss(output: object, y: Any, given: UserLoss | None) -> tuple[Loss, float | None]:
+    """The mean loss for outputs like this one, and that of guessing, ln(classes), if it is a cross-entropy."""
     first, *rest = float_tensors(output)
-    second, last = _classes(first, y)
+    second, last = _class_dimensions(first, y)
     if given is not None:
         usual = given is cross_entropy or (isinstance(given, nn.CrossEntropyLoss) and given.reduction == "mean")
         return lambda out: _scalar(given(out, y)), math.log(first.shape[1]) if second and usual else None
@@ -49,7 +52,23 @@ def loss_for(output: object, y: Any, given: GivenLoss | None) -> tuple[Loss, flo
     )
 
 
-def _classes(output: Tensor, y: Any) -> tuple[bool, bool]:
+def first_tensor(output: object) -> Tensor:
+    """The tensor that a mainnet puts out, or the first of several."""
+    return float_tensors(output)[0]
+
+
+def float_tensors(output: object) -> list[Tensor]:
+    """All floating-point tensors that a mainnet puts out, alone or in tuples, lists and dicts."""
+    found = [t for t in pytree.tree_leaves(output) if isinstance(t, Tensor) and t.is_floating_point()]
+    if not found:
+        raise CallError(
+            f"the mainnet puts out a {type(output).__name__}, and no tensor of floating point numbers in tuples or "
+            "dicts: wrap it in a module that returns one"
+        )
+    return found
+
+
+def _class_dimensions(output: Tensor, y: Any) -> tuple[bool, bool]:
     """Whether y may be the classes of an output that has them in its second, or in its last dimension."""
     if not isinstance(y, Tensor) or y.is_floating_point() or output.ndim < 2:
         return False, False

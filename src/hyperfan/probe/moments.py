@@ -1,4 +1,4 @@
-"""Mean and standard deviation of numbers that come in pieces, and how often each value occurs."""
+"""Moments and histograms of numbers that come in pieces, and mean squares."""
 
 import math
 from dataclasses import dataclass
@@ -7,15 +7,27 @@ import torch
 from torch import Tensor
 
 BINS = 81
-FINE = 20
+UNITS_PER_STD = 20
 """The bins of a histogram turn from equal width to equal ratio at this fraction of a standard deviation."""
+
+
+def mean_square(values: Tensor) -> float:
+    """The mean square, in double precision and without a copy in it."""
+    return sum_of_squares(values) / values.numel()
+
+
+def sum_of_squares(values: Tensor | None) -> float:
+    """The sum of squares, in double precision and without a copy in it; 0 for ``None``."""
+    if values is None:
+        return 0.0
+    return float(torch.linalg.vector_norm(values.detach(), dtype=torch.float64).item() ** 2)
 
 
 @dataclass(frozen=True)
 class Moments:
-    """Of the numbers seen so far, in double precision.
+    """Count, mean, spread and range of numbers, in double precision.
 
-    Two of them add up to the moments of all numbers (Chan, Golub & LeVeque 1979), so nothing needs to be kept.
+    Those of two pieces add up to those of all numbers (Chan, Golub & LeVeque 1979), so the numbers need not be kept.
 
     >>> a, b = Moments.of(torch.tensor([1.0, 2.0])), Moments.of(torch.tensor([6.0]))
     >>> (a + b).mean, (a + b).std == Moments.of(torch.tensor([1.0, 2.0, 6.0])).std
@@ -31,7 +43,7 @@ class Moments:
 
     @classmethod
     def of(cls, values: Tensor) -> "Moments":
-        """Of one piece."""
+        """Measure one piece."""
         flat = values.detach().reshape(-1).double()
         mean = flat.mean()
         low, high = torch.aminmax(flat)
@@ -39,20 +51,20 @@ class Moments:
 
     def __add__(self, other: "Moments") -> "Moments":
         count = self.count + other.count
-        apart = other.mean - self.mean
-        mean = self.mean + apart * other.count / count
-        squares = self.squares + other.squares + apart * apart * self.count * other.count / count
+        distance = other.mean - self.mean
+        mean = self.mean + distance * other.count / count
+        squares = self.squares + other.squares + distance * distance * self.count * other.count / count
         return Moments(count, mean, squares, min(self.low, other.low), max(self.high, other.high))
 
     @property
     def std(self) -> float:
-        """With all numbers as the population, so a single one has 0."""
+        """The standard deviation, with all numbers as the population, so a single one has 0."""
         return math.sqrt(self.squares / self.count)
 
 
 @dataclass(frozen=True)
 class Histogram:
-    """How many numbers fall into each of some bins.
+    """Counts of how many numbers fall into each bin.
 
     The bins are of equal width in asinh((x − centre) / unit): fine around the centre, wide far from it, and symmetric.
     So a scale is seen whatever the largest value is.
@@ -71,23 +83,23 @@ class Histogram:
 
     @classmethod
     def around(cls, values: Tensor, known: Moments) -> "Histogram":
-        """Of one piece of the numbers that have these moments; with no counts if all are the same, or overflowed."""
+        """Count one piece of the numbers that have these moments; no counts if all are the same, or overflowed."""
         reach = max(known.high - known.mean, known.mean - known.low)
-        unit = known.std / FINE if math.isfinite(known.squares) else math.inf
+        unit = known.std / UNITS_PER_STD if math.isfinite(known.squares) else math.inf
         if not (0 < unit < math.inf and 0 < reach < math.inf):
             return cls(known.mean, 0.0, 0.0, ())
         return cls.of(values, known.mean, unit, reach, BINS)
 
     @classmethod
     def of(cls, values: Tensor, centre: float, unit: float, reach: float, bins: int) -> "Histogram":
-        """Of one piece. What is not a number, or beyond the reach, is counted nowhere."""
+        """Count one piece. NaN, and numbers beyond the reach, are in no bin."""
         end = math.asinh(reach / unit)
-        away = values.detach().reshape(-1).double() - centre
-        places = torch.asinh(away[away.abs() <= reach] / unit).clamp(-end, end)
+        distances = values.detach().reshape(-1).double() - centre
+        places = torch.asinh(distances[distances.abs() <= reach] / unit).clamp(-end, end)
         counts = torch.histc(places, bins, -end, end).long()
         return cls(centre, unit, reach, tuple(counts.tolist()))
 
     def __add__(self, other: "Histogram") -> "Histogram":
-        mine, theirs = (self.centre, self.unit, self.reach), (other.centre, other.unit, other.reach)
-        assert mine == theirs
-        return Histogram(*mine, tuple(a + b for a, b in zip(self.counts, other.counts, strict=True)))
+        bins = self.centre, self.unit, self.reach
+        assert bins == (other.centre, other.unit, other.reach)
+        return Histogram(*bins, tuple(a + b for a, b in zip(self.counts, other.counts, strict=True)))

@@ -1,4 +1,4 @@
-"""One step of plain SGD, tried and taken back: what it does to the loss, and which rate the curvature allows."""
+"""One step of plain SGD, tried and undone: its effect on the loss, and the rate that the curvature allows."""
 
 import math
 from collections.abc import Sequence
@@ -7,32 +7,32 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from hyperfan.probe.squares import sum_of_squares
+from hyperfan.probe.losses import Loss
+from hyperfan.probe.moments import sum_of_squares
 from hyperfan.probe.subject import SEED, Subject
-from hyperfan.probe.theory import Loss
 
 ROUNDING = 1e-5
-"""Differences of the loss below this part of it are not looked at: float32 sums have them."""
-FIRST = 0.05
-"""The first step that the curvature is measured with lowers the loss by this part of it, if it is straight."""
-TRIES = 12
+"""Share of the loss below which differences are not looked at: float32 sums have them."""
+FIRST_DECREASE = 0.05
+"""Share of the loss by which the first step that the curvature is measured with would lower it, if it were straight."""
+MAX_STEPS = 12
 
 
 @dataclass(frozen=True)
 class Trial:
-    """What a step along the gradient of everything that is trained does.
+    """The effect of one step along the gradient of everything that is trained.
 
     Args:
-        lr: the rate that was asked about.
+        lr: the learning rate tried.
         before, after: the loss at the start and after that step.
-        stable: up to which rate a step lowers the loss, by the curvature along it; ``None`` if that is not seen. Where
-            the loss is no parabola, it may go on falling beyond it.
+        stable_rate: the rate up to which a step lowers the loss, by the curvature along it; ``None`` if that is not
+            seen. Where the loss is no parabola, it may go on falling beyond it.
     """
 
     lr: float
     before: float
     after: float
-    stable: float | None
+    stable_rate: float | None
 
     @property
     def too_large(self) -> bool:
@@ -41,24 +41,24 @@ class Trial:
 
 
 def try_step(subject: Subject, loss: Loss, count: int, lr: float) -> Trial | None:
-    """``None`` where there is nothing to train, or no finite loss to start from."""
-    line = _Line(subject, loss, count)
+    """Try a step; ``None`` where there is nothing to train, or no finite loss to start from."""
+    line = _LossAlongGradient(subject, loss, count)
     if not line.slope or not math.isfinite(line.start):
         return None
-    return Trial(lr, line.start, line.at(lr), _stable(line))
+    return Trial(lr, line.start, line.at(lr), _stable_rate(line))
 
 
-class _Line:
+class _LossAlongGradient:
     """The loss along the negative gradient. A random hypernet draws the same at every point."""
 
     def __init__(self, subject: Subject, loss: Loss, count: int) -> None:
         self._subject, self._loss, self._count = subject, loss, count
         torch.manual_seed(SEED)
-        made = subject.generate()
-        parts = {**subject.trained(made), "plain": subject.plain()}
-        self._trained = [p for ps in parts.values() for p in ps.values()]
+        generated = subject.generate()
+        parts = [*subject.trained_parts(generated).values(), subject.trained_plain()]
+        self._trained = [p for parameters in parts for p in parameters.values()]
         with torch.enable_grad():
-            value = loss(subject.run(made)[0]) / count
+            value = loss(subject.run(generated)[0]) / count
         self.start, self.slope = value.item(), 0.0
         self._gradients: Sequence[Tensor | None] = ()
         if self._trained and math.isfinite(self.start) and value.requires_grad:
@@ -66,7 +66,7 @@ class _Line:
             self.slope = sum(sum_of_squares(g) for g in self._gradients)
 
     def at(self, rate: float) -> float:
-        """The loss after a step, which is taken back."""
+        """The loss after a step of this rate, which is undone."""
         moved = [(p, g) for p, g in zip(self._trained, self._gradients, strict=True) if g is not None]
         saved = [p.detach().clone() for p, _ in moved]
         try:
@@ -80,22 +80,22 @@ class _Line:
                 p.data.copy_(old)
 
 
-def _stable(line: _Line) -> float | None:
-    """From the second difference of the loss, over steps that come ever nearer to where it turns."""
-    step, found = FIRST * max(abs(line.start), 1e-3) / line.slope, None
-    for _ in range(TRIES):
-        bend = (line.at(step) - 2 * line.start + line.at(-step)) / step**2
-        if not math.isfinite(bend):
+def _stable_rate(line: _LossAlongGradient) -> float | None:
+    """Twice slope over curvature, from second differences of the loss over steps ever nearer to where it turns."""
+    step, found = FIRST_DECREASE * max(abs(line.start), 1e-3) / line.slope, None
+    for _ in range(MAX_STEPS):
+        curvature = (line.at(step) - 2 * line.start + line.at(-step)) / step**2
+        if not math.isfinite(curvature):
             step /= 30
             continue
-        if bend * step**2 < ROUNDING * abs(line.start):  # straight as far as this goes
+        if curvature * step**2 < ROUNDING * abs(line.start):  # straight as far as this goes
             break
-        found = 2 * line.slope / bend
+        found = 2 * line.slope / curvature
         if step <= found / 2:
             break
         step = found / 4
     # The curvature may change on the way: the loss has the last word.
-    for _ in range(2 * TRIES):
+    for _ in range(2 * MAX_STEPS):
         if found is None or line.at(found / 2) < line.start:
             return found
         found /= 3

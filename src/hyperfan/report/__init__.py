@@ -1,21 +1,25 @@
 """What do people see? Figures and pages, drawn from the metrics of runs and from diagnoses."""
 
-from hyperfan.report.canvas import save
-from hyperfan.report.curves import evolution, loss_and_accuracy, training_losses
+from pathlib import Path
+
+from hyperfan.charts.scale import scale_chart
+from hyperfan.metrics import Rows
 from hyperfan.report.diagnosis_page import diagnosis_page
+from hyperfan.report.evolution import evolution
+from hyperfan.report.losses import loss_and_accuracy, training_losses
 from hyperfan.report.rates import accuracy_by_rate
 from hyperfan.report.ridges import ridges
-from hyperfan.report.run_data import RunData
+from hyperfan.report.run_data import RunData, Section
 from hyperfan.report.run_page import run_page
-from hyperfan.report.scale import scale_chart
-from hyperfan.report.setting import Rows, Setting, settings
-from hyperfan.report.tasks import Fit, fits, losses_by_task
-from hyperfan.report.uncertainty import uncertainty
+from hyperfan.report.setting import Setting, settings
+from hyperfan.report.tasks import Fit, fits, losses_by_task, quartiles, task_panels
+from hyperfan.report.uncertainty import uncertainty, uncertainty_panels
 
 __all__ = [
     "Fit",
     "Rows",
     "RunData",
+    "Section",
     "Setting",
     "accuracy_by_rate",
     "diagnosis_page",
@@ -23,11 +27,19 @@ __all__ = [
     "fits",
     "loss_and_accuracy",
     "losses_by_task",
+    "quartiles",
     "ridges",
     "run_page",
     "save",
     "scale_chart",
     "settings",
+    "task_panels",
     "training_losses",
     "uncertainty",
+    "uncertainty_panels",
 ]
+
+
+def save(figure: str, path: Path) -> None:
+    """Write an SVG to a path, whose ending becomes ``.svg``."""
+    path.with_suffix(".svg").write_text(figure, encoding="utf-8")

@@ -1,17 +1,19 @@
-"""What a diagnosis says, as a page: findings first, then the scale of every layer, then all numbers."""
+"""A diagnosis as a page: findings first, then the scale of every layer, then all numbers."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from types import MappingProxyType
 
+from hyperfan.charts.axis import asinh_axis, asinh_unit, category_axis, digits
+from hyperfan.charts.density import density, furthest
+from hyperfan.charts.html import MAX_NAMES, findings, table
+from hyperfan.charts.markup import Markup, tag, text
+from hyperfan.charts.palette import looks
+from hyperfan.charts.panel import Curve, Note, Panel
+from hyperfan.charts.scale import root
 from hyperfan.probe.diagnosis import Diagnosis, LayerReading, Scale
-from hyperfan.report.axis import asinh_axis, digits, plain_axis
-from hyperfan.report.density import density, turning_point
-from hyperfan.report.findings import MANY, findings
-from hyperfan.report.markup import Markup, tag, text
-from hyperfan.report.page import Switch, compared, figure, page, pictures, section, switches, table
-from hyperfan.report.panel import Curve, Panel
-from hyperfan.report.scale import root, tensor_dots
-from hyperfan.report.scale_section import SIZE, dots_figure, scale_section
+from hyperfan.report.page import Switch, compared, figure, page, pictures, section, switches
+from hyperfan.report.scale import dots_figure, scale_section, tensor_dots
 
 
 def diagnosis_page(
@@ -22,14 +24,16 @@ def diagnosis_page(
     """A self-contained HTML page.
 
     Args:
-        diagnosis: what was seen.
-        environment: names and versions of what it was seen with.
-        others: the same net as it would be otherwise, by what is different; shown in the chart of scales.
+        diagnosis: of the net.
+        environment: names and versions of the software it ran on.
+        others: label → diagnosis of the same net started otherwise; shown in the chart of scales.
     """
     d = diagnosis
     seen = {"as it is": d, **others} if others else {"measured": d}
     groups: dict[str, list[Switch]] = {
-        "Settings": [(f"row-{k}", label, k) for k, label in enumerate(seen)],
+        "Settings": [
+            (f"row-{k}", label, look) for k, (label, look) in enumerate(zip(seen, looks(list(seen)), strict=True))
+        ],
         "Layers": [(f"layer-{i}", r.layer, None) for i, r in enumerate(d.layers)],
     }
     body = [
@@ -37,7 +41,7 @@ def diagnosis_page(
         tag("p", text(d.summary), class_="lead"),
         tag("p", text(_facts(d)), class_="soft"),
         *(tag("p", tag("b", text(f"With {label}: ")), text(o.summary)) for label, o in others.items()),
-        section("Findings", findings(d.findings)),
+        section("Findings", findings([asdict(f) for f in d.findings])),
         switches(groups),
         *([scale_section(d.theory, {label: one.layers for label, one in seen.items()})] if d.layers else []),
         *([_tensors(d)] if d.tensors else []),
@@ -66,28 +70,28 @@ def _tensors(d: Diagnosis) -> Markup:
          _interval(t.realised), digits(t.gradient), t.equation]
         for t in d.tensors
     ]  # fmt: skip
-    chart = tensor_dots(d.tensors, SIZE)
-    untold = [t.tensor for t in d.tensors if not t.target]
+    chart = tensor_dots(d.tensors)
+    without = [t.tensor for t in d.tensors if not t.target]
     caption = "Points: the variance that each generated tensor has over the one it should have, with 95 % interval."
-    caption += f" Without a target: {', '.join(untold[:MANY])}." if untold else ""
+    caption += f" Without a target: {', '.join(without[:MAX_NAMES])}." if without else ""
     drawn = [dots_figure(caption, [chart], "Generated tensors")] if chart.names else []
     return section("Generated tensors", *drawn, table(header, rows))
 
 
 def _histograms(layers: Sequence[LayerReading]) -> Markup:
-    lines = [(i, r, density(r.histogram.centre, r.histogram.unit, r.histogram.reach, r.histogram.counts))
-             for i, r in enumerate(layers)]  # fmt: skip
-    scales = [root(r.measured.value) for _, r, line in lines if line]
-    reach = max((abs(x) for _, _, line in lines for x, _ in line), default=1.0) or 1.0
-    x, y = asinh_axis(reach, min(turning_point(scales), reach)), plain_axis(0, 1)
+    bins = [(h.centre, h.unit, h.reach, h.counts) for h in (r.histogram for r in layers)]
+    reach = furthest(bins)
+    x = asinh_axis(reach, min(asinh_unit(root(r.measured.value) for r in layers), reach))
     panels = []
-    for i, r, line in lines:
-        says = [f"{digits(v)}: {height:.0%} of the densest" for v, height in line]
-        curve = Curve(r.layer, line, says=says, kind="area", switches=(f"layer-{i}",))
-        note = f"rms {digits(root(r.measured.value))}" if line else "nothing to draw"
-        panels.append(Panel(f"layer {r.layer}", [curve], x, y, switches=(f"layer-{i}",), notes=[(note, 0)]))
+    for i, (r, histogram) in enumerate(zip(layers, bins, strict=True)):
+        line = density(x, *histogram)
+        tips = [f"{digits(v)}: {height:.0%} of the densest" for v, height in line]
+        curve = Curve(r.layer, line, tips=tips, kind="area", switches=(f"layer-{i}",))
+        note = Note(f"rms {digits(root(r.measured.value))}" if line else "nothing to draw", curve.look)
+        y = category_axis([], 0, 1.15)
+        panels.append(Panel(f"layer {r.layer}", [curve], x, y, switches=(f"layer-{i}",), notes=[note], left=6))
     caption = (
-        "How densely the values of each layer's output lie, on an axis that is linear around 0 and logarithmic beyond."
+        "Distribution of the values of each layer's output, on an axis that is linear around 0 and logarithmic beyond."
     )
     return section("Values of each layer", figure(caption, *pictures(panels), label="Histograms"))
 

@@ -13,10 +13,10 @@ function applySwitches() {
   hide();
 }
 
-const says = document.createElement("div");
-says.className = "says";
-says.setAttribute("role", "status");
-document.body.append(says);
+const tip = document.createElement("div");
+tip.className = "tip";
+tip.setAttribute("role", "status");
+document.body.append(tip);
 
 const ring = document.createElementNS(document.querySelector("svg")?.namespaceURI ?? null, "circle");
 ring.setAttribute("class", "cursor");
@@ -29,9 +29,9 @@ function pointsOf(series) {
     const line = series.querySelector(":scope > .line");
     const points = line
       ? [...line.getAttribute("d").matchAll(/(-?[\d.]+),(-?[\d.]+)/g)].map(([, x, y], i) => (
-          { x: +x, y: +y, says: line.dataset.says.split("|")[i], element: series }))
+          { x: +x, y: +y, tip: line.dataset.tip.split("|")[i], element: series }))
       : [...series.querySelectorAll(".point")].map((element) => (
-          { x: +element.dataset.x, y: +element.dataset.y, says: element.dataset.says, element }));
+          { x: +element.dataset.x, y: +element.dataset.y, tip: element.dataset.tip, element }));
     read.set(series, points);
   }
   return read.get(series).filter((point) => !point.element.closest(".off"));
@@ -48,16 +48,16 @@ function show(series, point) {
   svg.append(ring);
   const label = document.createElement("b");
   label.textContent = series.dataset.label;
-  says.replaceChildren(label, point.says);
+  tip.replaceChildren(label, point.tip);
   const at = new DOMPoint(point.x, point.y).matrixTransform(svg.getScreenCTM());
-  const left = Math.min(at.x + 14, innerWidth - says.offsetWidth - 8);
-  const above = at.y - says.offsetHeight - 12;
-  says.style.left = `${Math.max(left, 8)}px`;
-  says.style.top = `${above < 8 ? at.y + 14 : above}px`;
+  const left = Math.min(at.x + 14, innerWidth - tip.offsetWidth - 8);
+  const above = at.y - tip.offsetHeight - 12;
+  tip.style.left = `${Math.max(left, 8)}px`;
+  tip.style.top = `${above < 8 ? at.y + 14 : above}px`;
 }
 
 function hide() {
-  says.replaceChildren();
+  tip.replaceChildren();
   ring.remove();
 }
 

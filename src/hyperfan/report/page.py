@@ -1,37 +1,40 @@
 """One self-contained HTML page: a sentence, figures, tables, and switches for what is shown. It asks for no network."""
 
 import base64
+import functools
 import hashlib
-import json
 from collections.abc import Iterable, Mapping, Sequence
+from importlib.resources import files
 from typing import Any
 
-from hyperfan.report.assets import asset
-from hyperfan.report.markup import Markup, tag, text
-from hyperfan.report.panel import Panel, draw, look, svg, switched
+from hyperfan.charts.figure import swatch
+from hyperfan.charts.html import cell, table
+from hyperfan.charts.markup import Markup, tag, text
+from hyperfan.charts.palette import Look, style
+from hyperfan.charts.panel import Panel, draw, switched
 
-Switch = tuple[str, str, int | None]
+Switch = tuple[str, str, Look | None]
 """What can be switched off: its name in the page, its label, and the look of its lines, if they have one."""
 ARROWS = "Arrow keys go from value to value and from line to line."
 
 
 def page(title: str, body: Iterable[Markup]) -> str:
     """The page. Its policy lets a browser run our script and nothing else, and fetch nothing."""
-    style, script = Markup(asset("chart.css") + asset("page.css")), Markup(asset("page.js"))
-    policy = f"default-src 'none'; style-src '{_hash(style)}'; script-src '{_hash(script)}'"
+    css, script = Markup(style() + _asset("page.css")), Markup(_asset("page.js"))
+    policy = f"default-src 'none'; style-src '{_hash(css)}'; script-src '{_hash(script)}'"
     inside = [
         tag("meta", charset="utf-8"),
         tag("meta", http_equiv="Content-Security-Policy", content=policy),
         tag("meta", name="viewport", content="width=device-width, initial-scale=1"),
         tag("title", text(title)),
-        tag("style", style),
+        tag("style", css),
         tag("body", tag("main", *body), tag("script", script, type="module")),
     ]
     return "<!doctype html>\n" + tag("html", *inside, lang="en") + "\n"
 
 
 def section(heading: str, *inside: Markup, switches: Sequence[str] = ()) -> Markup:
-    """Some of a page under a heading."""
+    """Part of a page under a heading."""
     return tag("section", tag("h2", text(heading)), *inside, data_in=switched(switches))
 
 
@@ -47,12 +50,6 @@ def pictures(panels: Iterable[Panel]) -> list[Markup]:
     return [tag("div", draw(p), class_="panel", data_in=switched(p.switches)) for p in panels]
 
 
-def swatch(number: int) -> Markup:
-    """What a line looks like."""
-    line = tag("g", tag("path", class_="line", d="M1,6H25"), class_=look(number))
-    return svg((26, 12), "", [line], width=26, height=12)
-
-
 def switches(groups: Mapping[str, Sequence[Switch]]) -> Markup:
     """Boxes to tick, under headings; a single thing cannot be switched off."""
     sets = []
@@ -63,41 +60,28 @@ def switches(groups: Mapping[str, Sequence[Switch]]) -> Markup:
     return tag("form", *sets, class_="switches", aria_label="What is shown", autocomplete="off") if sets else text("")
 
 
-def table(
-    header: Sequence[str], rows: Iterable[Sequence[object]], marked: Sequence[bool] = (), switch: str = ""
-) -> Markup:
-    """Cells in columns, the first of them names; rows that are marked stand out, and a switch may number the rows."""
-    lines = []
-    for i, row in enumerate(rows):
-        cells = [tag("th", text(row[0]), scope="row"), *(tag("td", text(shown(c))) for c in row[1:])]
-        classes = "marked" if marked and marked[i] else None
-        lines.append(tag("tr", *cells, class_=classes, data_in=f"{switch}-{i}" if switch else None))
-    head = tag("thead", tag("tr", *(tag("th", text(h), scope="col") for h in header)))
-    return tag("div", tag("table", head, tag("tbody", *lines)), class_="scroll", tabindex="0", role="group")
-
-
-def compared(what: Sequence[Mapping[str, Any]], names: Sequence[str]) -> Markup:
-    """Settings of several things side by side, those that differ first and marked."""
-    keys = list(dict.fromkeys(key for one in what for key in one))
-    cells = {key: [shown(one[key]) if key in one else "–" for one in what] for key in keys}
+def compared(values: Sequence[Mapping[str, Any]], names: Sequence[str]) -> Markup:
+    """Settings of several runs side by side, those that differ first and marked."""
+    keys = list(dict.fromkeys(key for one in values for key in one))
+    cells = {key: [cell(one[key]) if key in one else "–" for one in values] for key in keys}
     differ = [key for key in keys if len(set(cells[key])) > 1]
     ordered = [*differ, *(key for key in keys if key not in differ)]
     rows = [[f"≠ {key}" if key in differ else key, *cells[key]] for key in ordered]
-    header = ["", *names] if len(names) > 1 else ["", "value"]
+    if len(names) == 1:
+        return table(["", "value"], rows)
     note = tag("p", text(f"≠ marks what differs: {len(differ)} of {len(keys)}."), class_="soft")
-    shown_table = table(header, rows, [key in differ for key in ordered])
-    return Markup(note + shown_table) if len(names) > 1 else shown_table
+    return Markup(note + table(["", *names], rows, [key in differ for key in ordered]))
 
 
-def shown(value: object) -> str:
-    """A cell: text as it is, everything else as JSON has it."""
-    return value if isinstance(value, str) else json.dumps(value, default=str, ensure_ascii=False)
-
-
-def _box(name: str, label: str, number: int | None) -> Markup:
+def _box(name: str, label: str, look: Look | None) -> Markup:
     box = tag("input", type="checkbox", checked="", data_switch=name)
-    return tag("label", box, swatch(number) if number is not None else text(""), tag("span", text(label)))
+    return tag("label", box, swatch(look) if look is not None else text(""), tag("span", text(label)))
 
 
 def _hash(content: str) -> str:
     return "sha256-" + base64.b64encode(hashlib.sha256(content.encode()).digest()).decode()
+
+
+@functools.cache
+def _asset(name: str) -> str:
+    return (files("hyperfan.report") / name).read_text(encoding="utf-8")

@@ -1,94 +1,129 @@
 """Histograms of several settings, one above the other, layer by layer."""
 
-import itertools
+import math
+import statistics
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from dataclasses import replace
+from typing import Any
 
-from hyperfan.report.canvas import canvas, short, styled, tick
-from hyperfan.report.density import edges, turning_point, wide_enough
+from hyperfan.charts.axis import Axis, asinh_axis, asinh_unit, category_axis, digits
+from hyperfan.charts.density import density, furthest
+from hyperfan.charts.figure import WIDTH, figure
+from hyperfan.charts.panel import LABEL_WIDTH, Curve, Note, Panel
+from hyperfan.metrics import divergence, histograms, history
+from hyperfan.report.evolution import COLUMNS, Layers
 from hyperfan.report.setting import Setting
 
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
-
-HEIGHT = 0.8
+RIDGE_HEIGHT = 0.78
 """Of a ridge, where the next one stands at 1."""
+LEFT, RIGHT = 26.0, 50.0
+"""Room beside the axes, for the ends of marks and for standard deviations."""
+NOTE = (
+    "Ridges: distribution of values, all on one axis, linear around 0 and logarithmic beyond, where a wide bell has "
+    "two humps. "
+    "Bars: σ to each side of the mean."
+)
 
 
-@styled
 def ridges(
     settings: Sequence[Setting], quantity: str, panels: Sequence[Sequence[tuple[str, str]]], title: str, *, last: bool
-) -> "Figure":
-    """How often each value occurs in each layer: a ridge for each setting, its standard deviation beside it.
-
-    Values lie on an axis that is linear around zero and logarithmic far from it, so that scales that differ by orders
-    of magnitude fit in one panel. A ridge's height is how densely values lie, each scaled to the same height.
+) -> str:
+    """The distribution of values in each layer, as an SVG: a ridge for each setting, with its standard deviation.
 
     Args:
-        settings: what is compared.
+        settings: the settings compared, from top to bottom.
         quantity: which of the probe's quantities.
         panels: rows of panels, each a layer as the probe calls it, and its title.
         title: of the figure.
         last: whether at the end of training or before its start.
     """
-    size = (12.5, 0.75 + len(panels) * (0.75 + 0.36 * len(settings)))
-    figure, axes = canvas(len(panels), len(panels[0]), title, size, sharey=True, sharex=True)
-    steps = [_step(s, last) for s in settings]
-    found = [s.layers("histograms", quantity, step) or {} for s, step in zip(settings, steps, strict=True)]
-    spread = [s.layers("moments", quantity, step) or {} for s, step in zip(settings, steps, strict=True)]
-    names = [where for row in panels for where, _ in row]
-    unit = turning_point([layers[w][1] for layers in spread for w in names if w in layers])
-    for i, row in enumerate(panels):
-        for j, (where, label) in enumerate(row):
-            ax = axes[i][j]
-            for k, s in enumerate(settings):
-                y = len(settings) - 1 - k
-                _ridge(ax, y, s, found[k].get(where), spread[k].get(where))
-            ax.set_xscale("asinh", linear_width=unit)
-            ax.set_title(label)
-            ax.tick_params(axis="x", labelsize=7)
-            ax.axvline(0, color="#bbbbbb", linewidth=0.6, zorder=0)
-    bottom = axes[-1][0]
-    bottom.set_yticks(range(len(settings)), [s.label for s in reversed(settings)])
-    bottom.set_ylim(-0.15, len(settings) - 0.05)
-    for row_axes in axes:
-        for ax in row_axes:
-            ax.tick_params(axis="y", length=0)
-            ax.spines["left"].set_visible(False)
-    tick(bottom.xaxis, unit, apart=0.28)
-    figure.supxlabel("value: linear around 0, logarithmic beyond, with a mark at each power of ten", fontsize=7.5)
-    return figure
+    where: Layers = [(name, label, ()) for row in panels for name, label in row]
+    left = 20 + LABEL_WIDTH * max(len(s.label) for s in settings)
+    width = (WIDTH - 24 - left + LEFT) / COLUMNS
+    drawn = ridge_panels(settings, quantity, where, last=last, size=(width, 58 + 34 * len(settings)))
+    rows = [drawn[i : i + COLUMNS] for i in range(0, len(drawn), COLUMNS)]
+    return figure(title, [[_labelled(row[0], settings, left), *row[1:]] for row in rows], (), NOTE)
 
 
-def _ridge(ax: "Axes", y: float, s: Setting, histogram: Mapping[str, Any] | None, pair: Sequence[Any] | None) -> None:
-    if histogram is None or pair is None or pair[1] is None:
-        end = s.end()
-        diverged = end is not None and end["outcome"] == "diverged"
-        _say(ax, y, f"diverged at batch {end['step'] + 1}" if diverged and end is not None else "not measured")
-        return
-    counts = wide_enough(histogram["counts"])
-    if not counts:  # all values are the same
-        ax.plot([pair[0]] * 2, [y, y + HEIGHT], color=s.colour, linewidth=1.2)
-    else:
-        ends = edges(histogram["centre"], histogram["unit"], histogram["reach"], len(counts))
-        middles = [(a + b) / 2 for a, b in itertools.pairwise(ends)]
-        density = [c / (b - a) for c, (a, b) in zip(counts, itertools.pairwise(ends), strict=True)]
-        x = [ends[0], *middles, ends[-1]]
-        heights = [y, *(y + HEIGHT * d / max(density) for d in density), y]
-        ax.fill_between(x, [y] * len(x), heights, color=s.colour, alpha=0.35, linewidth=0)
-        ax.plot(x, heights, color=s.colour, linewidth=0.9)
-    _say(ax, y, f"σ {short(pair[1])}")
+def ridge_panels(
+    settings: Sequence[Setting], quantity: str, where: Layers, *, last: bool, size: tuple[float, float] | None = None
+) -> list[Panel]:
+    """A panel for each layer or tensor, on an axis that all of them share."""
+    found = [histograms(s.runs[0], quantity, last=last) for s in settings]
+    moments = [_moments(s, quantity, last=last) for s in settings]
+    axis = _axis(found, moments)
+    rows = len(settings)
+    y = category_axis([""] * rows, -0.3, rows)
+    panels = []
+    for name, title, switches in where:
+        curves: list[Curve] = []
+        notes: list[Note] = []
+        for k, s in enumerate(settings):
+            base = float(rows - 1 - k)
+            drawn, note = _ridge(s, axis, base, found[k].get(name), moments[k].get(name))
+            curves += drawn
+            notes.append(Note(note, s.look, (math.inf, base + 0.2), "start" if drawn else "end"))
+        panels.append(
+            Panel(
+                title,
+                curves,
+                axis,
+                y,
+                switches=switches,
+                size=size or (250, 52 + max(30 * rows, 60)),
+                notes=notes,
+                left=LEFT,
+                right=RIGHT,
+            )
+        )
+    return panels
 
 
-def _say(ax: "Axes", y: float, text: str) -> None:
-    behind = {"facecolor": "white", "edgecolor": "none", "alpha": 0.75, "pad": 0.6}
-    where = (1.0, y + HEIGHT / 2)
-    ax.annotate(text, where, xycoords=("axes fraction", "data"), ha="right", va="bottom", fontsize=7, bbox=behind)
+def _labelled(panel: Panel, settings: Sequence[Setting], left: float) -> Panel:
+    """The same panel with the names of the settings at its left."""
+    y = category_axis([s.label for s in reversed(settings)], panel.y.low, panel.y.high)
+    return replace(panel, y=y, left=left, size=(panel.size[0] + left - panel.left, panel.size[1]))
 
 
-def _step(s: Setting, last: bool) -> int:
-    if not last:
-        return 0
-    end = s.end()
-    return -1 if end is None else int(end["step"])
+def _axis(
+    found: Sequence[Mapping[str, Mapping[str, Any]]], moments: Sequence[Mapping[str, tuple[float | None, float | None]]]
+) -> Axis:
+    """An axis for all layers and settings, which is linear as far as the narrowest ridge of a typical layer reaches."""
+    bins = [(h["centre"], h["unit"], h["reach"], h["counts"]) for named in found for h in named.values()]
+    names = dict.fromkeys(name for named in moments for name in named)
+    deviations = {name: [d for named in moments if name in named and (d := named[name][1])] for name in names}
+    narrowest = [asinh_unit(each) for each in deviations.values() if each]
+    unit = statistics.median_low(narrowest) if narrowest else 1.0
+    reach = furthest(bins)
+    return asinh_axis(reach, min(unit, reach), 0.3)
+
+
+def _ridge(
+    s: Setting,
+    axis: Axis,
+    base: float,
+    histogram: Mapping[str, Any] | None,
+    moments: tuple[float | None, float | None] | None,
+) -> tuple[list[Curve], str]:
+    """The ridge with a bar for its standard deviation, and what is written beside it."""
+    mean, deviation = moments or (None, None)
+    if histogram is None or mean is None or deviation is None:
+        gone = divergence(s.runs[0])
+        return [], f"diverged at batch {gone['step'] + 1}" if gone else "not measured"
+    line = density(axis, **histogram)
+    if not line:
+        spike = [(mean, base), (mean, base + RIDGE_HEIGHT)]
+        return [Curve(s.label, spike, s.look, kind="area", base=base, switches=s.switches)], "no spread"
+    tips = [f"{digits(x)}: {height:.0%} of the densest" for x, height in line]
+    points = [(x, base + RIDGE_HEIGHT * height) for x, height in line]
+    bar = [(mean - deviation, base - 0.12), (mean + deviation, base - 0.12)]
+    curves = [
+        Curve(s.label, points, s.look, tips, kind="area", base=base, switches=s.switches),
+        Curve(s.label, bar, s.look, kind="extent", switches=s.switches),
+    ]
+    return curves, f"σ {digits(deviation, 2)}"
+
+
+def _moments(s: Setting, quantity: str, *, last: bool) -> dict[str, tuple[float | None, float | None]]:
+    """Means and standard deviations before training, or the last ones taken."""
+    return {name: steps[-1 if last else 0][1:] for name, steps in history(s.runs[0], quantity).items()}

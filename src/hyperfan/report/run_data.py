@@ -1,14 +1,13 @@
-"""A run as its page needs it: what was measured, by quantity and layer."""
+"""A run as its page needs it."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from hyperfan.metrics import Kind, Metrics, Outcome, describe_divergence
+from hyperfan.charts.axis import digits
+from hyperfan.charts.panel import Panel
+from hyperfan.metrics import Kind, Rows, describe_divergence, divergence, last_step, of_kind, series
 from hyperfan.probe.diagnosis import Diagnosis
-from hyperfan.report.axis import digits
-from hyperfan.report.panel import Panel
-from hyperfan.report.setting import Rows
 from hyperfan.text import capitalise
 
 
@@ -27,16 +26,16 @@ class Section:
 
 
 @dataclass(frozen=True)
-class RunData(Metrics):
+class RunData:
     """One run.
 
     Args:
-        name: what it is called.
+        name: its title.
         rows: its metrics, line by line.
         config, environment, times: names and values.
-        sentence: what came out; by default what the metrics say.
+        sentence: its outcome; by default the one that the metrics show.
         text: a table shown as it is.
-        stage: what the run goes through, as "epoch", and how many batches each has.
+        stage: the unit that steps are counted in, as "epoch", and its number of batches.
         sections: charts that only this kind of run has.
     """
 
@@ -51,20 +50,21 @@ class RunData(Metrics):
     sections: Sequence[Section] = ()
 
     def diagnosis(self) -> Diagnosis | None:
-        """What was seen before training, if it was looked for."""
-        found = self.first(Kind.DIAGNOSIS)
+        """The diagnosis before training, if there was one."""
+        found = next(of_kind(self.rows, Kind.DIAGNOSIS), None)
         return None if found is None else Diagnosis.from_dict(found)
 
-    def told(self) -> str:
-        """What came out, in a sentence."""
+    def outcome(self) -> str:
+        """The outcome, in a sentence."""
         if self.sentence:
             return self.sentence
-        end = self.first(Kind.END)
-        if end is not None and end["outcome"] == Outcome.DIVERGED:
+        end = divergence(self.rows)
+        if end is not None:
             return f"{capitalise(describe_divergence(end))}."
-        begun = "Finished" if end is not None else "Not finished: it has come to batch"
-        begun += f" after batch {self.steps():,}" if end is not None else f" {self.steps():,}"
-        losses, shares = self.series(Kind.TRAIN, "loss"), self.series(Kind.TEST, "accuracy")
+        finished = next(of_kind(self.rows, Kind.END), None) is not None
+        begun = "Finished after batch" if finished else "Not finished: it has come to batch"
+        begun += f" {last_step(self.rows):,}"
+        losses, accuracies = series(self.rows, Kind.TRAIN, "loss"), series(self.rows, Kind.TEST, "accuracy")
         begun += f"; training loss {digits(losses[-1][1])}" if losses else ""
-        last = shares[-1][1] if shares else None
+        last = accuracies[-1][1] if accuracies else None
         return f"{begun}; {last:.2%} of the test images right." if last is not None else f"{begun}."

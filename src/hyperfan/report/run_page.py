@@ -1,14 +1,22 @@
-"""Runs side by side, as a page: what came out, losses, what moved inside, configuration and environment."""
+"""Runs side by side, as a page: outcome, losses, what changed inside, configuration and environment."""
 
 from collections.abc import Sequence
+from dataclasses import asdict
 
-from hyperfan.report.findings import findings
-from hyperfan.report.markup import Markup, tag, text
-from hyperfan.report.page import Switch, compared, figure, page, pictures, section, swatch, switches, table
-from hyperfan.report.run_charts import Shown, evolution_panels, histogram_panels, loss_panels
+from hyperfan.charts.figure import swatch
+from hyperfan.charts.html import findings, table
+from hyperfan.charts.markup import Markup, tag, text
+from hyperfan.charts.palette import looks
+from hyperfan.metrics import Rows, histograms, history, last_step, quantities
+from hyperfan.report.evolution import Layers, evolution_panels
+from hyperfan.report.losses import loss_panels
+from hyperfan.report.page import Switch, compared, figure, page, pictures, section, switches
+from hyperfan.report.ridges import ridge_panels
 from hyperfan.report.run_data import RunData, Section
-from hyperfan.report.scale_section import scale_section
+from hyperfan.report.scale import scale_section
+from hyperfan.report.setting import Setting
 
+LOSS_SIZE = (390, 250)
 SUBJECTS = {
     "activations": "Activations, before the nonlinearity",
     "gradients": "Gradients of the activations",
@@ -16,29 +24,34 @@ SUBJECTS = {
     "weight gradients": "Gradients of the weights",
 }
 EVOLUTION = (
-    "During training: standard deviation by layer, on a logarithmic axis. Thin dots: distance of the mean from 0."
+    "During training: mean, and in a band one standard deviation to each side, on an axis that is linear around 0 and "
+    "logarithmic far from it."
 )
-LIES = "how densely values lie, each line scaled to its highest point; linear around 0 and logarithmic far from it."
+DENSITY = (
+    "distribution of values, a ridge for each run, scaled to its highest point, on an axis that is linear around 0 and "
+    "logarithmic far from it; bars and numbers: σ, one standard deviation to each side of the mean."
+)
 
 
 def run_page(runs: Sequence[RunData]) -> str:
     """A self-contained HTML page of one run, or of several beside each other."""
     title = runs[0].name if len(runs) == 1 else f"{len(runs)} runs side by side"
     layers = _layers(runs)
-    lead = [tag("p", text(runs[0].told()), class_="lead")] if len(runs) == 1 else [_list(runs)]
+    lines = _settings(runs)
+    lead = [tag("p", text(runs[0].outcome()), class_="lead")] if len(runs) == 1 else [_list(runs, lines)]
     groups: dict[str, list[Switch]] = {
-        "Runs": [(f"run-{k}", run.name, k) for k, run in enumerate(runs)],
+        "Runs": [(f"run-{k}", s.label, s.look) for k, s in enumerate(lines)],
         "Layers": [(f"layer-{i}", layer, None) for i, layer in enumerate(layers)],
-        "Settings": _settings(runs),
+        "Settings": _section_switches(runs),
     }
     body = [
         tag("h1", text(title)),
         *lead,
         switches(groups),
-        *_losses(runs),
-        *_start(runs),
-        *(made for k, run in enumerate(runs) for made in _own(k, run, len(runs) > 1)),
-        *(_inside(runs, quantity, layers) for quantity in _quantities(runs)),
+        *_losses(lines, _unit(runs)),
+        *_start(runs, lines),
+        *(part for k, run in enumerate(runs) for part in _sections(k, run, len(runs) > 1)),
+        *(_inside(lines, quantity, layers, _unit(runs)) for quantity in _quantities(runs)),
         section("Configuration", compared([r.config for r in runs], [r.name for r in runs])),
         section("Environment", compared([r.environment for r in runs], [r.name for r in runs])),
         *_times(runs),
@@ -46,103 +59,119 @@ def run_page(runs: Sequence[RunData]) -> str:
     return page(title, body)
 
 
-def _list(runs: Sequence[RunData]) -> Markup:
-    """A sentence for each run, beside what its lines look like."""
-    items = [tag("li", swatch(k), tag("b", text(r.name)), tag("span", text(r.told()))) for k, r in enumerate(runs)]
+def _settings(runs: Sequence[RunData]) -> list[Setting]:
+    """Each run as a setting, with the look of its init and a switch of its number."""
+    found = looks([str(run.config.get("init", run.name)) for run in runs])
+    return [
+        Setting(r.name, (r.rows,), look, (f"run-{k}",)) for k, (r, look) in enumerate(zip(runs, found, strict=True))
+    ]
+
+
+def _unit(runs: Sequence[RunData]) -> tuple[str, int]:
+    """What steps are counted in: the stages that all runs share, if one got through any, or else batches."""
+    stages = {run.stage for run in runs}
+    name, batches = min(stages)
+    through = max((last_step(run.rows) for run in runs), default=0) >= batches
+    return (name, batches) if len(stages) == 1 and through else ("batch", 1)
+
+
+def _list(runs: Sequence[RunData], lines: Sequence[Setting]) -> Markup:
+    """A sentence for each run, beside the look of its lines."""
+    items = [
+        tag("li", swatch(s.look), tag("b", text(r.name)), tag("span", text(r.outcome())))
+        for r, s in zip(runs, lines, strict=True)
+    ]
     return tag("ul", *items, class_="runs")
 
 
-def _losses(runs: Sequence[RunData]) -> list[Markup]:
-    panels = loss_panels(runs)
+def _losses(lines: Sequence[Setting], unit: tuple[str, int]) -> list[Markup]:
+    panels = loss_panels(lines, *unit, LOSS_SIZE)
     if not panels:
         return [tag("p", text("No losses were recorded."))]
     caption = "Long lines are thinned; their extremes are kept."
     return [section("Training", figure(caption, *pictures(panels), label="Losses and accuracy", wide=True))]
 
 
-def _start(runs: Sequence[RunData]) -> list[Markup]:
-    """What was seen before training: findings of each run, and the scale of every layer."""
+def _start(runs: Sequence[RunData], lines: Sequence[Setting]) -> list[Markup]:
+    """Diagnoses before training: findings of each run, and the scale of every layer."""
     seen = [run.diagnosis() for run in runs]
     theories = list(dict.fromkeys(d.theory for d in seen if d is not None))
     if not theories:
         return []
-    made = []
+    parts = []
     for k, d in enumerate(seen):
         if d is not None:
             of = f": {runs[k].name}" if len(runs) > 1 else ""
-            told = tag("p", text(d.summary))
-            listed = [findings(d.findings)] if d.findings else []
-            made.append(section(f"Before training{of}", told, *listed, switches=[f"run-{k}"]))
-    layers = {label: d.layers if d else () for label, d in zip(_apart([r.name for r in runs]), seen, strict=True)}
-    return [*made, scale_section(" or ".join(theories), layers, "run")]
+            listed = [findings([asdict(f) for f in d.findings])] if d.findings else []
+            parts.append(section(f"Before training{of}", tag("p", text(d.summary)), *listed, switches=[f"run-{k}"]))
+    labels = _apart([r.name for r in runs]) if len(runs) > 1 else ["measured"]
+    layers = {label: d.layers if d else () for label, d in zip(labels, seen, strict=True)}
+    return [*parts, scale_section(" or ".join(theories), layers, "run", [s.look for s in lines])]
 
 
 def _apart(names: Sequence[str]) -> list[str]:
-    """What tells some names apart: their words without those that all have.
+    """Names shortened to the words that not all of them have.
 
     >>> _apart(["MNIST: m2 seed-0 epochs-5", "MNIST: m3 seed-1 epochs-5"])
     ['m2 seed-0', 'm3 seed-1']
     """
     words = [name.split() for name in names]
-    own = [" ".join(w for w in each if any(w not in other for other in words)) for each in words]
-    if all(own) and len(set(own)) == len(own):
-        return own
+    short = [" ".join(w for w in each if any(w not in other for other in words)) for each in words]
+    if all(short) and len(set(short)) == len(short):
+        return short
     return list(names) if len(set(names)) == len(names) else [f"{name} ({k})" for k, name in enumerate(names, 1)]
 
 
-def _own(k: int, run: RunData, several: bool) -> list[Markup]:
-    """What only this kind of run has."""
+def _sections(k: int, run: RunData, several: bool) -> list[Markup]:
+    """The charts and the table that only this kind of run has."""
     of = f": {run.name}" if several else ""
-    made = [section(f"Results{of}", tag("pre", text(run.text)), switches=[f"run-{k}"])] if run.text else []
+    parts = [section(f"Results{of}", tag("pre", text(run.text)), switches=[f"run-{k}"])] if run.text else []
     for part in run.sections:
         drawn = figure(part.caption, *pictures(part.panels), label=part.heading, wide=True)
-        made.append(section(f"{part.heading}{of}", _key(part), drawn, switches=[f"run-{k}"]))
-    return made
+        parts.append(section(f"{part.heading}{of}", _key(part), drawn, switches=[f"run-{k}"]))
+    return parts
 
 
 def _key(part: Section) -> Markup:
-    looks = {curve.label: curve.look for panel in part.panels for curve in panel.curves}
-    return tag("ul", *(tag("li", swatch(n), tag("b", text(label))) for label, n in looks.items()), class_="key")
+    named = {curve.label: curve.look for panel in part.panels for curve in panel.curves if curve.switches}
+    return tag("ul", *(tag("li", swatch(look), tag("b", text(label))) for label, look in named.items()), class_="key")
 
 
-def _settings(runs: Sequence[RunData]) -> list[Switch]:
-    """Each setting that the charts of a run compare, once."""
-    found: dict[str, Switch] = {}
-    for run in runs:
-        for part in run.sections:
-            for panel in part.panels:
-                for curve in panel.curves:
-                    for name in curve.switches:
-                        found.setdefault(name, (name, name.removeprefix("setting-"), None))
-    return list(found.values())
+def _section_switches(runs: Sequence[RunData]) -> list[Switch]:
+    """A switch for each setting that the charts of a run compare, once."""
+    curves = [c for run in runs for part in run.sections for panel in part.panels for c in panel.curves]
+    names = dict.fromkeys(name for curve in curves for name in curve.switches)
+    return [(name, name.removeprefix("setting-"), None) for name in names]
 
 
-def _inside(runs: Sequence[RunData], quantity: str, layers: Sequence[str]) -> Markup:
-    names = list(dict.fromkeys(w for run in runs for w in _named(run, quantity)))
-    where: Shown = [(n, _title(n), _switches(n, layers)) for n in sorted(names, key=_biases_last)]
+def _inside(lines: Sequence[Setting], quantity: str, layers: Sequence[str], unit: tuple[str, int]) -> Markup:
+    names = list(dict.fromkeys(name for s in lines for name in _named(s.runs[0], quantity)))
+    where: Layers = [(n, _title(n), _switches(n, layers)) for n in sorted(names, key=_biases_last)]
     subject = SUBJECTS.get(quantity, quantity)
-    figures = [figure(EVOLUTION, *pictures(evolution_panels(runs, quantity, where)), label=f"{subject}: evolution")]
+    drawn = pictures(evolution_panels(lines, quantity, where, *unit))
+    figures = [figure(EVOLUTION, *drawn, label=f"{subject}: evolution")]
     for last, when in ((False, "Before training"), (True, "At the last look")):
-        drawn = pictures(histogram_panels(runs, quantity, where, last=last))
-        if drawn:
-            figures.append(figure(f"{when}: {LIES}", *drawn, label=f"{subject}: histograms, {when.lower()}"))
+        if any(histograms(s.runs[0], quantity, last=last) for s in lines):
+            drawn = pictures(ridge_panels(lines, quantity, where, last=last))
+            figures.append(figure(f"{when}: {DENSITY}", *drawn, label=f"{subject}: histograms, {when.lower()}"))
     return section(subject, *figures)
 
 
-def _named(run: RunData, quantity: str) -> list[str]:
-    return [*run.history(quantity), *run.histograms(quantity, last=False), *run.histograms(quantity, last=True)]
+def _named(rows: Rows, quantity: str) -> list[str]:
+    taken = (histograms(rows, quantity, last=last) for last in (False, True))
+    return [*history(rows, quantity), *(name for named in taken for name in named)]
 
 
 def _quantities(runs: Sequence[RunData]) -> list[str]:
-    return list(dict.fromkeys(q for run in runs for q in run.quantities()))
+    return list(dict.fromkeys(q for run in runs for q in quantities(run.rows)))
 
 
 def _layers(runs: Sequence[RunData]) -> list[str]:
-    """Of activations as they are, of a tensor the module it belongs to."""
+    """Names of layers; for a tensor, that of the module it belongs to."""
     names: dict[str, None] = {r.layer: None for run in runs if (d := run.diagnosis()) for r in d.layers}
     for run in runs:
-        for quantity in run.quantities():
-            for name in _named(run, quantity):
+        for quantity in quantities(run.rows):
+            for name in _named(run.rows, quantity):
                 names.setdefault(_layer(name), None)
     return list(names)
 

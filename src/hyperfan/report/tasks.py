@@ -1,28 +1,25 @@
 """Learning task after task: losses of many runs, and what one run has learnt and kept."""
 
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
 
-from hyperfan.report.canvas import canvas, short, styled
-from hyperfan.report.setting import looks
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
+from hyperfan.charts.axis import Axis, digits, linear_axis, log_axis
+from hyperfan.charts.figure import WIDTH, figure
+from hyperfan.charts.palette import Look, looks
+from hyperfan.charts.panel import Curve, Note, Panel
 
 HEADROOM = 10.0
-"""How far above the highest median a panel reaches; means are pulled higher by a few runs."""
+"""Factor from the highest median to the top of a panel; means are pulled higher by a few runs."""
+MAX_BANDS = 5
+"""Curves in a panel of a page that have bands; more would hide each other."""
 
 
-@styled
-def losses_by_task(
-    curves: Mapping[str, Tensor], iterations: Sequence[int], tasks: Sequence[str], title: str
-) -> "Figure":
-    """Mean with standard error above, median with quartiles below, a column for each task.
+def losses_by_task(curves: Mapping[str, Tensor], iterations: Sequence[int], tasks: Sequence[str], title: str) -> str:
+    """Mean with standard error above, median with quartiles below, a column for each task, as an SVG.
 
     Args:
         curves: label → losses, (seed, task, measurement), NaN from where a run diverged.
@@ -30,38 +27,44 @@ def losses_by_task(
         tasks: their names.
         title: of the figure.
     """
-    figure, axes = canvas(2, len(tasks), title, (12.5, 6.2), sharex=True, sharey="col")
-    for (label, losses), (colour, line) in zip(curves.items(), looks(len(curves)), strict=True):
-        for j in range(len(tasks)):
-            mine = losses[:, j]
-            for ax, (middle, low, high) in zip((axes[0][j], axes[1][j]), (_means(mine), _medians(mine)), strict=True):
-                ax.plot(iterations, middle, color=colour, linestyle=line, linewidth=1.5, label=label)
-                ax.fill_between(iterations, low, high, color=colour, alpha=0.18, linewidth=0)
+    size = ((WIDTH - 24) / len(tasks), 235)
+    axes = [_limits([losses[:, j] for losses in curves.values()]) for j in range(len(tasks))]
+    rows = [_row(curves, iterations, tasks, statistics, size, axes) for statistics in (_means, _medians)]
+    words = ("mean ± standard error, finite runs", "median and quartiles, all runs")
+    labelled = [[replace(row[0], y_label=label), *row[1:]] for row, label in zip(rows, words, strict=True)]
+    legend = zip(curves, looks(list(curves)), strict=True)
+    return figure(title, labelled, legend, "Training loss of each task while it is learnt.")
+
+
+def task_panels(
+    curves: Mapping[str, Tensor], iterations: Sequence[int], tasks: Sequence[str], switches: Sequence[str]
+) -> list[Panel]:
+    """Median losses for a page, a panel for each task; arguments as for ``losses_by_task``, and a switch per label."""
+    return _row(curves, iterations, tasks, _medians, (390, 250), (), switches)
+
+
+def _row(
+    curves: Mapping[str, Tensor],
+    iterations: Sequence[int],
+    tasks: Sequence[str],
+    statistics: Callable[[Tensor], tuple[Tensor, Tensor, Tensor]],
+    size: tuple[float, float],
+    axes: Sequence[Axis],
+    switches: Sequence[str] = (),
+) -> list[Panel]:
+    """A panel for each task, on the axes given or else on one that holds all middle values."""
+    panels = []
     for j, task in enumerate(tasks):
-        axes[0][j].set_title(f"task {j + 1}: {task}")
-        axes[0][j].set_yscale("log")
-        axes[0][j].set_ylim(*_limits([losses[:, j] for losses in curves.values()]))
-        axes[1][j].set_xlabel("iteration")
-        for row in axes:
-            row[j].grid(color="#e5e5e5", linewidth=0.6)
-    axes[0][0].set_ylabel("mean ± standard error\nof training loss, finite runs")
-    axes[1][0].set_ylabel("median and quartiles\nof training loss, all runs")
-    handles, labels = axes[0][0].get_legend_handles_labels()
-    figure.legend(handles, labels, loc="outside lower center", ncols=min(len(labels), 4), frameon=False)
-    return figure
-
-
-def _means(losses: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Of the runs that are finite."""
-    n = losses.isfinite().sum(0)
-    mean = losses.nanmean(0)
-    spread = ((losses - mean).square().nansum(0) / (n - 1).clamp_min(1) / n.clamp_min(1)).sqrt()
-    return mean, mean - spread, mean + spread
-
-
-def _medians(losses: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    low, middle, high = quartiles(losses)
-    return middle, low, high
+        drawn = []
+        for k, ((label, losses), look) in enumerate(zip(curves.items(), looks(list(curves)), strict=True)):
+            middle, low, high = (t.tolist() for t in statistics(losses[:, j]))
+            band = list(zip(low, high, strict=True)) if axes or len(curves) <= MAX_BANDS else ()
+            points = list(zip(iterations, middle, strict=True))
+            drawn.append(Curve(label, points, look, band=band, switches=tuple(switches[k : k + 1])))
+        y = axes[j] if axes else log_axis(v for curve in drawn for _, v in curve.points)
+        x = linear_axis(0, iterations[-1], 3)
+        panels.append(Panel(f"Task {j + 1}: {task}", drawn, x, y, "iteration", size=size))
+    return panels
 
 
 def quartiles(losses: Tensor) -> tuple[Tensor, Tensor, Tensor]:
@@ -81,13 +84,26 @@ def quartiles(losses: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     return found[0], found[1], found[2]
 
 
-def _limits(losses: Sequence[Tensor]) -> tuple[float, float]:
+def _means(losses: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Mean over the runs that are finite, and one standard error to each side."""
+    n = losses.isfinite().sum(0)
+    mean = losses.nanmean(0)
+    spread = ((losses - mean).square().nansum(0) / (n - 1).clamp_min(1) / n.clamp_min(1)).sqrt()
+    return mean, mean - spread, mean + spread
+
+
+def _medians(losses: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    low, middle, high = quartiles(losses)
+    return middle, low, high
+
+
+def _limits(losses: Sequence[Tensor]) -> Axis:
     medians = torch.cat([_medians(one)[0] for one in losses])
     lows = torch.cat([_medians(one)[1] for one in losses])
     medians, lows = medians[medians.isfinite()], lows[lows.isfinite() & (lows > 0)]
     low = lows.min().item() / 1.5 if len(lows) else 1e-3
     high = medians.max().item() * HEADROOM if len(medians) else 1.0
-    return low, max(high, low * HEADROOM)
+    return log_axis([low, max(high, low * HEADROOM)], 0)
 
 
 @dataclass(frozen=True)
@@ -95,7 +111,7 @@ class Fit:
     """What one run has learnt.
 
     Args:
-        label: which run.
+        label: name of the run.
         predictions: (after, task, point).
         errors: (after, task).
     """
@@ -105,9 +121,8 @@ class Fit:
     errors: Tensor
 
 
-@styled
-def fits(runs: Sequence[Fit], x: Tensor, y: Tensor, tasks: Sequence[str], title: str) -> "Figure":
-    """A row for each run, a column after each task: the tasks themselves, and the fits to those learnt so far.
+def fits(runs: Sequence[Fit], x: Tensor, y: Tensor, tasks: Sequence[str], title: str) -> str:
+    """Tasks and the fits to those learnt so far, as an SVG: a row for each run, a column after each task.
 
     Args:
         runs: the runs.
@@ -115,21 +130,32 @@ def fits(runs: Sequence[Fit], x: Tensor, y: Tensor, tasks: Sequence[str], title:
         tasks: their names.
         title: of the figure.
     """
-    figure, axes = canvas(len(runs), len(tasks), title, (12.5, 0.9 + 2.1 * len(runs)), sharex=True, sharey=True)
     low, high = y.min().item(), y.max().item()
     room = 0.25 * (high - low)
-    for row, run in zip(axes, runs, strict=True):
-        for after, ax in enumerate(row):
-            for task in range(len(tasks)):
-                ax.plot(x[task], y[task], color="#c8c8c8", linewidth=5, solid_capstyle="round", zorder=1)
-            for task, (colour, line) in enumerate(looks(len(tasks) + 1)[1 : after + 2]):
-                look: dict[str, Any] = {"color": colour, "linestyle": line, "linewidth": 1.8, "zorder": 2}
-                ax.plot(x[task], run.predictions[after, task], **look)
-                says = f"error {short(run.errors[after, task].item())}"
-                place = (x[task].mean().item(), high + 0.55 * room)
-                ax.annotate(says, place, color=colour, ha="center", va="center", fontsize=7.5)
-            ax.set_ylim(low - room, high + room)
-        row[0].set_ylabel(run.label)
-    for after, ax in enumerate(axes[0]):
-        ax.set_title(f"after task {after + 1}: {tasks[after]}")
-    return figure
+    across, up = linear_axis(x.min().item() - 0.2, x.max().item() + 0.2), linear_axis(low - room, high + 1.4 * room, 3)
+    behind = [Curve(name, _points(x[j], y[j]), kind="backdrop") for j, name in enumerate(tasks)]
+    rows = []
+    for run, look in zip(runs, looks([run.label for run in runs]), strict=True):
+        row = []
+        for after, name in enumerate(tasks):
+            learnt = range(after + 1)
+            curves = [Curve(tasks[j], _points(x[j], run.predictions[after, j]), Look(look.colour)) for j in learnt]
+            notes = [
+                Note(
+                    f"error {digits(run.errors[after, j].item(), 2)}", look, (x[j].mean().item(), high + room), "middle"
+                )
+                for j in learnt
+            ]
+            heading = f"after task {after + 1}: {name}" if after else run.label
+            size = ((WIDTH - 24) / len(tasks), 140)
+            row.append(Panel(heading, [*behind, *curves], across, up, size=size, notes=notes, left=34))
+        rows.append(row)
+    return figure(
+        title,
+        rows,
+        note="Columns: after each task. Grey: the functions to learn. Coloured: the fits to those learnt so far.",
+    )
+
+
+def _points(x: Tensor, y: Tensor) -> list[tuple[float, float | None]]:
+    return list(zip(x.tolist(), y.tolist(), strict=True))

@@ -1,60 +1,86 @@
-"""Whether a net knows what it does not know: its confidence against its accuracy, and what it says to the unknown."""
+"""Confidence against accuracy, and the entropy of predictions for known and unknown classes."""
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from dataclasses import replace
+from typing import Any
 
-from hyperfan.report.canvas import canvas, styled
-from hyperfan.report.setting import looks
+from hyperfan.charts.axis import linear_axis
+from hyperfan.charts.figure import WIDTH, figure
+from hyperfan.charts.palette import NEUTRAL, Look, looks
+from hyperfan.charts.panel import Curve, Note, Panel
 
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
-
-Told = Mapping[str, Any]
+Scores = Mapping[str, Any]
 """A run's line of metrics about its uncertainty."""
+UNKNOWN = Look(NEUTRAL.colour, 7)
+MIN_SHARE = 0.005
+"""Bins with a smaller share of the images have no accuracy worth a dot."""
+NOTE = "Dots: accuracy by confidence; a calibrated net is on the diagonal. Areas and dashes: share of images."
 
 
-@styled
-def uncertainty(found: Mapping[str, Sequence[Told]], classes: int, title: str) -> "Figure":
-    """A column for each label, its runs put together: reliability above, entropy of known and unknown classes below.
+def uncertainty(found: Mapping[str, Sequence[Scores]], classes: int, title: str) -> str:
+    """Reliability above and entropies below, as an SVG: a column for each label, over all of its runs.
 
     Args:
         found: label → the lines of its runs.
         classes: how many the nets were trained on.
         title: of the figure.
     """
-    figure, axes = canvas(2, len(found), title, (max(3.1 * len(found), 4), 5.6), sharey="row")
-    for j, (label, told) in enumerate(found.items()):
-        top, bottom = axes[0][j], axes[1][j]
-        top.set_title(label)
-        _reliability(top, [t["reliability"] for t in told])
-        bins = len(told[0]["known"]["entropy"])
-        edges = [math.log(classes) * i / bins for i in range(bins + 1)]
-        for name, (colour, line) in zip(("known", "unknown"), looks(3)[1:], strict=True):
-            if name in told[0]:
-                counts = [sum(column) for column in zip(*(t[name]["entropy"] for t in told), strict=True)]
-                shares = [c / max(sum(counts), 1) for c in counts]
-                bottom.stairs(shares, edges, color=colour, linestyle=line, linewidth=1.5, label=f"{name} classes")
-        bottom.axvline(math.log(classes), color="#999999", linewidth=0.8, linestyle="--")
-        bottom.set_xlabel("predictive entropy, nats\n(dashed: guessing)")
-    axes[0][0].set_ylabel("accuracy")
-    axes[1][0].set_ylabel("share of pictures")
-    axes[1][0].legend(frameon=False)
-    return figure
+    size = (min((WIDTH - 24) / len(found), 400), 210)
+    columns = [
+        uncertainty_panels(runs, classes, look, size, f"{label}: ")
+        for (label, runs), look in zip(found.items(), looks(list(found)), strict=True)
+    ]
+    return figure(title, [list(row) for row in zip(*columns, strict=True)], note=NOTE)
 
 
-def _reliability(ax: "Axes", tables: Sequence[Sequence[tuple[int, float, float]]]) -> None:
-    """Bins of several runs together; a bin's bar is as dark as it is full."""
-    bins = len(tables[0])
-    total = sum(n for table in tables for n, _, _ in table)
-    for i in range(bins):
-        n = sum(table[i][0] for table in tables)
-        if n:
-            accuracy = sum(table[i][0] * table[i][2] for table in tables) / n
-            shade = 0.25 + 0.75 * min(4 * n / total, 1)
-            ax.bar((i + 0.5) / bins, accuracy, 0.92 / bins, color="#0072B2", alpha=shade)
-    ax.plot([0, 1], [0, 1], color="#999999", linewidth=0.8, linestyle="--")
-    ax.set_xlim(0, 1)
-    ax.set_ylim(0, 1)
-    ax.set_xlabel("confidence (dashed: honest)")
+def uncertainty_panels(
+    runs: Sequence[Scores], classes: int, look: Look, size: tuple[float, float], prefix: str = ""
+) -> list[Panel]:
+    """Reliability, and entropies of known and unknown classes, over several runs."""
+    return [
+        _reliability([run["reliability"] for run in runs], look, size, prefix),
+        _entropies(runs, math.log(classes), look, size, prefix),
+    ]
+
+
+def _reliability(
+    tables: Sequence[Sequence[tuple[int, float, float]]], look: Look, size: tuple[float, float], prefix: str
+) -> Panel:
+    columns = list(zip(*tables, strict=True))
+    counts = [sum(n for n, _, _ in column) for column in columns]
+    total = max(sum(counts), 1)
+    points = []
+    for count, column in zip(counts, columns, strict=True):
+        if count >= MIN_SHARE * total:
+            confidence, accuracy = (sum(row[0] * row[i] for row in column) / count for i in (1, 2))
+            points.append((confidence, accuracy))
+    axis = linear_axis(0, 1)
+    curves = [
+        Curve("calibrated", [(0, 0), (1, 1)], kind="reference"),
+        Curve("share of images", _steps([n / total for n in counts], 1.0), look, kind="area"),
+        Curve("accuracy", points, look, kind="dots", switches=("setting-known",)),
+    ]
+    return Panel(f"{prefix}accuracy", curves, axis, axis, "confidence", size=size)
+
+
+def _entropies(runs: Sequence[Scores], guessing: float, look: Look, size: tuple[float, float], prefix: str) -> Panel:
+    curves = []
+    for name, its_look in (("known", look), ("unknown", UNKNOWN)):
+        if name in runs[0]:
+            counts = [sum(column) for column in zip(*(run[name]["entropy"] for run in runs), strict=True)]
+            outline = _steps([n / max(sum(counts), 1) for n in counts], guessing)
+            curves.append(Curve(f"{name} classes", outline, its_look, switches=(f"setting-{name}",)))
+    curves[0] = replace(curves[0], kind="area")
+    top = 1.1 * max(share or 0.0 for curve in curves for _, share in curve.points) or 1.0
+    notes = [Note(c.label, c.look, (0.0, top * (0.92 - 0.1 * i)), "start") for i, c in enumerate(curves)]
+    notes.append(Note("guessing", None, (guessing, 0.92 * top)))
+    curves.append(Curve("guessing", [(guessing, 0), (guessing, top)], kind="reference"))
+    x, y = linear_axis(0, 1.02 * guessing), linear_axis(0, top)
+    return Panel(f"{prefix}entropy", curves, x, y, "predictive entropy, nats", size=size, notes=notes)
+
+
+def _steps(heights: Sequence[float], end: float) -> list[tuple[float, float | None]]:
+    """The outline of bars of equal width from 0 to ``end``."""
+    width = end / len(heights)
+    return [(x * width, h) for i, h in enumerate(heights) for x in (i, i + 1)]

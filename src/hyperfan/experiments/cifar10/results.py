@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import asdict, replace
 from typing import Any
 
+from hyperfan.charts.palette import LABELS
 from hyperfan.experiments.cifar10 import BASELINES, HYPERFANS, MAX_SEEDS, PROFILES, RATES, Cifar10
 from hyperfan.experiments.cifar10.claims import CLAIMS, LAST_BATCHES
 from hyperfan.experiments.experiment import CLASSICAL
@@ -19,13 +20,7 @@ from hyperfan.report import accuracy_by_rate, loss_and_accuracy, settings
 
 TITLE = "Loss and Test Accuracy Plots on CIFAR-10"
 """The paper's."""
-LABELS = {
-    CLASSICAL: "no hypernet",
-    "kaiming-fan-in": "Kaiming fan-in",
-    "kaiming-fan-out": "Kaiming fan-out",
-    "hyperfan-in": "hyperfan-in",
-    "hyperfan-out": "hyperfan-out",
-}
+INITS = (CLASSICAL, *BASELINES, *HYPERFANS)
 
 
 class Cifar10Run(ClassifierRun[Cifar10]):
@@ -70,16 +65,18 @@ class Cifar10Results(Results[Cifar10, Cifar10Run]):
 
     def check(self) -> None:
         """The first seed must be there at every rate."""
-        for init in LABELS:
+        for init in INITS:
             self.best(init)  # which needs them
 
     def figures(self) -> Iterator[NamedFigure]:
         """Curves at the best rates, and accuracy by rate."""
-        best = {init: self.runs.need(self.best(init), MAX_SEEDS) for init in LABELS}
-        compared = {f"{LABELS[i]}, {found[0].config.rate:g}": [r.rows for r in found] for i, found in best.items()}
+        best = {init: self.runs.need(self.best(init), MAX_SEEDS) for init in INITS}
+        compared = {f"{LABELS.get(i, i)}, {runs[0].config.rate:g}": [r.rows for r in runs] for i, runs in best.items()}
         yield "loss", loss_and_accuracy(settings(compared), 1, f"{TITLE}: each at its best rate", "batch")
         accuracies = {
-            LABELS[init]: {lr: [None if r.diverged else r.accuracy() for r in self.at(init, lr)] for lr in RATES[init]}
+            LABELS.get(init, init): {
+                lr: [None if r.diverged else r.accuracy() for r in self.at(init, lr)] for lr in RATES[init]
+            }
             for init in (*BASELINES, *HYPERFANS)
         }
         title = f"Who trains? Test accuracy after {self.base.total} batches of {self.base.batch}"
@@ -92,7 +89,7 @@ class Cifar10Results(Results[Cifar10, Cifar10Run]):
     @functools.cached_property
     def rows(self) -> list[dict[str, Any]]:
         """The numbers of every init at every rate."""
-        return [_row(found) for init in LABELS for lr in RATES[init] if (found := self.at(init, lr))]
+        return [_row(found) for init in INITS for lr in RATES[init] if (found := self.at(init, lr))]
 
     def fields(self) -> dict[str, Any]:
         """The scale of the runs, and a row for every rate."""

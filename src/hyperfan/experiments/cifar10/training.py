@@ -13,7 +13,7 @@ from hyperfan.experiments.cifar10 import Cifar10
 from hyperfan.experiments.classifier import Classifier, classical, device_named, hypernet, sgd
 from hyperfan.experiments.experiment import CLASSICAL
 from hyperfan.experiments.seeds import generator
-from hyperfan.hypernet import Chunks
+from hyperfan.generators import Chunks
 from hyperfan.metrics import Row
 from hyperfan.models import all_cnn
 
@@ -70,5 +70,5 @@ def build(config: Cifar10) -> tuple[nn.Module, Any]:
     if config.init == CLASSICAL:
         return classical(mainnet, config.seed, relu=True)
     return hypernet(
-        mainnet, config.seed, config.embedding, heads=Chunks(together=True), init=config.init, fidelity=config.fidelity
+        mainnet, config.seed, config.embedding, heads=Chunks(one_head=True), init=config.init, fidelity=config.fidelity
     )

@@ -14,6 +14,7 @@ from torch.func import functional_call, grad, grad_and_value, vmap
 from torch.nn.functional import mse_loss
 
 from hyperfan.errors import HyperfanError
+from hyperfan.generators import Linear
 from hyperfan.hypernet import HyperNet
 
 Tensors = dict[str, Tensor]
@@ -31,7 +32,7 @@ class Structure:
     """
 
     def __init__(self, net: HyperNet) -> None:
-        if net.sharing != "separate" or net.trunk is None or net.embeddings.config.tasks is None:
+        if net.heads.config != Linear("separate") or net.trunk is None or net.embeddings.config.tasks is None:
             raise HyperfanError("only nets with separate heads, a trunk and tasks are trained side by side")
         if len(net.generated) < len(net.spec):
             raise HyperfanError("only nets that generate all of the mainnet are trained side by side")

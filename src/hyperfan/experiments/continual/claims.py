@@ -6,11 +6,12 @@ from typing import TYPE_CHECKING
 import torch
 from torch import nn
 
+from hyperfan.codes import Embedding
 from hyperfan.experiments.continual import OPTIMISER_NAMES, TASKS
 from hyperfan.experiments.results.claims import Claim, Claims, Fact, all_of
 from hyperfan.experiments.results.statistics import Estimate, growth, ratios, signed_rank
 from hyperfan.experiments.seeds import generator
-from hyperfan.hypernet import Embedding, HyperNet
+from hyperfan.hypernet import HyperNet
 
 if TYPE_CHECKING:
     from hyperfan.experiments.continual.results import ContinualResults, Grid

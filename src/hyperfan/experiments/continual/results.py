@@ -11,6 +11,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from hyperfan.charts.palette import LABELS
+from hyperfan.charts.panel import Panel
 from hyperfan.errors import RunError
 from hyperfan.experiments.continual import OPTIMISER_NAMES, PAPER_INITS, TASKS, Continual, grid
 from hyperfan.experiments.continual.claims import CLAIMS, GROWTH_SEEDS, LOSS_MARGIN, MIN_PAIRS, growths
@@ -19,22 +21,9 @@ from hyperfan.experiments.results.claims import markdown_table
 from hyperfan.experiments.results.runs import NamedFigure, Run
 from hyperfan.experiments.results.write import Results
 from hyperfan.metrics import Kind
-from hyperfan.report import Fit, RunData, fits, losses_by_task
-from hyperfan.report.axis import linear_axis, log_axis
-from hyperfan.report.panel import Curve, Panel
-from hyperfan.report.run_data import Section
-from hyperfan.report.tasks import quartiles
+from hyperfan.report import Fit, RunData, Section, fits, losses_by_task, quartiles, task_panels
 from hyperfan.text import table
 
-LABELS = {
-    "kaiming-fan-in": "Kaiming fan-in",
-    "kaiming-fan-out": "Kaiming fan-out",
-    "hyperfan-in@exact": "hyperfan-in, exact",
-    "hyperfan-out@exact": "hyperfan-out, exact",
-    "m2": "M2: small random",
-    "m3": "M3: Kaiming, head/10",
-    "m4": "M4: Kaiming, constant embedding",
-}
 CAPTION = (
     "Each init at its best rate, by the median over seeds of the mean final loss of the tasks, where a run that "
     "diverged counts as infinite. Medians over seeds: training loss at the end of each task, and the error on clean "
@@ -44,8 +33,6 @@ CAPTION_WIDTH = 110
 LOSS_CAPTION = (
     "Each init at its best rate: the median over seeds; of few inits also a band from lower to upper quartile."
 )
-MAX_BANDS = 5
-"""More bands than that hide each other."""
 FORGOTTEN_FACTOR = 10.0
 """A task counts as forgotten if its error grew by such a factor since it was learnt."""
 TASK_LOSSES = [f"loss, task {i + 1}" for i in range(TASKS)]
@@ -193,28 +180,23 @@ class Grid(Run[Continual]):
         return replace(super().data(heading), text=text, sections=[losses])
 
     def _panels(self) -> list[Panel]:
-        config = self.config
-        x = linear_axis(0, config.iterations)
-        steps = range(0, config.iterations + 1, config.log_every)
-        panels = []
-        for j, task in enumerate(self.points):
-            curves = []
-            for look, init in enumerate(config.inits):
-                lr = self.best(init)
-                low, middle, high = (q.tolist() for q in quartiles(self.losses[self.at(init, lr)][:, j]))
-                band = list(zip(low, high, strict=True)) if len(config.inits) <= MAX_BANDS else ()
-                line = list(zip(steps, middle, strict=True))
-                curves.append(Curve(f"{init} at {lr:g}", line, look, band=band, switches=(f"setting-{init}",)))
-            y = log_axis(v for curve in curves for _, v in curve.points)
-            panels.append(Panel(f"Task {j + 1}: {task.name}", curves, x, y, "iteration", size=(390, 250)))
-        return panels
+        best = {init: self.best(init) for init in self.config.inits}
+        curves = {f"{init} at {lr:g}": self.losses[self.at(init, lr)] for init, lr in best.items()}
+        return task_panels(curves, self._iterations, self._task_names, [f"setting-{init}" for init in best])
+
+    @property
+    def _iterations(self) -> range:
+        return range(0, self.config.iterations + 1, self.config.log_every)
+
+    @property
+    def _task_names(self) -> list[str]:
+        return [task.name for task in self.points]
 
     def figures(self) -> Iterator[NamedFigure]:
         """Losses by task as in the paper, and what a median run has learnt: every init at its best rate."""
         config, best = self.config, {init: self.best(init) for init in self.config.inits}
         labels = {init: f"{LABELS.get(init, init)} at {lr:g}" for init, lr in best.items()}
-        names = [task.name for task in self.points]
-        iterations = range(0, config.iterations + 1, config.log_every)
+        names = self._task_names
         title = f"Continual Learning Loss on a Sequence of Regression Tasks: {config.seeds} runs of each init"
         # More than a handful of curves cannot be told apart, so inits that the paper does not show have another figure.
         shown = {
@@ -228,12 +210,11 @@ class Grid(Run[Continual]):
                 note = "" if finite == config.seeds else f" ({finite} of {config.seeds} finite)"
                 curves[labels[init] + note] = self.losses[self.at(init, best[init])]
             if curves:
-                yield name, losses_by_task(curves, iterations, names, title)
+                yield name, losses_by_task(curves, self._iterations, names, title)
         median_runs = []
         for init, lr in best.items():
             at = (*self.at(init, lr), self.median_seed(init, lr))
-            label = labels[init].replace(", ", ",\n").replace(" at ", "\nat ")
-            median_runs.append(Fit(label, self.fits[at], self.errors[at]))
+            median_runs.append(Fit(labels[init], self.fits[at], self.errors[at]))
         x = torch.stack([t.test_x.squeeze(-1) for t in self.points])
         y = torch.stack([t.test_y.squeeze(-1) for t in self.points])
         yield (

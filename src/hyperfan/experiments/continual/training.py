@@ -7,13 +7,14 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from hyperfan.codes import Embedding
 from hyperfan.data import regression_tasks
 from hyperfan.data.regression import Task
 from hyperfan.errors import RunError
 from hyperfan.experiments.continual import TASKS, Continual
 from hyperfan.experiments.continual.batch import Batch, Structure, Tensors
 from hyperfan.experiments.seeds import generator
-from hyperfan.hypernet import Embedding, HyperNet
+from hyperfan.hypernet import HyperNet
 from hyperfan.init import method
 from hyperfan.metrics import Kind, Row
 from hyperfan.models import regression_net

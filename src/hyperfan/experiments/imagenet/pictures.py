@@ -12,7 +12,7 @@ from torch.utils.data import DataLoader, Dataset, Sampler
 
 from hyperfan.data.crops import centre_crop, random_crop
 from hyperfan.data.folder import ImageFolder, need_pillow, open_picture, pixels
-from hyperfan.data.lookup import find, mending
+from hyperfan.data.lookup import fetch_advice, find
 from hyperfan.errors import DataError, HyperfanError
 from hyperfan.experiments.seeds import generator
 
@@ -63,7 +63,7 @@ def read_pictures(data_dir: Path | None, held_out: int, skip_bad: bool) -> Pictu
     if data_dir is not None and (data_dir / "train").is_dir():
         root = data_dir
     else:
-        with mending("imagenette", data_dir):
+        with fetch_advice("imagenette", data_dir):
             root = find("imagenette", data_dir)
     train, val = (ImageFolder(root, split, skip_empty=skip_bad) for split in ("train", "val"))
     left_out = [f"{split}/{name} has no pictures" for split, f in (("train", train), ("val", val)) for name in f.empty]

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
 from typing import Any, Literal
 
+from hyperfan.charts.palette import LABELS, looks
 from hyperfan.experiments.folder import PLAN_FILE
 from hyperfan.experiments.imagenet import INITS, PROFILES, SEEDS, Imagenet
 from hyperfan.experiments.imagenet.claims import CLAIMS, EQUAL_FACTOR, FAR_FACTOR, OVERFLOWED_LOSS
@@ -16,10 +17,15 @@ from hyperfan.experiments.results.write import PAPER, Results
 from hyperfan.experiments.scores import BINS
 from hyperfan.files import read_json
 from hyperfan.metrics import Kind, Row
-from hyperfan.report import RunData, loss_and_accuracy, settings, training_losses, uncertainty
-from hyperfan.report.axis import linear_axis
-from hyperfan.report.panel import Curve, Panel
-from hyperfan.report.run_data import Section
+from hyperfan.report import (
+    RunData,
+    Section,
+    loss_and_accuracy,
+    settings,
+    training_losses,
+    uncertainty,
+    uncertainty_panels,
+)
 
 TITLE = "Training a Bayesian MobileNet"
 UNCERTAINTY_TITLE = "Does it know what it does not know?"
@@ -27,12 +33,6 @@ UNCERTAINTY_CAPTION = (
     "Where a net is honest, its accuracy is its confidence; what it does not know should have a high entropy."
 )
 UNCERTAINTY_PICTURE = "![Reliability, and entropy on known and unknown classes](figures/uncertainty.svg)\n\n"
-LABELS = {
-    "kaiming-fan-in": "Kaiming fan-in",
-    "kaiming-fan-out": "Kaiming fan-out",
-    "hyperfan-in": "hyperfan-in",
-    "hyperfan-out": "hyperfan-out",
-}
 VARIANTS: dict[str, tuple[bool, Literal["generated", "plain"]]] = {
     "batch norm, all generated": (True, "generated"),
     "batch norm, last layer plain": (True, "plain"),
@@ -90,30 +90,14 @@ class ImagenetRun(ClassifierRun[Imagenet]):
     def data(self, heading: str) -> RunData:
         """The run as its page shows it, with its uncertainty."""
         row = self.uncertainty()
-        sections = [] if row is None else [_uncertainty_section(row)]
+        sections = [] if row is None else [_uncertainty_section(row, self.config.init)]
         return replace(super().data(heading), stage=("batch", 1), sections=sections)
 
 
-def _uncertainty_section(row: Row) -> Section:
+def _uncertainty_section(row: Row, init: str) -> Section:
     """Confidence against accuracy, and the entropy of predictions for classes known and unknown."""
-    honest = Curve("honest", [(0, 0), (1, 1)], 6, switches=("setting-honest",))
-    bins = [(confidence, accuracy) for n, confidence, accuracy in row["reliability"] if n]
-    known = Curve("known classes", bins, 0, switches=("setting-known",))
-    share = linear_axis(0, 1)
-    guessing = math.log(row["classes"])
-    curves = []
-    for look, name in enumerate(("known", "unknown")):
-        if name in row:
-            counts = row[name]["entropy"]
-            shares = [((i + 0.5) / len(counts) * guessing, n / max(sum(counts), 1)) for i, n in enumerate(counts)]
-            curves.append(Curve(f"{name} classes", shares, look, kind="area", switches=(f"setting-{name}",)))
-    highest = max((share for curve in curves for _, share in curve.points if share), default=1.0)
-    entropy, size = "predictive entropy, nats", (390, 250)
-    panels = [
-        Panel("Accuracy", [honest, known], share, share, "confidence", size=size),
-        Panel("Share of pictures", curves, linear_axis(0, guessing), linear_axis(0, highest), entropy, size=size),
-    ]
-    return Section(UNCERTAINTY_TITLE, UNCERTAINTY_CAPTION, panels)
+    [look] = looks([init])
+    return Section(UNCERTAINTY_TITLE, UNCERTAINTY_CAPTION, uncertainty_panels([row], row["classes"], look, (390, 250)))
 
 
 class ImagenetResults(Results[Imagenet, ImagenetRun]):
@@ -141,13 +125,15 @@ class ImagenetResults(Results[Imagenet, ImagenetRun]):
     def uncertainties(self) -> dict[str, list[Row]]:
         """Lines about uncertainty of the first variant, by label."""
         first = next(iter(self.found.values()))
-        found = {LABELS[init]: [row for r in runs if (row := r.uncertainty())] for init, runs in first.items()}
+        found = {
+            LABELS.get(init, init): [row for r in runs if (row := r.uncertainty())] for init, runs in first.items()
+        }
         return {label: rows for label, rows in found.items() if rows}
 
     def figures(self) -> Iterator[NamedFigure]:
         """Losses of each variant, and the uncertainty of the first."""
         panels = {
-            label: settings({LABELS[init]: [r.rows for r in runs] for init, runs in by_init.items()})
+            label: settings({init: [r.rows for r in runs] for init, runs in by_init.items()})
             for label, by_init in self.found.items()
         }
         yield "loss", training_losses(panels, f"{TITLE}: who starts at the right scale?")

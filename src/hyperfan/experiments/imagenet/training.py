@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from hyperfan.codes import Embedding
 from hyperfan.data import IMAGENET, standardise
 from hyperfan.errors import DataError, RunError
 from hyperfan.experiments.classifier import Classifier, device_named, hypernet
@@ -27,7 +28,7 @@ from hyperfan.experiments.imagenet.pictures import (
 from hyperfan.experiments.ranks import Ranks
 from hyperfan.experiments.scores import score, separation
 from hyperfan.experiments.seeds import generator, number
-from hyperfan.hypernet import Embedding, HyperNet, predict
+from hyperfan.hypernet import HyperNet, predict
 from hyperfan.mainnet.spec import TensorSpec
 from hyperfan.metrics import Kind, Row
 from hyperfan.models import mobilenet

@@ -20,7 +20,7 @@ from hyperfan.experiments.results.runs import ClassifierRun, NamedFigure
 from hyperfan.experiments.results.statistics import Estimate
 from hyperfan.experiments.results.write import Results
 from hyperfan.hypernet import HyperNet
-from hyperfan.metrics import Kind
+from hyperfan.metrics import History, Kind, history
 from hyperfan.probe.inside import outputs_of_layers
 from hyperfan.report import Setting, evolution, loss_and_accuracy, ridges, settings
 
@@ -33,13 +33,6 @@ SUBJECTS = {
     "weight gradients": "Hypernet Output Layer Gradients",
 }
 """The paper's names for the probe's quantities: a hypernet's output layer makes the mainnet's weights."""
-LABELS = {
-    CLASSICAL: "classical net",
-    "xavier-fan-in": "Xavier fan-in",
-    "kaiming-fan-in": "Kaiming fan-in",
-    "hyperfan-in": "hyperfan-in",
-    "hyperfan-out": "hyperfan-out",
-}
 VARIANTS: dict[str, dict[str, Any]] = {
     "weights": {},
     "weights-and-biases": {"generate": "weights+biases"},
@@ -97,8 +90,8 @@ class MnistRun(ClassifierRun[Mnist]):
         return sum(moves) / len(moves)
 
     @functools.cached_property
-    def _histories(self) -> dict[str, list[tuple[int, float | None, float | None]]]:
-        return self.history(WEIGHTS)
+    def _histories(self) -> dict[str, History]:
+        return history(self.rows, WEIGHTS)
 
     def _moments(self, where: str) -> tuple[list[int], list[float], list[float]]:
         """Steps, and mean and standard deviation of a weight at each."""
@@ -215,7 +208,7 @@ class MnistResults(Results[Mnist, MnistRun]):
     def figures(self) -> Iterator[NamedFigure]:
         """The paper's figures for each variant."""
         for variant, base in self.variants().items():
-            found = {LABELS[c.init]: [r.rows for r in self.runs.need(c, SEEDS)] for c in headline(base)}
+            found = {c.init: [r.rows for r in self.runs.need(c, SEEDS)] for c in headline(base)}
             for name, figure in paper_figures(settings(found), base):
                 yield f"{variant}/{name}", figure
 

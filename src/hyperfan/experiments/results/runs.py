@@ -12,18 +12,28 @@ from hyperfan.experiments.experiment import ClassifierConfiguration, Configurati
 from hyperfan.experiments.folder import CONFIG_FILE, ENV_FILE, TIMES_FILE
 from hyperfan.experiments.registry import experiment_of, read_configuration
 from hyperfan.files import read_json
-from hyperfan.metrics import METRICS_FILE, Kind, Metrics, Outcome, Row, describe_divergence, is_over, read_metrics
+from hyperfan.metrics import (
+    METRICS_FILE,
+    Kind,
+    Row,
+    Rows,
+    describe_divergence,
+    divergence,
+    is_over,
+    of_kind,
+    read_metrics,
+)
 from hyperfan.report import RunData
 from hyperfan.text import capitalise
 
-NamedFigure = tuple[str, Any]
-"""A figure's file, without its suffix, and the figure."""
+NamedFigure = tuple[str, str]
+"""A figure's file, without its suffix, and the figure, an SVG."""
 C = TypeVar("C", bound=Configuration)
 K = TypeVar("K", bound=ClassifierConfiguration)
 
 
 @dataclass(frozen=True)
-class Run(Metrics, ABC, Generic[C]):
+class Run(ABC, Generic[C]):
     """One run that is over.
 
     Args:
@@ -34,14 +44,26 @@ class Run(Metrics, ABC, Generic[C]):
     """
 
     config: C
-    rows: Sequence[Row]
+    rows: Rows
     environment: Mapping[str, Any] = field(default_factory=dict)
     path: Path = Path()
 
     @property
     def diverged(self) -> bool:
         """Whether it ended with a loss that was not finite."""
-        return bool(self.rows[-1]["outcome"] == Outcome.DIVERGED)
+        return divergence(self.rows) is not None
+
+    def of(self, kind: Kind) -> Iterator[Row]:
+        """The lines of one kind."""
+        return of_kind(self.rows, kind)
+
+    def first(self, kind: Kind) -> Row | None:
+        """The first line of a kind, if there is one."""
+        return next(self.of(kind), None)
+
+    def last(self, kind: Kind) -> Row | None:
+        """The last line of a kind, if there is one."""
+        return next(of_kind(self.rows[::-1], kind), None)
 
     @abstractmethod
     def sentence(self) -> str:

@@ -11,7 +11,7 @@ from hyperfan.experiments.folder import environment
 from hyperfan.experiments.results.claims import Claim, Claims, claim_sections, decide_all, template, verdict_table
 from hyperfan.experiments.results.runs import NamedFigure, Run, Runs, read_run
 from hyperfan.files import explain_write_errors, finite_or_none, write_json, write_text
-from hyperfan.report import run_page, save
+from hyperfan.report import run_page
 
 FIGURES_FOLDER, PAGE_FILE, README_FILE, SUMMARY_FILE = "figures", "report.html", "README.md", "summary.json"
 PAPER = "paper"
@@ -42,7 +42,7 @@ def write_figures(folder: Path, figures: Iterable[NamedFigure]) -> None:
     for name, figure in figures:
         path = folder / f"{name}.svg"
         path.parent.mkdir(parents=True, exist_ok=True)
-        save(figure, path, ("svg",))
+        write_text(path, figure)
 
 
 class Results(ABC, Generic[C, R]):

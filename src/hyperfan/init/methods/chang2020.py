@@ -13,7 +13,8 @@ from collections.abc import Callable
 from hyperfan.errors import InitError
 from hyperfan.formulas import targets
 from hyperfan.formulas.fans import Fans
-from hyperfan.init.registry import Aim, Method, Reading, register
+from hyperfan.generators.base import Aim
+from hyperfan.init.registry import Method, Reading, register
 
 PAPER = "Chang, Flokas & Lipson 2020"
 
@@ -47,7 +48,7 @@ def gist(read: Reading, head: Fans) -> Aim:
     """
     if read.role == "bias":
         return Aim("H = 0", head=0.0)
-    return Aim("v = 4/fan_in", target=4 / read.fan_in, gain=2.0, chunk_head=2.0)
+    return Aim("v = 4/fan_in", target=4 / read.fan_in, gain=2.0, shared_gain=2.0)
 
 
 def _branched(equation: str, read: Reading) -> str:

@@ -4,7 +4,8 @@ Var(H) = std², whatever the shapes. How small is nowhere derived; 0.01 is a com
 """
 
 from hyperfan.formulas.fans import Fans
-from hyperfan.init.registry import Aim, Method, Reading, register
+from hyperfan.generators.base import Aim
+from hyperfan.init.registry import Method, Reading, register
 
 
 def small_random(read: Reading, head: Fans, std: float = 0.01) -> Aim:

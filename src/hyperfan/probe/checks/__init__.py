@@ -1,4 +1,4 @@
-"""From evidence to findings: causes first, then what follows from them.
+"""Checks: from evidence to findings, causes first, then what follows from them.
 
 Thresholds are factors that a healthy net of any width stays well within, and every comparison with a prediction also
 asks that the sampling intervals exclude it.
@@ -7,10 +7,10 @@ asks that the sampling intervals exclude it.
 from collections.abc import Callable, Iterator
 
 from hyperfan.probe.checks.dead import dead_heads, dead_parts
-from hyperfan.probe.checks.growth import growth, growth_by_nature
-from hyperfan.probe.checks.outside import inputs_off_scale, loss, noise, norms, not_finite, rate, unpredicted
-from hyperfan.probe.checks.scale import wrong_scale
-from hyperfan.probe.checks.units import alike, units
+from hyperfan.probe.checks.growth import deviation_from_prediction, deviation_from_target
+from hyperfan.probe.checks.mainnet import inputs_alike, inputs_off_scale, norms, useless_units
+from hyperfan.probe.checks.scale import noise, unpredicted, wrong_scale
+from hyperfan.probe.checks.training import loss, not_finite, rate
 from hyperfan.probe.diagnosis import Finding
 from hyperfan.probe.evidence import Evidence
 
@@ -22,10 +22,10 @@ CHECKS: tuple[Callable[[Evidence], Iterator[Finding]], ...] = (
     inputs_off_scale,
     norms,
     noise,
-    units,
-    alike,
-    growth,
-    growth_by_nature,
+    useless_units,
+    inputs_alike,
+    deviation_from_prediction,
+    deviation_from_target,
     loss,
     rate,
     unpredicted,

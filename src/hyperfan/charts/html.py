@@ -1,0 +1,85 @@
+"""Tables and lists of findings as HTML, for pages and notebooks."""
+
+import base64
+import json
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from hyperfan.charts.markup import Markup, joined, tag, text
+
+SIGNS = {"error": "✖", "warning": "▲", "note": "ℹ"}
+NOTEBOOK = """
+.hyperfan img { max-width: 100%; } .hyperfan .scroll { overflow-x: auto; } .hyperfan table { color: inherit; }
+.hyperfan ol { list-style: none; padding: 0; } .hyperfan h3 { font-size: 1em; margin: .8em 0 .2em; }
+.hyperfan dl { display: grid; grid-template-columns: 4em 1fr; margin: 0; } .hyperfan dt, .hyperfan dd { margin: 0; }
+.hyperfan dt { opacity: .7; font-weight: normal; }
+"""
+MAX_NAMES = 12
+"""Names that are listed; further ones are counted."""
+
+
+Finding = Mapping[str, Any]
+"""The name and severity of a finding, where it is, its evidence, cause and remedy: the fields of ``probe.Finding``."""
+
+
+def findings(found: Sequence[Finding]) -> Markup:
+    """A list of findings, each with what was seen, why it is likely, and the call that mends it."""
+    if not found:
+        return tag("p", text("None: nothing is out of place."))
+    return tag("ol", *map(_finding, found), class_="findings")
+
+
+def table(
+    header: Sequence[str], rows: Iterable[Sequence[object]], marked: Sequence[bool] = (), switch: str = ""
+) -> Markup:
+    """Cells in columns, the first of them names; marked rows stand out, and a switch may number the rows."""
+    lines = []
+    for i, row in enumerate(rows):
+        cells = [tag("th", text(row[0]), scope="row"), *(tag("td", text(cell(c))) for c in row[1:])]
+        classes = "marked" if marked and marked[i] else None
+        lines.append(tag("tr", *cells, class_=classes, data_in=f"{switch}-{i}" if switch else None))
+    head = tag("thead", tag("tr", *(tag("th", text(h), scope="col") for h in header)))
+    return tag("div", tag("table", head, tag("tbody", *lines)), class_="scroll", tabindex="0", role="group")
+
+
+def cell(value: object) -> str:
+    """The text of a cell: a string as it is, everything else as JSON has it."""
+    return value if isinstance(value, str) else json.dumps(value, default=str, ensure_ascii=False)
+
+
+def notebook_table(title: str, header: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
+    """A table under a line of text, for a notebook."""
+    return _card(tag("p", text(title)), table(header, rows))
+
+
+def notebook_diagnosis(net: str, summary: str, found: Sequence[Finding], picture: str) -> str:
+    """Findings above a picture, for a notebook; as an image, the picture keeps its style to itself."""
+    data = base64.b64encode(picture.encode()).decode()
+    image = tag("img", src=f"data:image/svg+xml;base64,{data}", alt="Scale by layer")
+    listed = findings(found) if found else text("")
+    return _card(tag("p", text(net)), tag("p", tag("b", text(summary))), listed, image)
+
+
+def _card(*inside: Markup) -> Markup:
+    """In the colours of the notebook, light or dark, with a style that touches nothing else in it."""
+    return tag("div", tag("style", Markup(NOTEBOOK)), *inside, class_="hyperfan")
+
+
+def _finding(f: Finding) -> Markup:
+    severity = tag("span", text(f"{SIGNS[f['severity']]} {f['severity']}"), class_="severity")
+    rows = [("seen", text(f["evidence"])), ("likely", text(f["cause"])), ("mend", _remedy(f["remedy"]))]
+    if where := f["where"]:
+        more = f" and {len(where) - MAX_NAMES} more" if len(where) > MAX_NAMES else ""
+        names = [Markup(tag("code", text(n)) + " ") for n in where[:MAX_NAMES]]
+        rows.insert(0, ("where", joined([*names, text(more)])))
+    pairs = [tag(name, inside) for key, value in rows for name, inside in (("dt", text(key)), ("dd", value))]
+    return tag("li", tag("h3", severity, text(f" {f['name']}")), tag("dl", *pairs), class_=f["severity"])
+
+
+def _remedy(remedy: str) -> Markup:
+    """Code between backticks, or all of it where there are none."""
+    if "`" not in remedy:
+        return tag("code", text(remedy))
+    parts = re.split(r"`([^`]*)`", remedy)
+    return joined(tag("code", text(p)) if i % 2 else text(p) for i, p in enumerate(parts))

@@ -1,0 +1,8 @@
+"""Where does a tensor's code come from? A condition and an identity, with noise, through a trunk."""
+
+from hyperfan.codes.codes import Codes
+from hyperfan.codes.draw import Distribution, fill_
+from hyperfan.codes.embedding import Embedding, Task
+from hyperfan.codes.embeddings import Embeddings
+
+__all__ = ["Codes", "Distribution", "Embedding", "Embeddings", "Task", "fill_"]

@@ -1,0 +1,59 @@
+"""From a call to codes: embeddings through the trunk. A code is what enters the generator."""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from hyperfan.codes.embedding import Task
+from hyperfan.codes.embeddings import Embeddings
+from hyperfan.errors import CallError
+
+
+@dataclass(frozen=True, eq=False)
+class Codes:
+    """The two modules that make codes, seen as one.
+
+    Args:
+        embeddings: conditions and identities.
+        trunk: from (rows, size) to (rows, width), if there is one.
+    """
+
+    embeddings: Embeddings
+    trunk: nn.Module | None
+
+    def __call__(self, task: Task | None, embedding: Tensor | None, noise: bool | None, dtype: torch.dtype) -> Tensor:
+        """The codes of one call, for a net of this dtype: (n, width), or (batch, n, width)."""
+        e = self.embeddings(task, embedding, noise)
+        if e.dtype != dtype and not torch.is_autocast_enabled(e.device.type):
+            raise CallError(f"embedding= is {e.dtype} and the net is {dtype}: convert one with .to(…)")
+        return self.encode(e)
+
+    def encode(self, e: Tensor) -> Tensor:
+        """The codes of embeddings (…, n, size)."""
+        h = e
+        if self.trunk is not None:
+            rows = self.trunk(e.reshape(-1, e.shape[-1]))
+            h = rows.view(*e.shape[:-1], rows.shape[-1])
+        return normalise_rms(h) if self.embeddings.config.normalise else h
+
+    def why_changing(self) -> str | None:
+        """Why codes may differ from one step of training to the next, if they may."""
+        config = self.embeddings.config
+        if config.given:
+            return "its codes are given at the call; dense if each sample has its own"
+        if config.tasks is not None:
+            return "its codes change with the task; dense if each sample has its own"
+        if config.noise:
+            return "its codes have noise"
+        if any(table.requires_grad for table in self.embeddings.stored):
+            return "its embeddings are trained"
+        if self.trunk is not None and any(p.requires_grad for p in self.trunk.parameters()):
+            return "its codes come from a trunk that is trained"
+        return None
+
+
+def normalise_rms(h: Tensor) -> Tensor:
+    """Scale each code to root mean square 1; a code of zeros stays one."""
+    square = h.square().mean(-1, keepdim=True)
+    return h * torch.rsqrt(square.clamp_min(torch.finfo(h.dtype).tiny))

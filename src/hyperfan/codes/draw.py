@@ -1,0 +1,30 @@
+"""Random values of a given mean and variance: the only place where an init touches a tensor's values."""
+
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from hyperfan.errors import InitError
+from hyperfan.formulas.heads import uniform_bound
+
+Distribution = Literal["uniform", "normal"]
+
+
+def fill_(
+    tensor: Tensor,
+    variance: float,
+    distribution: Distribution = "uniform",
+    mean: float = 0.0,
+    generator: torch.Generator | None = None,
+) -> Tensor:
+    """Fill with independent draws of this mean and variance; variance 0 is a constant."""
+    with torch.no_grad():
+        if variance == 0:
+            return tensor.fill_(mean)
+        if distribution == "uniform":
+            bound = uniform_bound(variance)
+            return tensor.uniform_(mean - bound, mean + bound, generator=generator)
+        if distribution == "normal":
+            return tensor.normal_(mean, variance**0.5, generator=generator)
+    raise InitError(f"distribution '{distribution}' is not known: use 'uniform' or 'normal'")

@@ -1,0 +1,169 @@
+"""The stored embeddings of a hypernet, and the check of those given at the call."""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from hyperfan.codes.draw import fill_
+from hyperfan.codes.embedding import Embedding, Task, is_index
+from hyperfan.errors import CallError
+
+
+@dataclass(frozen=True)
+class Identity:
+    """A second embedding for each code, which tells apart what is made under one condition.
+
+    Args:
+        size: number of coordinates; 0 is none.
+        trainable: whether it is trained.
+    """
+
+    size: int = 0
+    trainable: bool = False
+
+
+NO_IDENTITY = Identity()
+
+
+class Embeddings(nn.Module):
+    """A condition and an identity for each code: always (n, size), or (batch, n, size).
+
+    Args:
+        config: the condition. Where one serves the whole net, it is stored once.
+        n: number of codes.
+        identity: joined behind the condition.
+        noise_groups: the group of each code, if those of a group share their noise.
+    """
+
+    weight: Tensor | None
+    identity: Tensor | None
+
+    def __init__(
+        self,
+        config: Embedding,
+        n: int,
+        device: torch.device,
+        dtype: torch.dtype,
+        identity: Identity = NO_IDENTITY,
+        noise_groups: list[int] | None = None,
+    ) -> None:
+        super().__init__()
+        self.config = config
+        self.noise_groups = noise_groups
+        self.size = config.size + identity.size
+        self.n = n if config.per == "tensor" else 1
+        self._store("identity", (n, identity.size) if identity.size else None, identity.trainable, device, dtype)
+        table = () if config.tasks is None else (config.tasks,)
+        self._store("weight", None if config.given else (*table, self.n, config.size), config.trainable, device, dtype)
+
+    def _store(
+        self, name: str, shape: tuple[int, ...] | None, trainable: bool, device: torch.device, dtype: torch.dtype
+    ) -> None:
+        """Register a table as a parameter if it is trained, else as a buffer; or, without a shape, nothing."""
+        if shape is None:
+            self.register_parameter(name, None)
+        elif trainable:
+            self.register_parameter(name, nn.Parameter(torch.empty(shape, device=device, dtype=dtype)))
+        else:
+            self.register_buffer(name, torch.empty(shape, device=device, dtype=dtype))
+
+    @property
+    def stored(self) -> list[Tensor]:
+        """The tables of conditions and identities that there are."""
+        return [table for table in (self.weight, self.identity) if table is not None]
+
+    def reset_parameters(self, generator: torch.Generator | None = None) -> None:
+        """Draw the stored embeddings anew."""
+        for table in self.stored:
+            self.draw_(table, generator)
+
+    def draw_(self, table: Tensor, generator: torch.Generator | None = None) -> Tensor:
+        """Fill a tensor with draws of their distribution."""
+        return fill_(table, self.config.std**2, self.config.distribution, generator=generator)
+
+    def set_constants_(self, values: list[float | None], spans: list[slice]) -> None:
+        """Set the embeddings of each tensor to a constant, in every task; ``None`` leaves them as drawn."""
+        assert self.weight is not None
+        with torch.no_grad():
+            for value, span in zip(values, spans, strict=True):
+                if value is not None:
+                    self.weight[..., span, :] = value
+
+    def join_identity(self, e: Tensor) -> Tensor:
+        """Conditions with each code's identity behind them, if there are such: (…, 1, size) → (…, n, size + its)."""
+        if self.identity is None:
+            return e
+        many = (*e.shape[:-2], *self.identity.shape)
+        return torch.cat([e.expand(*many[:-1], -1), self.identity.expand(many)], -1)
+
+    def forward(self, task: Task | None, given: Tensor | None, noise: bool | None) -> Tensor:
+        """The embeddings for one call, with noise if it is due."""
+        stored = self._given(given) if self.config.given or given is not None else self._stored(task)
+        if self.config.given and task is not None:
+            raise CallError("task= was passed, but this net's embedding is given at the call: pass embedding=")
+        if self.config.noise and (self.training if noise is None else noise):
+            stored = stored + self._noise(stored)
+        return self.join_identity(stored)
+
+    def _noise(self, stored: Tensor) -> Tensor:
+        reach = self.config.noise
+        if self.noise_groups is None:
+            return torch.empty_like(stored).uniform_(-reach, reach)
+        drawn = stored.new_empty(*stored.shape[:-2], max(self.noise_groups) + 1, stored.shape[-1]).uniform_(
+            -reach, reach
+        )
+        return drawn.index_select(-2, torch.tensor(self.noise_groups, device=stored.device))
+
+    def _stored(self, task: Task | None) -> Tensor:
+        assert self.weight is not None
+        tasks = self.config.tasks
+        if tasks is None:
+            if task is not None:
+                raise CallError("task= was passed, but this net has no tasks: build it with Embedding(…, tasks=…)")
+            return self.weight
+        if task is None:
+            raise CallError(f"this net has {tasks} tasks: say which with task=0 … task={tasks - 1}")
+        if isinstance(task, Tensor) and task.ndim <= 1 and not task.is_floating_point() and task.dtype != torch.bool:
+            if _readable(task) and task.numel() and not (int(task.min()) >= 0 and int(task.max()) < tasks):
+                raise CallError(
+                    f"task= holds {int(task.min())} to {int(task.max())}; the net has tasks 0 to {tasks - 1}"
+                )
+        elif not is_index(task):
+            raise CallError(f"task={task!r}: give an integer, or a tensor of integers with one for each sample")
+        elif not 0 <= task < tasks:
+            raise CallError(f"task={task}, but the net has tasks 0 to {tasks - 1}")
+        return self.weight[task]
+
+    def _given(self, given: Tensor | None) -> Tensor:
+        if given is None:
+            raise CallError("this net's embedding is given at the call: pass embedding=")
+        if self.weight is not None:
+            raise CallError("embedding= was passed, but this net stores embeddings: use Embedding(given=True)")
+        if not isinstance(given, Tensor) or not given.is_floating_point():
+            seen = given.dtype if isinstance(given, Tensor) else type(given).__name__
+            raise CallError(f"embedding= is {seen}; it should be a floating-point tensor")
+        one = (self.n, self.config.size) if self.config.per == "tensor" else (self.config.size,)
+        if tuple(given.shape[-len(one) :]) != one or given.ndim > len(one) + 1:
+            each = f", one for each of the {self.n} tensors or chunks (Embedding(per='net') takes one for all tensors)"
+            wanted = f"{one}{each if len(one) == 2 else ''}"
+            raise CallError(f"embedding= has shape {tuple(given.shape)}; it should be {wanted}, or (batch, …) for many")
+        if _readable(given) and not torch.isfinite(given).all():
+            raise CallError(f"embedding= holds {int((~torch.isfinite(given)).sum())} values that are NaN or infinite")
+        return given if self.config.per == "tensor" else given.unsqueeze(-2)
+
+    def extra_repr(self) -> str:
+        """The kind, number and size of the embeddings, in a line."""
+        c = self.config
+        kind = "given" if c.given else "trainable" if c.trainable else "fixed"
+        tasks = f", {c.tasks} tasks" if c.tasks is not None else ""
+        shared = "" if c.scope == "embedding" else f" by {c.scope}"
+        noise = f", noise ±{c.noise:g}{shared}" if c.noise else ""
+        return f"{kind}, {self.n} × {c.size}{tasks}{noise}{', normalised' if c.normalise else ''}"
+
+
+def _readable(tensor: Tensor) -> bool:
+    """Whether Python may look at the values: not while compiling or exporting, nor inside vmap or grad."""
+    if torch.compiler.is_compiling() or tensor.device.type == "meta":
+        return False
+    return not torch._C._functorch.is_functorch_wrapped_tensor(tensor)

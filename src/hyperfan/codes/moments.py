@@ -1,0 +1,163 @@
+"""The second moment ‖h‖² of each tensor's code: in expectation, and as it really is.
+
+A generator divides by it. The paper's table is the case where it is d_k·Var(e).
+"""
+
+import copy
+from collections.abc import Sequence
+from typing import cast
+
+import torch
+from torch import Tensor, nn
+
+from hyperfan.codes.codes import Codes
+from hyperfan.codes.trunk import ReluMLP
+from hyperfan.errors import InitError
+from hyperfan.mainnet.gains import gains
+
+GIVEN_ROWS = 4096
+"""Codes to average over where embeddings are given at the call."""
+NOISY_ROWS = 16384
+"""Codes to average over where stored embeddings have noise: over 16 draws for each, at the least."""
+MIN_DRAWS = 16
+MIN_SCATTER_DRAWS = 64
+DROPOUT_DRAWS = 64
+MAX_REDRAWS = 100
+DEAD = "the trunk makes a code of exactly zero, of which nothing can be made: is it too narrow, or its last layer 0?"
+
+
+def expected_moment(codes: Codes, width: int, *, exact: bool, trunk_preserves: bool) -> float | None:
+    """‖h‖² of any code before anything is drawn; ``None`` where only a draw can tell.
+
+    Args:
+        codes: where codes come from.
+        width: their size.
+        exact: whether noise, trunk and identity are taken into account; the paper's table has d_k·Var(e).
+        trunk_preserves: whether the trunk is initialised so that it passes second moments on.
+    """
+    config = codes.embeddings.config
+    if config.normalise:
+        return float(width)
+    if not exact:
+        return width * config.std**2
+    if codes.trunk is None:
+        return config.size * config.mean_square + (codes.embeddings.size - config.size) * config.std**2
+    if isinstance(codes.trunk, ReluMLP) and trunk_preserves and codes.embeddings.identity is None:
+        # Fan-in init passes E[e²] on to the last layer's output, of which ReLU leaves one half.
+        return width * config.mean_square / gains("relu").forward
+    return None
+
+
+def measured_moments(codes: Codes, spans: Sequence[slice], layers: nn.Module | None = None) -> list[float]:
+    """‖h‖² of each tensor's codes as they are, in expectation over what is not known before the call.
+
+    Args:
+        codes: where codes come from.
+        spans: the codes of each tensor.
+        layers: through which codes go before they count, as the input layers of chunks.
+    """
+    embeddings, config, stored = codes.embeddings, codes.embeddings.config, codes.embeddings.weight
+    if codes.trunk is None and layers is None and not config.normalise:
+        drawn = config.size * (config.noise**2 / 3 if stored is not None else config.mean_square)
+        e = torch.zeros(embeddings.n, config.size) if stored is None else stored.detach()
+        return _per_tensor(_squares(codes, embeddings.join_identity(e)) + drawn, spans)
+    # A generator of its own, so that averaging does not shift anyone else's random numbers.
+    generator = torch.Generator().manual_seed(0)
+    if stored is None:
+        e = _draws(codes, max(GIVEN_ROWS // embeddings.n, MIN_DRAWS), generator, layers)
+    else:
+        draws = max(NOISY_ROWS // (stored.numel() // config.size), MIN_DRAWS) if config.noise else 1
+        e = stored.detach().expand(draws, *stored.shape)
+    if config.noise:
+        noise_draws = torch.empty(e.shape, device="cpu").uniform_(-config.noise, config.noise, generator=generator)
+        e = e + noise_draws.to(e)
+    moments = _per_tensor(_squares(codes, embeddings.join_identity(e).detach(), layers), spans)
+    if not all(moments):
+        raise InitError(DEAD)
+    return moments
+
+
+def stored_squares(codes: Codes, layers: nn.Module | None = None) -> Tensor | None:
+    """‖h‖² of each code of the stored embeddings without noise, (…, n); ``None`` where they are given at the call."""
+    stored = codes.embeddings.weight
+    return None if stored is None else _squares(codes, codes.embeddings.join_identity(stored).detach(), layers)
+
+
+def moment_scatter(codes: Codes, spans: Sequence[slice]) -> float:
+    """Relative variance of ‖h‖² from one draw of the embeddings to another, in the tensor where it is largest."""
+    generator = torch.Generator().manual_seed(0)
+    e = _draws(codes, max(GIVEN_ROWS // codes.embeddings.n, MIN_SCATTER_DRAWS), generator)
+    squares = _squares(codes, codes.embeddings.join_identity(e).detach())
+    each = torch.stack([squares[:, span].mean(1) for span in _of_codes(spans, squares.shape[-1])])
+    return float((each.var(1) / each.mean(1).square()).max())
+
+
+def redraw_dead_codes_(codes: Codes, generator: torch.Generator | None, *, fixed: bool) -> None:
+    """Draw those embeddings anew of which the trunk makes exactly zero, as a narrow ReLU trunk may.
+
+    A tensor generated from such a code starts at zero, and its head never learns.
+
+    Args:
+        codes: where codes come from.
+        generator: source of randomness.
+        fixed: whether embeddings were set by the init method, so that another draw is no way out.
+    """
+    embeddings = codes.embeddings
+    if codes.trunk is None or embeddings.weight is None:
+        return
+    for _ in range(MAX_REDRAWS):
+        squares = stored_squares(codes)
+        assert squares is not None
+        dead = squares == 0
+        if not dead.any():
+            return
+        if fixed:
+            break
+        table = embeddings.weight
+        if embeddings.identity is not None:  # which of the two is to blame is not known, so identities are drawn
+            table, dead = embeddings.identity, dead.reshape(-1, dead.shape[-1]).any(0)
+        redrawn = embeddings.draw_(torch.empty_like(table), generator)
+        with torch.no_grad():
+            table.copy_(torch.where(dead.unsqueeze(-1), redrawn, table))
+    raise InitError(DEAD)
+
+
+def _draws(codes: Codes, count: int, generator: torch.Generator, layers: nn.Module | None = None) -> Tensor:
+    """Conditions as they may come, (count, n, size), in the dtype and on the device of the net."""
+    embeddings = codes.embeddings
+    e = embeddings.draw_(torch.empty(count, embeddings.n, embeddings.config.size, device="cpu"), generator)
+    modules = [m for m in (embeddings, codes.trunk, layers) if m is not None]
+    like = next((t for m in modules for t in (*m.parameters(), *m.buffers()) if t.is_floating_point()), e)
+    return e.to(like)
+
+
+def _squares(codes: Codes, e: Tensor, layers: nn.Module | None = None) -> Tensor:
+    """‖h‖² of each code as in training, averaged over the draws of a dropout."""
+    if codes.trunk is None and layers is None:
+        return codes.encode(e.detach().double()).square().sum(-1)
+    trunk, layers = copy.deepcopy(codes.trunk), copy.deepcopy(layers)
+    modules = [m for part in (trunk, layers) if part is not None for m in part.train().modules()]
+    repeats = DROPOUT_DRAWS if any(isinstance(m, nn.modules.dropout._DropoutNd) for m in modules) else 1
+    source = Codes(codes.embeddings, trunk)
+    with torch.random.fork_rng(devices=[]), torch.no_grad():
+        try:
+            total = sum(_square(source.encode(e), layers) for _ in range(repeats))
+        except (RuntimeError, ValueError) as error:
+            rows = e.numel() // e.shape[-1]
+            raise InitError(f"the trunk does not run on {rows} codes in training mode: {error}") from error
+    return cast(Tensor, total) / repeats
+
+
+def _square(h: Tensor, layers: nn.Module | None) -> Tensor:
+    return (h if layers is None else layers(h)).double().square().sum(-1)
+
+
+def _per_tensor(squares: Tensor, spans: Sequence[slice]) -> list[float]:
+    """Mean over draws and tasks, and over a tensor's codes, one value for each tensor."""
+    each = squares.reshape(-1, squares.shape[-1]).mean(0)
+    return [float(each[span].mean()) for span in _of_codes(spans, len(each))]
+
+
+def _of_codes(spans: Sequence[slice], count: int) -> Sequence[slice]:
+    """The codes of each tensor; all have the same one where the net has only one."""
+    return spans if count > 1 else [slice(0, 1)] * len(spans)

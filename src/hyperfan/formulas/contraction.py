@@ -1,0 +1,64 @@
+"""The rule behind every generator: the variance of a tensor that is written as a contraction.
+
+Write the tensor in index notation, as ``torch.einsum`` does. If the factors are independent of each other and have mean
+zero, but for at most one, the terms of the sum are uncorrelated, and
+
+    Var = (number of terms summed) · (product of the factors' mean squares).
+
+A linear head W_ij = Σ_k H_ijk·h_k is "ijk,k->ij"; a chunk with an input layer is "ijk,kl,l->ij"; a product of two
+generated factors W_ij = Σ_r U_ir·V_jr, with U = A·h and V = B·h, is "irk,k,jrl,l->ij".
+
+The caveat: a factor that stands twice, as the code h of the low-rank case, is not independent of itself. The rule is
+then exact for a known h, whose mean square is ‖h‖²/d; over random codes E[‖h‖⁴] > E[‖h‖²]² adds to it. And a variance
+says nothing about correlations: what one factor makes from nearly equal codes is nearly equal.
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+
+from hyperfan.errors import InitError
+
+
+def contraction_variance(expression: str, sizes: Mapping[str, float], mean_squares: Sequence[float]) -> float:
+    """Variance of a contraction of independent factors.
+
+    Args:
+        expression: as in ``einsum``: the indices of each factor, and of the result.
+        sizes: how many values each summed index takes.
+        mean_squares: E[x²] of each factor.
+
+    >>> contraction_variance("ijk,k->ij", {"k": 50}, [4e-5, 1.0])
+    0.002
+    """
+    factors, summed = _parse(expression, sizes)
+    if len(mean_squares) != len(factors):
+        raise InitError(f"'{expression}' has {len(factors)} factors, but {len(mean_squares)} mean squares were given")
+    return math.prod(sizes[i] for i in summed) * math.prod(mean_squares)
+
+
+def reach_variance(
+    target: float, expression: str, sizes: Mapping[str, float], mean_squares: Sequence[float | None]
+) -> float:
+    """The mean square of the factors given as ``None``, alike for all of them, at which the contraction has its target.
+
+    >>> reach_variance(0.002, "ijk,k->ij", {"k": 50}, [None, 1.0])
+    4e-05
+    """
+    unknown = mean_squares.count(None)
+    if not unknown:
+        raise InitError(f"'{expression}': no factor is left to reach the variance {target:g} with")
+    rest = contraction_variance(expression, sizes, [1.0 if m is None else m for m in mean_squares])
+    return float((target / rest) ** (1 / unknown)) if unknown > 1 else target / rest
+
+
+def _parse(expression: str, sizes: Mapping[str, float]) -> tuple[list[str], list[str]]:
+    """The factors' indices, and the indices that are summed over."""
+    left, arrow, result = expression.partition("->")
+    factors = left.split(",")
+    if not arrow or not all(factors):
+        raise InitError(f"'{expression}' is no contraction: write the factors and the result, as in 'ijk,k->ij'")
+    summed = [i for i in dict.fromkeys("".join(factors)) if i not in result]
+    missing = [i for i in summed if i not in sizes]
+    if missing:
+        raise InitError(f"'{expression}' sums over {', '.join(missing)}, of which the size is not given")
+    return factors, summed

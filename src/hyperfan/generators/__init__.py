@@ -1,0 +1,8 @@
+"""How do codes become tensors? One file for each generator; nobody outside asks which one it is."""
+
+from hyperfan.generators.base import Aim, Generator, GeneratorConfig, Part, Solution
+from hyperfan.generators.chunks import Chunks
+from hyperfan.generators.linear import Linear, Sharing
+from hyperfan.generators.low_rank import LowRank
+
+__all__ = ["Aim", "Chunks", "Generator", "GeneratorConfig", "Linear", "LowRank", "Part", "Sharing", "Solution"]

@@ -1,0 +1,300 @@
+"""What a generator is: a module that turns codes into tensors, and answers four questions.
+
+*make*: the tensors of some codes (``forward``), or stand-ins for them (``stand_in``). *variance*: what its parameters'
+variances make of each tensor (``made_variance``), and which reach a wanted one (``solve``, ``write_``). *scale*:
+multiply one tensor without touching the others (``scale_``). *structure*: which of its parameters enter linearly, and
+with which codes (``parts``).
+"""
+
+import dataclasses
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor, nn
+
+from hyperfan.codes.codes import Codes
+from hyperfan.codes.embedding import Embedding
+from hyperfan.codes.embeddings import NO_IDENTITY, Identity
+from hyperfan.codes.moments import expected_moment, measured_moments
+from hyperfan.errors import HyperfanError
+from hyperfan.formulas.fans import Fans
+from hyperfan.generators.linear_map import Head, LinearMap, Step
+from hyperfan.mainnet.spec import TensorSpec
+
+Draw = Callable[..., Tensor]
+""":func:`hyperfan.codes.fill_` with its distribution and source of randomness set: ``draw(tensor, variance)``."""
+NO_STEPS: Mapping[str, Tensor] = {}
+
+
+@dataclass(frozen=True)
+class Aim:
+    """What a method asks of a tensor: a target variance for the generator to reach, or the head's variance itself.
+
+    Args:
+        equation: where the number comes from.
+        target: variance of the tensor.
+        head: variance of the layer that makes it, for methods that do not look at what is made.
+        gain: the gain that went into it, if any.
+        mean: what all values start around.
+        shared_gain: where a head serves tensors of any target, its variance is this over its width, and the rest of the
+            target goes into the scale of each tensor.
+    """
+
+    equation: str
+    target: float | None = None
+    head: float | None = None
+    gain: float | None = None
+    mean: float = 0.0
+    shared_gain: float = 1.0
+
+
+Goal = Callable[[Fans], Aim]
+"""What a method asks of one tensor, from the fans of the layer that makes it: d_k in, number of outputs out."""
+
+
+@dataclass(frozen=True)
+class Solution:
+    """How a generator starts so that one tensor meets its aim.
+
+    Args:
+        head: name of the part that makes it.
+        aim: what was asked.
+        variance: of that part's weight; ``None`` while ‖h‖² is not known.
+        scale: factor on the code, or on what is made of it, that no other tensor sees.
+        note: how the equation of the aim goes on.
+    """
+
+    head: str
+    aim: Aim
+    variance: float | None
+    scale: float
+    note: str
+
+
+@dataclass(frozen=True)
+class Part:
+    """A linear map in a generator, as an optimiser may use it.
+
+    Args:
+        name: its name in the generator.
+        map: the map.
+        codes: number of codes that it reads in one call.
+        behind: the map whose outputs are its codes; ``None`` where they are the net's.
+    """
+
+    name: str
+    map: LinearMap
+    codes: int
+    behind: LinearMap | None = None
+
+
+class Generator(nn.Module, ABC):
+    """Makes the generated tensors of a mainnet from codes.
+
+    Attributes:
+        config: what the user asked for.
+        tensors: what it makes.
+        width: size of a code.
+        head_width: size of what a head reads, d_k.
+        n: number of codes.
+        spans: the codes of each tensor, from the first to one past the last.
+        names: the head that makes each tensor.
+        exclusive: whether each code belongs to one tensor.
+        scattered: tensors whose mean square may differ from their variance by more than their own sampling error,
+            because few codes or factors make them.
+        scale: buffer of factors that belong to single tensors.
+    """
+
+    config: "GeneratorConfig"
+    n: int
+    spans: list[slice]
+    names: list[str]
+    exclusive = True
+    scattered: Collection[str] = ()
+    scale: Tensor
+
+    def __init__(self, tensors: Sequence[TensorSpec], width: int) -> None:
+        super().__init__()
+        self.tensors, self.width, self.head_width = tuple(tensors), width, width
+
+    def head(self, name: str) -> Head:
+        """One of its heads."""
+        found = self._modules[name]
+        assert isinstance(found, Head)
+        return found
+
+    # ── make ───────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    @abstractmethod
+    def forward(
+        self,
+        codes: Tensor,
+        *,
+        skip: Collection[int] = (),
+        copy: bool = False,
+        steps: Mapping[str, Tensor] = NO_STEPS,
+    ) -> dict[str, Tensor]:
+        """Generate every tensor but those to skip, from (n, width), or a batch of each from (batch, n, width).
+
+        Args:
+            codes: as :class:`Codes` makes them.
+            skip: tensors that are not needed, by index.
+            copy: whether the tensors are for keeping; what a trainer lends changes with training.
+            steps: changes of its parameters, by name, after which to generate.
+        """
+
+    def head_inputs(self, codes: Tensor) -> Tensor:
+        """What the heads read of (…, n, width) codes: (…, n, head_width)."""
+        return codes
+
+    def deferrable(self) -> list[int]:
+        """Tensors, by index, that a layer can do without: it runs from a stand-in."""
+        return []
+
+    def stand_in(self, index: int, codes: Tensor, order: Callable[..., Any]) -> Tensor:
+        """Something that stands for a deferrable tensor, from (n, width) codes."""
+        raise HyperfanError(f"{type(self).__name__} has no stand-ins")
+
+    def step_of(self, steps: Mapping[str, Tensor], name: str) -> Step:
+        """The changes of one part's weight and bias."""
+        return steps.get(f"{name}.weight"), steps.get(f"{name}.bias")
+
+    # ── variance ───────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def expected_moments(self, codes: Codes, *, exact: bool, trunk_preserves: bool) -> list[float | None]:
+        """‖h‖² of what the heads read for each tensor, before anything is drawn; ``None`` where only a draw tells."""
+        moment = expected_moment(codes, self.width, exact=exact, trunk_preserves=trunk_preserves)
+        return [moment] * len(self.tensors)
+
+    def measured_moments(self, codes: Codes) -> list[float]:
+        """The same from the codes and the parameters as they are."""
+        return measured_moments(codes, self.spans)
+
+    def prepare_(self, layer: Callable[[Fans], float], codes: Codes, draw: Draw, *, level: bool) -> None:
+        """Write what lies between codes and heads, if there is anything.
+
+        Args:
+            layer: the method's variance for a layer of the hypernet.
+            codes: where codes come from, already drawn.
+            draw: fills a tensor.
+            level: whether every code is brought to the second moment expected of it.
+        """
+
+    def inner_rows(self, layer: Callable[[Fans], float]) -> list[tuple[str, Fans | None, float, str]]:
+        """What :meth:`prepare_` writes: name, fans (of a weight), variance and equation."""
+        return []
+
+    @abstractmethod
+    def head_fans(self, index: int) -> Fans:
+        """The fans of the layer that makes a tensor: d_k in, number of outputs out."""
+
+    @abstractmethod
+    def made_variance(self, index: int, variance: float, moment: float) -> float:
+        """Variance of a tensor, before its scale, whose heads have this variance and read codes of this ‖h‖²."""
+
+    @abstractmethod
+    def solve(self, goals: Sequence[Goal], moments: Sequence[float | None]) -> list[Solution]:
+        """How to start each tensor, so that it meets its goal with codes of these second moments."""
+
+    @abstractmethod
+    def write_(self, solutions: Sequence[Solution], draw: Draw) -> None:
+        """Draw the heads, and set the scales, as solved."""
+
+    # ── scale ──────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    @abstractmethod
+    def scale_(self, factors: Mapping[str, float]) -> dict[str, float]:
+        """Multiply tensors, given by name, without touching the others.
+
+        Returns for each the part of its factor that went into the parameters of its head; the rest is in ``scale``.
+        """
+
+    # ── structure ──────────────────────────────────────────────────────────────────────────────────────────────────
+
+    @abstractmethod
+    def parts(self) -> list[Part]:
+        """Its linear maps."""
+
+    def part_inputs(self, part: Part, codes: Tensor) -> Tensor | None:
+        """What a part reads, from (n, width) codes; ``None`` where that depends on other parameters."""
+        return None
+
+    def sync(self) -> None:
+        """Write to all maps what was trained without them."""
+        for part in self.parts():
+            part.map.sync()
+
+    def twins(self) -> list[str]:
+        """Heads that would make several tensors equal if these had equal codes."""
+        return []
+
+    @abstractmethod
+    def summary(self) -> str:
+        """What it is, in a few words."""
+
+
+class GeneratorConfig(ABC):
+    """What a user passes as ``heads=``: a frozen dataclass that builds a generator."""
+
+    KINDS: ClassVar[dict[str, type["GeneratorConfig"]]] = {}
+
+    def __init_subclass__(cls) -> None:
+        GeneratorConfig.KINDS[cls.__name__] = cls
+
+    @property
+    def identity(self) -> Identity:
+        """The embedding of each code beside the net's, if it is to have one."""
+        return NO_IDENTITY
+
+    def check(self, embedding: Embedding, has_trunk: bool) -> None:  # noqa: B027  # most generators go with anything
+        """Raise if it does not go with the embedding or the trunk."""
+
+    @abstractmethod
+    def build(
+        self, tensors: Sequence[TensorSpec], width: int, embedding: Embedding, device: torch.device, dtype: torch.dtype
+    ) -> Generator:
+        """The generator of these tensors, from codes of this width."""
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain values from which :meth:`from_json` makes the same."""
+        assert dataclasses.is_dataclass(self)
+        return {"kind": type(self).__name__, **dataclasses.asdict(self)}
+
+    @staticmethod
+    def from_json(content: Mapping[str, Any]) -> "GeneratorConfig":
+        """What :meth:`to_json` described; a TypeError or KeyError if it is not known here."""
+        fields = dict(content)
+        return GeneratorConfig.KINDS[fields.pop("kind")](**fields)
+
+
+# ── names and places ───────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def merge_spans(spans: Sequence[slice]) -> list[slice]:
+    """The same with neighbours merged.
+
+    >>> merge_spans([slice(0, 2), slice(2, 3), slice(5, 6)])
+    [slice(0, 3, None), slice(5, 6, None)]
+    """
+    found: list[slice] = []
+    for s in spans:
+        if found and found[-1].stop == s.start:
+            found[-1] = slice(found[-1].start, s.stop)
+        else:
+            found.append(s)
+    return found
+
+
+def tensor_name(tensor: TensorSpec) -> str:
+    """A name for a tensor's head that is stable, free of dots, and no attribute of a module."""
+    return tensor.name.replace(".", "/") if "." in tensor.name else f"/{tensor.name}"
+
+
+def shape_name(shape: Sequence[int], tensor: TensorSpec, tensors: Sequence[TensorSpec]) -> str:
+    """A name for the head of a shape, with the tensor's dtype where that is not the same for all."""
+    dtypes = {t.dtype for t in tensors}
+    dtype = f"-{str(tensor.dtype).removeprefix('torch.')}" if len(dtypes) > 1 else ""
+    return ("x".join(map(str, shape)) or "scalar") + dtype

@@ -1,0 +1,172 @@
+"""Linear maps with a bias, the parts of every generator. An optimiser may train them in another form.
+
+A map W = C·H + 1·βᵀ is linear in its parameters, and SGD on (H, β) can be done on W alone. An optimiser that does so
+attaches a :class:`Trainer` to the map, which then makes W, and writes H when someone reads it.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor, nn
+
+Step = tuple[Tensor | None, Tensor | None]
+"""Changes of a map's weight and bias."""
+
+
+class Trainer(Protocol):
+    """An optimiser's side of one map: makes what the map makes, and keeps its gradient in the optimiser's form."""
+
+    revision: int
+    """Rises whenever something is trained without writing to the map."""
+
+    def rows(self, codes: Tensor) -> Sequence[Tensor] | None:
+        """The map's outputs for (n, d_k), a tensor for each code, if they are held apart; they change with training."""
+
+    def product(self, codes: Tensor) -> Tensor:
+        """The map's outputs for (n, d_k), in one tensor."""
+
+    def sync(self) -> None:
+        """Write to the map what was trained without it."""
+
+
+class SyncedParameters(dict[str, nn.Parameter | None]):
+    """The parameters of a module, brought up to date before anyone reads them through the module.
+
+    ``dict(parameters)`` and ``dict.values(parameters)`` read them as they are.
+    """
+
+    def __init__(self, parameters: dict[str, nn.Parameter | None], sync: Callable[[], None]) -> None:
+        super().__init__(parameters)
+        self.sync = sync
+
+    def __getitem__(self, name: str) -> nn.Parameter | None:
+        self.sync()
+        return super().__getitem__(name)
+
+    def get(self, name: str, default: Any = None) -> Any:
+        """The value of a key, as in a dict."""
+        self.sync()
+        return super().get(name, default)
+
+    def items(self) -> Any:
+        """The pairs of keys and values, as in a dict."""
+        self.sync()
+        return super().items()
+
+    def values(self) -> Any:
+        """The values, as in a dict."""
+        self.sync()
+        return super().values()
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        self.sync()
+        return dict, (dict(self),)
+
+
+def held_parameters(module: nn.Module) -> list[nn.Parameter]:
+    """All parameters of a module and its children, as they are: what was trained without them is not written."""
+    held: list[dict[str, nn.Parameter | None]] = [m._parameters for m in module.modules()]
+    return [p for parameters in held for p in dict.values(parameters) if p is not None]
+
+
+class LinearMap(nn.Module, ABC):
+    """A weight and a bias, applied to codes, which a :class:`Trainer` may train in another form."""
+
+    weight: nn.Parameter
+    bias: nn.Parameter
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.trainer: Trainer | None = None
+
+    def attach(self, trainer: Trainer | None) -> None:
+        """Let a trainer make what the map makes, or, with ``None``, none. One that is ahead of it writes it first."""
+        if self.trainer is not None and self.trainer is not trainer:
+            self.trainer.sync()
+        self.trainer = trainer
+        plain = dict(self._parameters)
+        self._parameters = plain if trainer is None else SyncedParameters(plain, trainer.sync)
+
+    def sync(self) -> None:
+        """Write to the parameters what was trained without them."""
+        if self.trainer is not None:
+            self.trainer.sync()
+
+    def product(self, codes: Tensor, step: Step = (None, None)) -> Tensor:
+        """What the map makes of codes, in its trainer's way; with a step, what it would make after that."""
+        made = self(codes) if self.trainer is None else self.trainer.product(codes)
+        weight, bias = step
+        # The step's part is added, so that the map's gradient keeps its form.
+        made = made if weight is None else made + self._apply_weight(codes, weight)
+        return made if bias is None else made + bias
+
+    def rows(self, codes: Tensor, *, copy: bool) -> Sequence[Tensor]:
+        """The same as a tensor for each of (n, d_k) codes; without ``copy`` they may change with training."""
+        held = None if self.trainer is None else self.trainer.rows(codes)
+        if held is None:
+            return self.product(codes).unbind(0)
+        return [row.clone() for row in held] if copy else held
+
+    @abstractmethod
+    def _apply_weight(self, codes: Tensor, weight: Tensor) -> Tensor:
+        """What a weight like the map's makes of codes, without a bias."""
+
+    def __getstate__(self) -> dict[str, Any]:
+        self.sync()
+        return {**self.__dict__, "trainer": None}
+
+    def extra_repr(self) -> str:
+        """The shape of the map."""
+        *many, width, outputs = self.weight.shape
+        return "".join(f"{n} × " for n in many) + f"({width} → {outputs})"
+
+
+class Head(LinearMap):
+    """One map for all codes. H is stored as (d_k, outputs), in which both products of a training step are faster.
+
+    Shape:
+        codes (n, d_k) → (n, outputs)
+    """
+
+    def __init__(self, width: int, outputs: int, device: torch.device, dtype: torch.dtype) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.empty(width, outputs, device=device, dtype=dtype))
+        self.bias = nn.Parameter(torch.empty(outputs, device=device, dtype=dtype))
+
+    def forward(self, codes: Tensor) -> Tensor:
+        """Generate from each code."""
+        return torch.addmm(self.bias, codes.to(self.weight.dtype), self.weight)
+
+    def _apply_weight(self, codes: Tensor, weight: Tensor) -> Tensor:
+        return codes @ weight
+
+
+class InputLayers(LinearMap):
+    """A linear layer for each code: from embeddings to what the heads of chunks read.
+
+    Shape:
+        (…, n, size) → (…, n, width)
+    """
+
+    def __init__(self, n: int, size: int, width: int, device: torch.device, dtype: torch.dtype) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.empty(n, size, width, device=device, dtype=dtype))
+        self.bias = nn.Parameter(torch.empty(n, width, device=device, dtype=dtype))
+
+    def forward(self, embeddings: Tensor) -> Tensor:
+        """Apply each code's layer."""
+        n, size, width = self.weight.shape
+        rows = embeddings.reshape(-1, n, size).transpose(0, 1)
+        made = torch.baddbmm(self.bias.unsqueeze(1), rows.to(self.weight.dtype), self.weight)
+        return made.transpose(0, 1).reshape(*embeddings.shape[:-1], width)
+
+    def _apply_weight(self, codes: Tensor, weight: Tensor) -> Tensor:
+        return torch.einsum("...nl,nlk->...nk", codes, weight)
+
+    @torch.no_grad()
+    def scale_(self, factors: Tensor) -> None:
+        """Multiply what each code's layer makes."""
+        self.weight.mul_(factors[:, None, None])
+        self.bias.mul_(factors[:, None])

@@ -1,0 +1,80 @@
+"""What a hypernet refuses to be built from, or to do."""
+
+import math
+import warnings
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, get_args
+
+from hyperfan.codes.draw import Distribution
+from hyperfan.errors import HyperfanError, HyperfanWarning, InitError, nearest
+from hyperfan.hypernet.kept import kept
+from hyperfan.hypernet.start import has_rule
+from hyperfan.init.registry import Fidelity, Method
+
+if TYPE_CHECKING:
+    from hyperfan.hypernet.hypernet import HyperNet
+
+
+def check_choices(init: object, fidelity: str, distribution: str) -> None:
+    """Raise if a choice is not one of those that there are."""
+    if not isinstance(init, Method):
+        raise InitError(f"init={init!r}: give a method's name, or hyperfan.init.method(name, …)")
+    if fidelity not in get_args(Fidelity):
+        raise InitError(f"fidelity='{fidelity}': use 'exact' or 'paper'")
+    if distribution not in get_args(Distribution):
+        raise InitError(f"distribution='{distribution}': use 'uniform' or 'normal'")
+
+
+def check_twins(net: "HyperNet") -> None:
+    """Raise, or warn, if several tensors would be equal because they come from equal codes through one head."""
+    twins, config = net.heads.twins(), net.embeddings.config
+    if twins and config.per == "net" and net.embeddings.identity is None:
+        raise HyperfanError(
+            f"one embedding for the whole net and a shared head would make all tensors of head {twins[0]} equal: "
+            "use heads='separate', or Embedding(…, per='tensor')"
+        )
+    if net.init.embedding is None:
+        return
+    if config.given or config.per == "net" or config.normalise:
+        raise InitError(
+            f"'{net.init.name}' sets each tensor's embedding to a constant, so they must be stored: use "
+            "Embedding(size, per='tensor') without given= and normalise="
+        )
+    if twins and not config.trainable:
+        warnings.warn(
+            f"'{net.init.name}' gives the tensors of head {', '.join(sorted(twins))} equal embeddings, so they stay "
+            "equal: use heads='separate'",
+            HyperfanWarning,
+            stacklevel=3,
+        )
+
+
+def without_rule(net: "HyperNet") -> list[str]:
+    """Tensors that came without values, on the meta device, and have no rule to get them from."""
+    lacking = []
+    for prefix, module, spec in (("", net.mainnet, net.spec), ("trunk.", net.trunk, net.trunk_spec)):
+        if module is not None and spec is not None:
+            ruled = {t.name: has_rule(t) for t in spec} | {name: start is not None for name, start in spec.buffers}
+            empty = [name for name, tensor in kept(module).items() if tensor.is_meta]
+            lacking += [prefix + name for name in empty if not ruled[name]]
+    return lacking
+
+
+def check_values(net: "HyperNet", valueless: Sequence[str]) -> None:
+    """Raise if the net has no values to write to, or lacks some that no rule gives."""
+    if any(t.device.type == "meta" for t in (*net.parameters(), *net.buffers())):
+        raise InitError("the net is on the meta device: call net.to_empty(device='cpu') before reset_parameters()")
+    if valueless:
+        raise InitError(
+            f"{', '.join(valueless)} came without values and has no rule to start from: "
+            "build the mainnet on a real device, or register a rule with hyperfan.rule"
+        )
+
+
+def check_factors(factors: Mapping[str, float], generated: Sequence[str]) -> None:
+    """Raise if a factor is for a tensor that is not generated, or is no factor."""
+    for name, factor in factors.items():
+        if name not in generated:
+            raise InitError(f"'{name}' is not generated: {nearest(name, generated)}")
+        if not 0 < factor < math.inf:
+            raise InitError(f"rescale_({{'{name}': {factor:g}}}): a factor is positive and finite")

@@ -1,0 +1,107 @@
+"""What a method asks of every generated tensor, worked out along the forward pass.
+
+The exact reading takes a nonlinearity's gain at the variance that the plan itself gives the pre-activation before it.
+For hyperfan-in that is 1 everywhere. Hyperfan-out lets the forward variance go where it goes; with a saturating
+nonlinearity the slope goes with it, and a gain for variance 1 would let the gradients of 20 tanh layers grow eightfold.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import partial
+
+from hyperfan.errors import InitError
+from hyperfan.formulas.fans import Fans
+from hyperfan.generators.base import Aim, Goal
+from hyperfan.init.registry import Fidelity, Method, Reading, reading
+from hyperfan.mainnet.spec import TensorSpec
+
+_ANY_HEAD = Fans(1, 1)
+"""Where only a target counts, which no head's fans change."""
+
+
+class Targets:
+    """Readings and aims by tensor name. Each reading is made once, those of the layers before it first.
+
+    Args:
+        tensors: what is generated.
+        method: whose aims they are.
+        fidelity: how a tensor is read.
+    """
+
+    def __init__(self, tensors: Sequence[TensorSpec], method: Method, fidelity: Fidelity) -> None:
+        self.method, self.fidelity = method, fidelity
+        self._tensors = {t.name: t for t in tensors}
+        self._biases: dict[str, list[str]] = {}
+        for t in tensors:
+            for weight in t.weights:
+                self._biases.setdefault(weight, []).append(t.name)
+        self._aim = method.aims()
+        self._readings: dict[str, Reading] = {}
+        self._being_read: set[str] = set()
+
+    def reading(self, name: str) -> Reading:
+        """How the method sees a tensor."""
+        chain = {name: None}
+        while (before := self._tensors[next(reversed(chain))].reads) in self._tensors:
+            if before in chain or before in self._readings:
+                break
+            chain[before] = None
+        for link in reversed(chain):
+            self._read(link)
+        return self._readings[name]
+
+    def aim(self, name: str, head: Fans = _ANY_HEAD) -> Aim:
+        """What the method asks of a tensor that a head of these fans makes; a norm's parameter starts constant."""
+        start = self._tensors[name].start
+        if start is not None:
+            return Aim(f"H = 0, β = {start:g}", head=0.0, mean=start)
+        return self._aim(self.reading(name), head)
+
+    def goals(self) -> list[Goal]:
+        """For each tensor, what is asked of the head that makes it. What cannot be asked is said at once."""
+        for name in self._tensors:
+            self.aim(name)
+        return [partial(self.aim, name) for name in self._tensors]
+
+    def output(self, weight: str) -> float | None:
+        """Second moment that the output of this weight's layer should have, if the method says so."""
+        self.reading(weight)
+        return self._output_variance(weight) if self.aim(weight).target is not None else None
+
+    def _read(self, name: str) -> Reading:
+        if name not in self._readings:
+            self._being_read.add(name)
+            tensor = self._tensors[name]
+            read = self._reading_of(tensor)
+            if tensor.start is None and not math.isfinite(self._aim(read, _ANY_HEAD).target or 0.0):
+                raise InitError(
+                    f"'{tensor.layer}' reads a nonlinearity whose slope is zero everywhere, so no variance of "
+                    f"'{name}' lets a gradient through: use hyperfan-in"
+                )
+            self._being_read.discard(name)
+            self._readings[name] = read
+        return self._readings[name]
+
+    def _reading_of(self, tensor: TensorSpec) -> Reading:
+        if tensor.start is not None or (tensor.fans is None and not self.method.needs_fans):
+            return Reading(tensor.role, math.nan, math.nan)
+        beside = self._biases.get(tensor.weights[0], []) if tensor.weights else []
+        read = reading(
+            tensor,
+            self.fidelity,
+            gains=self.method.needs_nonlinearity,
+            before=self._output_variance(tensor.reads),
+        )
+        return replace(read, bias_generated=tensor.name in self._biases, summands=max(len(beside), 1))
+
+    def _output_variance(self, weight: str | None) -> float:
+        """Of the layer of this weight; 1 where the plan does not decide it, or where the weight feeds itself."""
+        if weight not in self._readings:
+            return 1.0
+        read, target = self._readings[weight], self._aim(self._readings[weight], _ANY_HEAD).target
+        if target is None:
+            return 1.0
+        biases = [name for name in self._biases.get(weight, ()) if name not in self._being_read]
+        added = sum(self._aim(self._read(name), _ANY_HEAD).target or 0.0 for name in biases)
+        return read.fan_in * target * read.consumed + added

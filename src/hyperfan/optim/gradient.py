@@ -1,0 +1,322 @@
+"""The gradient of a linear map as it comes: one code and one row for each output, never multiplied out.
+
+A head W = C·H + 1·βᵀ that made m tensors from the codes C (m, d_k), and got back their gradients G (m, outputs), has
+
+    ∂L/∂H = Cᵀ·G        ∂L/∂β = 1ᵀ·G
+
+which is d_k/m times larger than what it is made of. :class:`FactoredGradient` is a tensor of that shape which holds
+(C, G). It can be added, scaled and measured as it is, which is all that accumulation and clipping by norm need.
+Anything else, such as another optimiser, sees the dense tensor.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch._C._functorch import is_functorch_wrapped_tensor, is_legacy_batchedtensor
+
+aten = torch.ops.aten
+
+
+class Factor:
+    """Codes (m, d_k), and the gradients of what they made: (m, outputs), or a row for each.
+
+    The gradients of a head's weight and bias share their factors.
+    """
+
+    __slots__ = ("_sum", "codes", "grads")
+    dimensions = 2
+    """Of the weight whose gradient it makes; the bias has one less."""
+
+    def __init__(self, codes: Tensor, grads: Tensor | Sequence[Tensor]) -> None:
+        self.codes, self.grads = codes, grads
+        self._sum: tuple[Factor, Factor] | None = None
+
+    @property
+    def rows(self) -> Sequence[Tensor]:
+        """The gradient of each tensor made."""
+        return self.grads.unbind(0) if isinstance(self.grads, Tensor) else self.grads
+
+    @property
+    def matrix(self) -> Tensor:
+        """All of them in one tensor."""
+        if not isinstance(self.grads, Tensor):
+            one = len(self.grads) == 1
+            self.grads = self.grads[0].unsqueeze(0) if one else torch.stack(tuple(self.grads))
+        return self.grads
+
+    def plus(self, other: "Factor") -> "Factor":
+        """The sum of two factors of the same codes; one sum for the weight's and the bias's gradient."""
+        if self._sum is None or self._sum[0] is not other:
+            added = [a + b for a, b in zip(self.rows, other.rows, strict=True)]
+            self._sum = (other, type(self)(self.codes, added))
+        return self._sum[1]
+
+    def clone(self) -> "Factor":
+        """A copy with gradients of its own."""
+        return type(self)(self.codes, [row.clone() for row in self.rows])
+
+    @property
+    def rank(self) -> int:
+        """Of the gradient that it makes, at most."""
+        return len(self.codes)
+
+    def add_to_(self, target: Tensor, alpha: float, beta: float) -> None:
+        """Add a multiple of the gradient to beta·target, which has the shape of the weight or of the bias."""
+        if target.ndim == 2 and len(self.codes) == 1:  # twice as fast as a product
+            target.addr_(self.codes[0], self.rows[0], alpha=alpha, beta=beta)
+        elif target.ndim == 2:
+            target.addmm_(self.codes.T, self.matrix, alpha=alpha, beta=beta)
+        else:
+            for row in self.rows:
+                (target.mul_(beta) if beta != 1 else target).add_(row, alpha=alpha)
+                beta = 1.0
+
+    def overlap(self, other: "Factor") -> Tensor:
+        """The inner product of two weights' gradients: the sum over (C·C′ᵀ)∘(G·G′ᵀ), which is small."""
+        return ((self.codes @ other.codes.T) * (self.matrix @ other.matrix.T)).sum()
+
+
+class Blocks(Factor):
+    """The same for many small layers, each with a code of its own: (b, d) and (b, outputs).
+
+    Their weights are one tensor (b, d, outputs), of which block i has the gradient codesᵢ ⊗ gradsᵢ; their biases are
+    one of (b, outputs).
+    """
+
+    __slots__ = ()
+    dimensions = 3
+
+    @property
+    def rows(self) -> Sequence[Tensor]:
+        """All of them in one tensor."""
+        return (self.matrix,)
+
+    @property
+    def matrix(self) -> Tensor:
+        """The gradient of what each layer made."""
+        return self.grads if isinstance(self.grads, Tensor) else self.grads[0]
+
+    @property
+    def rank(self) -> int:
+        """Of each block."""
+        return 1
+
+    def add_to_(self, target: Tensor, alpha: float, beta: float) -> None:
+        """As for one layer."""
+        if target.ndim == 3:
+            target.baddbmm_(self.codes.unsqueeze(2), self.matrix.unsqueeze(1), alpha=alpha, beta=beta)
+        else:
+            (target.mul_(beta) if beta != 1 else target).add_(self.matrix, alpha=alpha)
+
+    def overlap(self, other: Factor) -> Tensor:
+        """Block by block."""
+        return ((self.codes * other.codes).sum(1) * (self.matrix * other.matrix).sum(1)).sum()
+
+
+def is_batched(tensor: Tensor) -> bool:
+    """Whether a gradient is one of many that torch computes at once, which no factor can hold."""
+    return is_functorch_wrapped_tensor(tensor) or is_legacy_batchedtensor(tensor)
+
+
+class Value:
+    """Σ a·Cᵀ·G over ``parts``; or, where those became too many or were changed element by element, ``dense`` alone."""
+
+    __slots__ = ("dense", "elementwise", "parts", "viewed")
+
+    def __init__(self, parts: tuple[tuple[Factor, float], ...], dense: Tensor | None = None) -> None:
+        self.parts, self.dense = parts, dense
+        self.elementwise = False
+        """Whether it was changed element by element."""
+        self.viewed = False
+        """Whether someone may do so, through a view of it."""
+
+    @property
+    def factored(self) -> bool:
+        """Whether the parts hold; without any they are zero."""
+        return not self.elementwise and (bool(self.parts) or self.dense is None)
+
+
+class FactoredGradient(Tensor):
+    """The gradient of a head's weight (d_k, outputs), Σ a·Cᵀ·G, or of its bias (outputs), Σ a·1ᵀ·G; or of blocks."""
+
+    value: Value
+
+    @staticmethod
+    def __new__(cls, like: Tensor, value: Value) -> "FactoredGradient":
+        """A gradient of the shape of ``like``."""
+        made = Tensor._make_wrapper_subclass(cls, like.shape, dtype=like.dtype, device=like.device)
+        assert isinstance(made, FactoredGradient)
+        made.value = value
+        return made
+
+    @property
+    def parts(self) -> tuple[tuple[Factor, float], ...] | None:
+        """The factors with their scales, unless only the dense tensor holds."""
+        if self.value.viewed and self.value.factored:
+            seen, self.value.dense = self.value.dense, None
+            self.value.elementwise = seen is not None and not torch.equal(seen, self.to_dense())
+            self.value.dense = seen
+        return self.value.parts if self.value.factored else None
+
+    def to_dense(self, *_: Any, **__: Any) -> Tensor:
+        """Written out."""
+        if self.value.dense is None:
+            dense = torch.zeros(self.shape, dtype=self.dtype, device=self.device)
+            self.add_to_(dense, 1.0)
+            return dense
+        return self.value.dense
+
+    def add_to_(self, target: Tensor, alpha: float, beta: float = 1.0) -> None:
+        """``target ← beta·target + alpha·self``, without writing this out."""
+        for factor, scale in self.parts or ():
+            factor.add_to_(target, alpha * scale, beta)
+            beta = 1.0
+        if beta != 1:
+            target.mul_(beta)
+        if self.parts is None:
+            target.add_(self.to_dense(), alpha=alpha)
+
+    def norm2(self) -> Tensor:
+        """The Euclidean norm, from the factors' inner products."""
+        parts = self.parts
+        if not parts or self.ndim < parts[0][0].dimensions:
+            return self.to_dense().square().sum().sqrt()
+        pairs = [a * b * f.overlap(g) for f, a in parts for g, b in parts]
+        return torch.stack(pairs).sum().clamp_min(0).sqrt()
+
+    def numpy(self, *, force: bool = False) -> Any:
+        """As the dense tensor."""
+        return self.to_dense().numpy(force=force)
+
+    def tolist(self) -> Any:
+        """As the dense tensor."""
+        return self.to_dense().tolist()
+
+    # Word for word torch's own signature, which mypy does not recognise as such.
+    def __repr__(self, *, tensor_contents: Any = None) -> str:  # type: ignore[override]
+        """As the dense tensor."""
+        return repr(self.to_dense())
+
+    # Torch's own way to leave all to __torch_dispatch__; its stubs type the attribute as a method.
+    __torch_function__ = torch._C._disabled_torch_function_impl  # type: ignore[assignment]
+
+    # Torch calls it with the function first, which its stubs leave out.
+    @classmethod
+    def __torch_dispatch__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:  # type: ignore[override]
+        """Stay factored where that is exact, else write out."""
+        exact = _EXACT.get(func)
+        made = NotImplemented if exact is None else exact(*args, **(kwargs or {}))
+        return _written_out(func, args, kwargs or {}) if made is NotImplemented else made
+
+
+def gradients(factor: Factor, weight: Tensor, bias: Tensor) -> list[Tensor]:
+    """Those of a head's weight and bias, which share the factor."""
+    parts = ((factor, 1.0),)
+    return [FactoredGradient(weight, Value(parts)), FactoredGradient(bias, Value(parts))]
+
+
+def _written_out(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """Run on dense tensors. They are kept, so that what is changed in place, or through a view, is changed."""
+
+    def dense(x: Any) -> Any:
+        if isinstance(x, FactoredGradient):
+            x.value.dense = x.to_dense()  # kept: who asks once asks again
+            return x.value.dense
+        return type(x)(map(dense, x)) if isinstance(x, (list, tuple)) else x
+
+    out = func(*dense(args), **{name: dense(x) for name, x in kwargs.items()})
+    schema = func._schema
+    viewing = any(r.alias_info is not None and not r.alias_info.is_write for r in schema.returns)
+    named = {a.name: x for a, x in zip(schema.arguments, args, strict=False)} | kwargs
+    for argument in schema.arguments:
+        written = argument.alias_info is not None and argument.alias_info.is_write
+        given = named.get(argument.name)
+        for x in given if isinstance(given, (list, tuple)) else [given]:
+            if isinstance(x, FactoredGradient):
+                x.value.elementwise |= written
+                x.value.viewed |= viewing
+    return args[0] if schema.is_mutable and isinstance(args[0], FactoredGradient) else out
+
+
+def _sum(a: Any, b: Any, alpha: float = 1) -> Value | None:
+    if not (isinstance(a, FactoredGradient) and isinstance(b, FactoredGradient)) or alpha != 1:
+        return None
+    if a.parts is None or b.parts is None:
+        return Value((), a.to_dense() + b.to_dense())
+    parts = list(a.parts)
+    for factor, scale in b.parts:
+        for i, (mine, its_scale) in enumerate(parts):
+            if mine.codes is factor.codes and its_scale == scale:
+                parts[i] = (mine.plus(factor), scale)
+                break
+        else:
+            parts.append((factor, scale))
+    made = FactoredGradient(a, Value(tuple(parts)))
+    if parts and sum(factor.rank for factor, _ in parts) > parts[0][0].codes.shape[1]:
+        return Value((), made.to_dense())  # more rows than the dense gradient has
+    return made.value
+
+
+def _product(a: Any, by: Any) -> Value | None:
+    if (
+        not isinstance(a, FactoredGradient)
+        or isinstance(by, FactoredGradient)
+        or (isinstance(by, Tensor) and by.ndim > 0)
+    ):
+        return None
+    if a.parts is None:
+        return Value((), a.to_dense() * by)
+    return Value(tuple((factor, scale * float(by)) for factor, scale in a.parts))
+
+
+def _quotient(a: Any, by: Any) -> Value | None:
+    if isinstance(by, Tensor) and (isinstance(by, FactoredGradient) or by.ndim > 0):
+        return None
+    return None if float(by) == 0 else _product(a, 1 / float(by))
+
+
+def _new(operation: Callable[..., Value | None]) -> Callable[..., Any]:
+    def run(a: Any, *args: Any, **kwargs: Any) -> Any:
+        value = operation(a, *args, **kwargs)
+        return NotImplemented if value is None else FactoredGradient(a, value)
+
+    return run
+
+
+def _in_place(operation: Callable[..., Value | None]) -> Callable[..., Any]:
+    def run(a: Any, *args: Any, **kwargs: Any) -> Any:
+        value = operation(a, *args, **kwargs)
+        if value is None:
+            return NotImplemented
+        a.value.parts, a.value.dense = value.parts, value.dense
+        a.value.elementwise &= not value.factored
+        return a
+
+    return run
+
+
+def _clone(a: FactoredGradient, *, memory_format: Any = None) -> Value:
+    if a.parts is None:
+        return Value((), a.to_dense().clone())
+    return Value(tuple((factor.clone(), scale) for factor, scale in a.parts))
+
+
+def _norm(a: FactoredGradient, ord: float = 2, dim: Any = None, keepdim: bool = False, *, dtype: Any = None) -> Any:
+    return a.norm2() if ord == 2 and dim is None and not keepdim and dtype is None else NotImplemented
+
+
+_EXACT: dict[Any, Callable[..., Any]] = {
+    aten.detach.default: lambda a: FactoredGradient(a, a.value),  # an alias: what is done to one is done to the other
+    aten.clone.default: _new(_clone),
+    aten.add.Tensor: _new(_sum),
+    aten.add_.Tensor: _in_place(_sum),
+    aten.mul.Tensor: _new(_product),
+    aten.mul_.Tensor: _in_place(_product),
+    aten.div.Tensor: _new(_quotient),
+    aten.div_.Tensor: _in_place(_quotient),
+    aten.neg.default: _new(lambda a: _product(a, -1.0)),
+    aten.zero_.default: _in_place(lambda a: Value(())),
+    aten.linalg_vector_norm.default: _norm,
+}

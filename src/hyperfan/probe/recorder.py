@@ -1,0 +1,207 @@
+"""Hooks on a mainnet's layers, and a recording of one run: each layer's output and the inputs of nonlinearities."""
+
+import functools
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import linear
+from torch.overrides import TorchFunctionMode
+from torch.utils import _pytree as pytree
+
+from hyperfan.mainnet.rules import uses
+from hyperfan.mainnet.spec import qualified_name
+
+SATURATED_BEYOND = {"tanh": 2.18, "sigmoid": 4.36}
+"""The input beyond which a function has less than a twentieth of its greatest slope."""
+RECTIFIERS = {"relu", "relu6"}
+
+
+@dataclass(frozen=True)
+class LayerOutput:
+    """The output of one call of a layer.
+
+    Args:
+        path: of the module.
+        kind: its class.
+        weights: local names of the weights that made it.
+        values: with the graph that they came from, if there is one.
+        units: the dimension of the units or channels.
+        sums: whether the values are the sums that the weights make; a recurrent layer puts out a function of them.
+    """
+
+    path: str
+    kind: str
+    weights: tuple[str, ...]
+    values: Tensor
+    units: int
+    sums: bool = True
+
+
+@dataclass(frozen=True)
+class NonlinearityInput:
+    """The input of a nonlinearity, and which share of it is of no use.
+
+    Args:
+        layer: the last layer before it.
+        function: its name.
+        saturated: share of the values where the function has less than a twentieth of its greatest slope.
+        dead: share of the units to which a ReLU gives zero on every input.
+    """
+
+    layer: str
+    function: str
+    saturated: float
+    dead: float
+
+
+@dataclass
+class Recording:
+    """The record of one run, in the order it ran: layer outputs by label, and inputs of nonlinearities."""
+
+    outputs: dict[str, LayerOutput] = field(default_factory=dict)
+    nonlinearity_inputs: list[NonlinearityInput] = field(default_factory=list)
+
+
+@contextmanager
+def record(module: nn.Module, paths: Collection[str] = ()) -> Iterator[Recording]:
+    """Record every run of a module inside the context.
+
+    Args:
+        module: the mainnet.
+        paths: modules to record besides those known to have weights.
+    """
+    recorder = _Recorder()
+    with layer_hooks(layers_with_weights(module, paths), recorder.after, recorder.before_attention), recorder:
+        yield recorder.recording
+
+
+class _Recorder(TorchFunctionMode):
+    def __init__(self) -> None:
+        super().__init__()
+        self.recording = Recording()
+        self._calls: Counter[str] = Counter()
+
+    def __torch_function__(
+        self, func: Callable[..., Any], types: Any, args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
+    ) -> Any:
+        """Run the function; of a nonlinearity, look at its input."""
+        name = getattr(func, "__name__", "").strip("_")
+        watched = name in SATURATED_BEYOND or name in RECTIFIERS
+        if watched and args and isinstance(args[0], Tensor) and self.recording.outputs:
+            self._record_input(name, args[0].detach())
+        return func(*args, **(kwargs or {}))
+
+    def _record_input(self, name: str, z: Tensor) -> None:
+        label, layer = next(reversed(self.recording.outputs.items()))
+        units = layer.units if z.shape == layer.values.shape else z.ndim - 1
+        saturated = dead = 0.0
+        if name in SATURATED_BEYOND:
+            saturated = (z.abs() > SATURATED_BEYOND[name]).count_nonzero().item() / z.numel()
+        elif z.ndim > 1:
+            dead = (z.movedim(units, 0).flatten(1) <= 0).all(1).double().mean().item()
+        self.recording.nonlinearity_inputs.append(NonlinearityInput(label, name, saturated, dead))
+
+    def before_attention(
+        self, path: str, module: nn.MultiheadAttention, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> None:
+        values, names = projections(module, args, kwargs)
+        self._add(qualified_name(path, "in_proj"), LayerOutput(path, type(module).__name__, names, values, -1))
+
+    def after(self, path: str, module: nn.Module, _inputs: Any, output: Any) -> None:
+        values = next((t for t in pytree.tree_leaves(output) if isinstance(t, Tensor)), None)
+        if values is None or not values.is_floating_point() or values.ndim == 0:
+            return
+        attention = isinstance(module, nn.MultiheadAttention)
+        label = qualified_name(path, "out_proj") if attention else path or "net"
+        weights = ("out_proj.weight",) if attention else weights_of(module)
+        units = values.ndim - 1 - _kernel_dimensions(module)
+        self._add(label, LayerOutput(path, type(module).__name__, weights, values, units, puts_out_sums(module)))
+
+    def _add(self, label: str, output: LayerOutput) -> None:
+        self._calls[label] += 1
+        calls = self._calls[label]
+        self.recording.outputs[label if calls == 1 else f"{label} (call {calls})"] = output
+
+
+@contextmanager
+def layer_hooks(
+    layers: Iterable[tuple[str, nn.Module]],
+    after: Callable[[str, nn.Module, Any, Any], Any],
+    before_attention: Callable[[str, nn.MultiheadAttention, tuple[Any, ...], dict[str, Any]], Any] | None = None,
+) -> Iterator[None]:
+    """Call ``after(path, module, inputs, output)`` at every run of these modules, and the other before an attention."""
+    handles = []
+    try:
+        for path, module in layers:
+            if before_attention is not None and isinstance(module, nn.MultiheadAttention):
+                hook = functools.partial(before_attention, path)
+                handles.append(module.register_forward_pre_hook(hook, with_kwargs=True))
+            handles.append(module.register_forward_hook(functools.partial(after, path)))
+        yield
+    finally:
+        for handle in handles:
+            handle.remove()
+
+
+def layers_with_weights(net: nn.Module, others: Collection[str] = ()) -> list[tuple[str, nn.Module]]:
+    """The submodules that are known to have weights, and others by path, each with its path."""
+    return [(path, module) for path, module in net.named_modules() if path in others or weights_of(module)]
+
+
+def weights_of(module: nn.Module) -> tuple[str, ...]:
+    """Local names of a module's weights, without those of its children."""
+    found = uses(module).items()
+    return tuple(n for n, use in found if use.role == "weight" and module._parameters.get(n, module) is not None)
+
+
+def puts_out_sums(module: nn.Module) -> bool:
+    """Whether a module puts out the sums that its weights make, as all but recurrent ones do."""
+    return not isinstance(module, nn.RNNBase | nn.RNNCellBase)
+
+
+def bias_shape(module: nn.Module) -> tuple[int, ...]:
+    """The shape in which a layer's bias is added to its output."""
+    return (-1, *[1] * _kernel_dimensions(module))
+
+
+def _kernel_dimensions(module: nn.Module) -> int:
+    return len(module.kernel_size) if isinstance(module, nn.modules.conv._ConvNd) else 0
+
+
+def projections(
+    attention: nn.MultiheadAttention, args: Sequence[Any], kwargs: Mapping[str, Any]
+) -> tuple[Tensor, tuple[str, ...]]:
+    """Outputs of an attention's input projections, side by side where they fit, and the names of their weights."""
+    given = [*args[:3], *(kwargs[k] for k in ("query", "key", "value") if k in kwargs)]
+    if attention.in_proj_weight is not None:
+        weights, names = attention.in_proj_weight.chunk(3), ("in_proj_weight",)
+    else:
+        names = ("q_proj_weight", "k_proj_weight", "v_proj_weight")
+        weights = tuple(getattr(attention, n) for n in names)
+    biases = (None, None, None) if attention.in_proj_bias is None else attention.in_proj_bias.chunk(3)
+    with torch.no_grad():
+        outputs = [linear(x, w, b) for x, w, b in zip(given, weights, biases, strict=False)]
+    fitting = [out for out in outputs if out.shape[:-1] == outputs[0].shape[:-1]]
+    return torch.cat(fitting, -1), names
+
+
+@contextmanager
+def batch_statistics(module: nn.Module) -> Iterator[None]:
+    """Let norms take their statistics from the batch, as at the first step, with dropout off, so nothing is random.
+
+    A norm that alone is in evaluation mode was frozen by the user, and stays so.
+    """
+    before = {m: m.training for m in module.modules()}
+    try:
+        for m in before:
+            frozen = module.training and not m.training
+            m.training = isinstance(m, nn.modules.batchnorm._NormBase) and not frozen
+        yield
+    finally:
+        for m, mode in before.items():
+            m.training = mode

@@ -1,0 +1,100 @@
+"""Weights of low rank: products of two generated factors."""
+
+from typing import ClassVar
+
+import pytest
+import torch
+from generator_suite import Case, GeneratorSuite
+from torch import Tensor, nn
+
+import hyperfan as hf
+from hyperfan.errors import HyperfanError
+from hyperfan.init import available
+
+
+def oracle(net: hf.HyperNet, task=None, embedding=None) -> dict[str, Tensor]:
+    """One tensor at a time, its factors by their definition, multiplied in einsum."""
+    made = {}
+    for i, t in enumerate(net.generated):
+        h = net.codes(task=task, embedding=embedding)[..., i, :]
+        factors = [
+            torch.einsum("...k,kp->...p", h, net.heads.head(name).weight) + net.heads.head(name).bias
+            for name in net.heads.factors[i]
+        ]
+        if t.role == "weight":
+            left, right = (f.unflatten(-1, (-1, net.heads.config.rank)) for f in factors)
+            factors = [torch.einsum("...ir,...jr->...ij", left, right)]
+        made[t.name] = factors[0].reshape(*h.shape[:-1], *t.shape) * net.heads.scale[i]
+    return made
+
+
+def case(embedding, rank, call=dict, **options) -> Case:
+    return Case(lambda mainnet: hf.HyperNet(mainnet, embedding, heads=hf.LowRank(rank), **options), oracle, call)
+
+
+def given(*shape):
+    return lambda: {"embedding": torch.randn(*shape, generator=torch.Generator().manual_seed(2))}
+
+
+class TestLowRank(GeneratorSuite):
+    CASES: ClassVar = {
+        "fixed": case(6, 2),
+        "everything": case(6, 3, generate="*"),
+        "tasks": case(hf.Embedding(6, tasks=3, trainable=True), 1, lambda: {"task": 2}, trunk=(8,)),
+        "given per sample": case(hf.Embedding(6, given=True, per="net"), 2, given(4, 6), trunk=(8,)),
+    }
+
+    @pytest.mark.parametrize("fidelity", ["exact", "paper"])
+    @pytest.mark.parametrize("init", [m.name for m in available()])
+    def test_every_method_starts_it_at_its_target(self, init, fidelity):
+        """Exactly, once scaled by what was drawn; on paper within the scatter of one draw of 30 codes and 20 ranks."""
+        torch.manual_seed(0)
+        mainnet = nn.Sequential(nn.Linear(60, 50), nn.ReLU(), nn.Linear(50, 40))
+        net = hf.HyperNet(
+            mainnet, hf.Embedding(30, normalise=init != "m4"), heads=hf.LowRank(20), init=init, fidelity=fidelity
+        )
+        made = net.generate()
+        for row in net.plan.rows[:2]:
+            square = made[row.tensor].square().mean().item()
+            assert row.variance > 0
+            assert square > 0
+            if row.target is not None:
+                assert square == pytest.approx(row.target, rel=1e-4 if fidelity == "exact" else 0.25)
+            else:  # what the plan's numbers say: r·(Var(H)·‖h‖²)²
+                h2 = net.codes()[net.heads.names.index(row.head)].square().sum().item()
+                assert square == pytest.approx(20 * (row.variance * h2) ** 2, rel=0.25)
+
+    def test_weights_have_their_rank_and_biases_a_head(self):
+        torch.manual_seed(0)
+        mainnet = nn.Sequential(nn.Conv2d(4, 8, 3), nn.ReLU(), nn.Flatten(), nn.Linear(8, 6))
+        net = hf.HyperNet(mainnet.double(), 10, heads=hf.LowRank(3), generate="weights+biases")
+        made = net.generate()
+        assert torch.linalg.matrix_rank(made["0.weight"].flatten(1)) == 3
+        assert torch.linalg.matrix_rank(made["3.weight"]) == 3
+        assert [part.name for part in net.heads.parts()][:3] == ["0/weight-left", "0/weight-right", "0/bias"]
+
+    def test_sgd_collapses_both_factors(self):
+        """As torch.optim.SGD on dense gradients, and without one: no other file knows of low rank."""
+        x = torch.randn(5, 7, dtype=torch.float64)
+        nets = []
+        for _ in range(2):
+            torch.manual_seed(0)
+            mainnet = nn.Sequential(nn.Linear(7, 6), nn.Tanh(), nn.Linear(6, 4)).double()
+            nets.append(hf.HyperNet(mainnet, 9, heads=hf.LowRank(2)))
+        ours, theirs = (
+            hf.SGD(nets[0], lr=1e-4, momentum=0.9),
+            torch.optim.SGD(nets[1].parameters(), lr=1e-4, momentum=0.9),
+        )
+        assert {row.kind for row in ours.plan.rows} == {"collapsed"}
+        for _ in range(10):
+            for net, opt in zip(nets, (ours, theirs), strict=True):
+                opt.zero_grad()
+                net(x).square().sum().backward()
+                opt.step()
+        for (name, a), (_, b) in zip(nets[0].named_parameters(), nets[1].named_parameters(), strict=True):
+            torch.testing.assert_close(a, b, msg=name)
+
+    @pytest.mark.parametrize("rank", [0, -1, 2.0, True])
+    def test_a_rank_is_a_positive_integer(self, rank):
+        with pytest.raises(HyperfanError, match="give an integer from 1"):
+            hf.LowRank(rank)
