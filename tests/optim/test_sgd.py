@@ -11,6 +11,7 @@ from torch import nn
 from twins import STEPS, Twins, assert_same, batches, build, loss_of, mainnet
 
 import hyperfan as hf
+from products import covered
 
 LR = 3e-4  # small enough that training does not amplify rounding
 OPTIONS = [
@@ -35,6 +36,20 @@ NETS = {
 # One head: that of the last layer alone has a bias whose gradient is zero but for rounding.
 CHUNKS = hf.Chunks(together=True)
 NETS["chunks"] = {"heads": CHUNKS, "embedding": hf.Embedding(7)}
+
+
+def named(options):
+    """What is set, as the name of a test."""
+    return "-".join(f"{k}{v}" for k, v in options.items() if v)
+
+
+def settings(case):
+    """What a net and its optimiser are built with, setting by setting; of chunks only that they are such."""
+    name, options = case
+    return [*(f"{name}---".split("-")[:4]), *options.values()]
+
+
+EVERY_OPTION = covered(OPTIONS, lambda options: list(options.values()))
 
 
 def kinds(opt):
@@ -69,13 +84,16 @@ def disturb(twins, step):
         next(iter(twins.ours.parameters()))
 
 
-@pytest.mark.parametrize("options", OPTIONS, ids=lambda o: "-".join(f"{k}{v}" for k, v in o.items() if v))
-@pytest.mark.parametrize("name", NETS)
+@pytest.mark.parametrize(
+    ("name", "options"),
+    covered(list(itertools.product(NETS, OPTIONS)), settings, strength=3),
+    ids=lambda value: value if isinstance(value, str) else named(value),
+)
 def test_a_disturbed_run_equals_dense_autograd(name, options):
     Twins(build(**NETS[name]), **options).train(between=disturb)
 
 
-@pytest.mark.parametrize("options", OPTIONS, ids=lambda o: "-".join(f"{k}{v}" for k, v in o.items() if v))
+@pytest.mark.parametrize("options", EVERY_OPTION, ids=named)
 @pytest.mark.parametrize("name", ["shared-weights-fixed-none", "shared-weights+biases-noise-trained"])
 def test_an_undisturbed_run_equals_dense_autograd(name, options):
     twins = Twins(build(**NETS[name]), **options)
@@ -83,7 +101,7 @@ def test_an_undisturbed_run_equals_dense_autograd(name, options):
     twins.train()
 
 
-@pytest.mark.parametrize("options", OPTIONS, ids=lambda o: "-".join(f"{k}{v}" for k, v in o.items() if v))
+@pytest.mark.parametrize("options", EVERY_OPTION, ids=named)
 def test_the_input_layers_of_chunks_collapse(options):
     """Their gradient is never written out, and neither are they."""
     # A step goes through two layers here, and is larger for it.

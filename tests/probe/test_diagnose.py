@@ -12,6 +12,7 @@ from torch.nn.functional import cross_entropy, mse_loss, relu
 import hyperfan as hf
 from hyperfan.probe import Diagnosis
 from hyperfan.probe.intervals import measured_scale, predicted_scale
+from products import in_turn
 
 
 def look(patient) -> Diagnosis:
@@ -30,8 +31,7 @@ def test_every_fault_is_found_and_named(name):
     assert all(f.evidence and f.cause and f.remedy for f in diagnosis.findings)
 
 
-@pytest.mark.parametrize("seed", [0, 1, 2])
-@pytest.mark.parametrize("name", HEALTHY)
+@pytest.mark.parametrize(("name", "seed"), in_turn(list(HEALTHY), [0, 1, 2]))
 def test_nothing_is_wrong_with_a_healthy_net(name, seed):
     torch.manual_seed(seed)
     diagnosis = look(HEALTHY[name]())
