@@ -59,28 +59,28 @@ def kinds(opt):
 def disturb(twins, step):
     """A scheduler, looks, a save and restore, and changes of plan, in one run."""
     for opt in (twins.opt, twins.oracle):
-        if step and step % 10 == 0:
+        if step and step % 5 == 0:
             for group in opt.param_groups:
                 group["lr"] *= 0.8
-    if step == 15:
+    if step == 8:
         twins.ours.state_dict()
-    if step == 30:
+    if step == 15:
         net_state, opt_state = twins.ours.state_dict(), twins.opt.state_dict()
         fresh = copy.deepcopy(twins.ours)
         fresh.reset_parameters()
         fresh.load_state_dict(net_state)
         twins.ours, twins.opt = fresh, hf.SGD(fresh, lr=1.0)
         twins.opt.load_state_dict(opt_state)
-    if step == 50:
+    if step == 25:
         twins.opt.use("dense")
         assert kinds(twins.opt) == {"dense"}
-    if step == 60:
+    if step == 30:
         twins.opt.use("factored")
         # Chunks have more codes than their head is wide, so that the dense gradient is the smaller one.
         assert kinds(twins.opt) == {"dense" if isinstance(twins.ours.sharing, hf.Chunks) else "factored"}
-    if step == 70:
+    if step == 35:
         twins.opt.use()
-    if step == 85:
+    if step == 43:
         next(iter(twins.ours.parameters()))
 
 
@@ -306,13 +306,13 @@ def test_settings_changed_by_hand_in_mid_run():
     def change(twins, step):
         for opt in (twins.opt, twins.oracle):
             group = opt.param_groups[0]
-            if step == 20:
+            if step == 10:
                 group["momentum"] = 0.9
-            if step == 40:
+            if step == 20:
                 group["weight_decay"] = 0.3
-            if step == 60:
+            if step == 30:
                 group["momentum"] = 0.0
-            if step == 80:
+            if step == 40:
                 group["momentum"], group["nesterov"] = 0.5, True
 
     Twins(build(), lr=LR).train(between=change)
