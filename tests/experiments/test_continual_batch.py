@@ -83,6 +83,7 @@ def test_some_runs_diverge_and_some_do_not(batched):
     """Else the test above says less than it seems to."""
     gone = batched[1].diverged
     assert 0 < int((gone >= 0).sum()) < len(BASE.runs) / 2
+    assert 0 < sum(int(gone[n]) >= 0 for n in CHOSEN) < len(CHOSEN)
 
 
 def test_with_adam_too():
