@@ -163,7 +163,11 @@ def test_tests_come_every_so_often_and_at_the_end():
     assert row["loss"] == pytest.approx(loss, rel=1e-4)
 
 
-@pytest.mark.parametrize("fields", [{}, {"init": "classical"}, {"augment": True, "drops": (1,), "epochs": 2}], ids=str)
+@pytest.mark.parametrize(
+    "fields",
+    [{}, pytest.param({"init": "classical"}, marks=pytest.mark.full), {"augment": True, "drops": (1,), "epochs": 2}],
+    ids=str,
+)
 def test_stopped_and_resumed(tmp_path, fields):
     config = replace(SMALL, **fields)
     assert run(config, tmp_path / "a", Silent()) == "finished"

@@ -161,7 +161,9 @@ def test_a_batch_that_is_not_the_next_is_found_too(pictures):
 # ── runs ───────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-@pytest.mark.parametrize("fields", [{}, {"last": "plain", "norm": False}], ids=str)
+@pytest.mark.parametrize(
+    "fields", [{}, pytest.param({"last": "plain", "norm": False}, marks=pytest.mark.full)], ids=str
+)
 def test_stopped_and_resumed(tmp_path, pictures, fields):
     config = replace(SMALL, **fields)
     assert run(config, tmp_path / "a", Silent(), data_dir=pictures) == "finished"
@@ -378,7 +380,10 @@ def test_gradients_are_averaged_as_if_there_were_one_process(noise, kind):
 
 
 @needs_distributed
-@pytest.mark.parametrize("begun", ["not at all", "in part", "over"])
+@pytest.mark.parametrize(
+    "begun",
+    [pytest.param("not at all", marks=pytest.mark.full), "in part", pytest.param("over", marks=pytest.mark.full)],
+)
 def test_two_processes_train_as_one(tmp_path, pictures, begun):
     """Batch norm apart, which sees each process's own part; begun by one, and gone on with by two."""
     fields = {"norm": False, "lr": 1e-2}

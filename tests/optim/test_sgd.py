@@ -11,6 +11,7 @@ from torch import nn
 from twins import STEPS, Twins, assert_same, batches, build, loss_of, mainnet
 
 import hyperfan as hf
+from products import covered
 
 LR = 3e-4  # small enough that training does not amplify rounding
 OPTIONS = [
@@ -37,6 +38,20 @@ CHUNKS = hf.Chunks(one_head=True)
 NETS["chunks"] = {"heads": CHUNKS, "embedding": hf.Embedding(7)}
 
 
+def named(options):
+    """What is set, as the name of a test."""
+    return "-".join(f"{k}{v}" for k, v in options.items() if v)
+
+
+def settings(case):
+    """What a net and its optimiser are built with, setting by setting; of chunks only that they are such."""
+    name, options = case
+    return [*(f"{name}---".split("-")[:4]), *options.values()]
+
+
+EVERY_OPTION = covered(OPTIONS, lambda options: list(options.values()))
+
+
 def kinds(opt):
     return {row.kind for row in opt.plan.rows}
 
@@ -44,38 +59,41 @@ def kinds(opt):
 def disturb(twins, step):
     """A scheduler, looks, a save and restore, and changes of plan, in one run."""
     for opt in (twins.opt, twins.oracle):
-        if step and step % 10 == 0:
+        if step and step % 5 == 0:
             for group in opt.param_groups:
                 group["lr"] *= 0.8
-    if step == 15:
+    if step == 8:
         twins.ours.state_dict()
-    if step == 30:
+    if step == 15:
         net_state, opt_state = twins.ours.state_dict(), twins.opt.state_dict()
         fresh = copy.deepcopy(twins.ours)
         fresh.reset_parameters()
         fresh.load_state_dict(net_state)
         twins.ours, twins.opt = fresh, hf.SGD(fresh, lr=1.0)
         twins.opt.load_state_dict(opt_state)
-    if step == 50:
+    if step == 25:
         twins.opt.use("dense")
         assert kinds(twins.opt) == {"dense"}
-    if step == 60:
+    if step == 30:
         twins.opt.use("factored")
         # Chunks have more codes than their head is wide, so that the dense gradient is the smaller one.
         assert kinds(twins.opt) == {"dense" if isinstance(twins.ours.heads.config, hf.Chunks) else "factored"}
-    if step == 70:
+    if step == 35:
         twins.opt.use()
-    if step == 85:
+    if step == 43:
         next(iter(twins.ours.parameters()))
 
 
-@pytest.mark.parametrize("options", OPTIONS, ids=lambda o: "-".join(f"{k}{v}" for k, v in o.items() if v))
-@pytest.mark.parametrize("name", NETS)
+@pytest.mark.parametrize(
+    ("name", "options"),
+    covered(list(itertools.product(NETS, OPTIONS)), settings, strength=3),
+    ids=lambda value: value if isinstance(value, str) else named(value),
+)
 def test_a_disturbed_run_equals_dense_autograd(name, options):
     Twins(build(**NETS[name]), **options).train(between=disturb)
 
 
-@pytest.mark.parametrize("options", OPTIONS, ids=lambda o: "-".join(f"{k}{v}" for k, v in o.items() if v))
+@pytest.mark.parametrize("options", EVERY_OPTION, ids=named)
 @pytest.mark.parametrize("name", ["shared-weights-fixed-none", "shared-weights+biases-noise-trained"])
 def test_an_undisturbed_run_equals_dense_autograd(name, options):
     twins = Twins(build(**NETS[name]), **options)
@@ -83,7 +101,7 @@ def test_an_undisturbed_run_equals_dense_autograd(name, options):
     twins.train()
 
 
-@pytest.mark.parametrize("options", OPTIONS, ids=lambda o: "-".join(f"{k}{v}" for k, v in o.items() if v))
+@pytest.mark.parametrize("options", EVERY_OPTION, ids=named)
 def test_the_input_layers_of_chunks_collapse(options):
     """Their gradient is never written out, and neither are they."""
     # A step goes through two layers here, and is larger for it.
@@ -288,13 +306,13 @@ def test_settings_changed_by_hand_in_mid_run():
     def change(twins, step):
         for opt in (twins.opt, twins.oracle):
             group = opt.param_groups[0]
-            if step == 20:
+            if step == 10:
                 group["momentum"] = 0.9
-            if step == 40:
+            if step == 20:
                 group["weight_decay"] = 0.3
-            if step == 60:
+            if step == 30:
                 group["momentum"] = 0.0
-            if step == 80:
+            if step == 40:
                 group["momentum"], group["nesterov"] = 0.5, True
 
     Twins(build(), lr=LR).train(between=change)
