@@ -199,7 +199,7 @@ def test_input_layers_frozen_hooked_and_given_in_part():
     for net in (twins.ours, twins.theirs):
         net.heads.inputs.register_forward_hook(
             lambda layers, args, out: out.mul_(1.1)
-        )  # in place: not for what is lent
+        )  # in place: not for lent ones
     assert plan() == ("dense", "it has forward hooks")
     twins.train(3)
 
