@@ -108,7 +108,7 @@ def test_the_hypernet_is_the_papers():
 
 def test_everything_is_drawn_anew_for_another_seed():
     a, b = start().net.state_dict(), start(seed=1).net.state_dict()
-    for name in ("embeddings.weight", "trunk.weight", "heads.96x3x3.weight"):
+    for name in ("embeddings.weight", "heads.inputs.weight", "heads.96x3x3.weight"):
         assert not torch.equal(a[name], b[name])
     assert start().indices(0).tolist() != start(seed=1).indices(0).tolist()
 

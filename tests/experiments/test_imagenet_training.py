@@ -121,7 +121,7 @@ def test_the_hypernet_is_the_papers(pictures):
     weights = [t for t in made.net.spec if t.role == "weight"]
     assert [t.name for t in made.net.generated] == [t.name for t in weights]
     assert len(made.net.heads.layouts) == len(weights) == 28  # a convolution, 13 blocks of two, a linear layer
-    groups = made.net.embeddings.groups
+    groups = made.net.embeddings.noise_groups
     assert [groups.count(g) for g in dict.fromkeys(groups)] == [1, *[2] * 13, 1]
     assert {row.kind for row in made.optimiser.plan.rows} == {"factored"}
     assert made.optimiser.param_groups[0]["weight_decay"] == 0.0005

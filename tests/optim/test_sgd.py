@@ -197,9 +197,7 @@ def test_input_layers_frozen_hooked_and_given_in_part():
     assert plan()[0] == "collapsed"
     twins.train(3)
     for net in (twins.ours, twins.theirs):
-        net.heads.inputs.register_forward_hook(
-            lambda layers, args, out: out.mul_(1.1)
-        )  # in place: not for lent ones
+        net.heads.inputs.register_forward_hook(lambda layers, args, out: out.mul_(1.1))  # in place: not for lent ones
     assert plan() == ("dense", "it has forward hooks")
     twins.train(3)
 
