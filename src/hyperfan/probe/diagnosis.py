@@ -71,6 +71,10 @@ class Scale:
     low: float
     high: float
 
+    def widened(self, reach: float) -> "Scale":
+        """The same with the ends further away by a reach in logarithms, below the largest float."""
+        return Scale(self.value, self.low * math.exp(-reach), self.high * math.exp(min(reach, 700)))
+
 
 @dataclass(frozen=True)
 class LayerReading:
@@ -122,6 +126,11 @@ class TensorReading:
     equation: str
     realised: Scale
     gradient: float
+
+    @property
+    def ratio(self) -> float | None:
+        """Realised over target variance, where both are positive."""
+        return self.realised.value / self.target if self.target and self.realised.value > 0 else None
 
 
 @dataclass(frozen=True)

@@ -25,7 +25,7 @@ def measured_scale(values: Tensor, units: int) -> Scale:
         return Scale(mean, 0.0, math.inf)
     error = math.sqrt(sum(p.var().item() / len(p) for p in parts)) / mean
     reach = _student(min(len(p) for p in parts) - 1) * error
-    return Scale(mean, mean * math.exp(-reach), mean * math.exp(min(reach, 700)))
+    return Scale(mean, mean, mean).widened(reach)
 
 
 def predicted_scale(draws: Sequence[float]) -> Scale:

@@ -55,8 +55,7 @@ class _LossAlongGradient:
         self._subject, self._loss, self._count = subject, loss, count
         torch.manual_seed(SEED)
         generated = subject.generate()
-        parts = [*subject.trained_parts(generated).values(), subject.trained_plain()]
-        self._trained = [p for parameters in parts for p in parameters.values()]
+        self._trained = [p for part in subject.trained_parts(generated).values() for p in part.values()]
         with torch.enable_grad():
             value = loss(subject.run(generated)[0]) / count
         self.start, self.slope = value.item(), 0.0

@@ -75,12 +75,12 @@ def unpredicted(e: Evidence) -> Iterator[Finding]:
 
 def _off_target(e: Evidence) -> list[TensorReading]:
     if e.subject.code_known:
-        return [t for t in e.tensors if _is_off(t.realised, t.target, MAX_VARIANCE_RATIO)]
+        return [t for t in e.readings.tensors if _is_off(t.realised, t.target, MAX_VARIANCE_RATIO)]
     # Started by the paper's table or by the exact reading: it is not known which.
     paper, factor = find_targets(e.subject, "paper"), MAX_VARIANCE_RATIO_UNKNOWN_CODE
     return [
         t
-        for t in e.tensors
+        for t in e.readings.tensors
         if _is_off(t.realised, t.target, factor) and _is_off(t.realised, paper[t.tensor].variance, factor)
     ]
 
@@ -98,7 +98,7 @@ def _case(e: Evidence, t: TensorReading) -> Case:
     layer, fans = e.targets[t.tensor].reading, source.tensor.fans
     assert layer is not None
     assert t.target is not None
-    module = e.subject.module.get_submodule(source.tensor.layer)
+    module = e.subject.skeleton.module.get_submodule(source.tensor.layer)
     return Case(
         t.tensor,
         t.realised.value,
@@ -106,7 +106,7 @@ def _case(e: Evidence, t: TensorReading) -> Case:
         layer,
         fans.receptive if fans else 1,
         module.groups if isinstance(module, nn.modules.conv._ConvNd) else 1,
-        e.subject.head_widths.get(t.tensor, math.nan),
-        source.outputs if e.subject.code_known else math.nan,
-        math.nan if source.moment is None else source.moment,
+        source.width,
+        source.outputs,
+        source.moment,
     )
