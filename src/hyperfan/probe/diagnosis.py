@@ -172,9 +172,10 @@ class Finding:
     remedy: str
 
     def __str__(self) -> str:
-        head = f"{self.severity}: {self.name}" + (f" in {_shown(self.where)}" if self.where else "")
-        rows = [("seen", self.evidence), ("likely", self.cause), ("mend", self.remedy)]
-        return "\n".join([head, *(_wrapped(label, text) for label, text in rows)])
+        lines = [f"{self.severity}: {self.name}{_in(self.where)}"]
+        for label, text in (("  seen:", self.evidence), ("  likely:", self.cause), ("  mend:", self.remedy)):
+            lines.append(textwrap.fill(text, REPORT_WIDTH, initial_indent=f"{label:<10}", subsequent_indent=" " * 10))
+        return "\n".join(lines)
 
 
 @dataclass(frozen=True)
@@ -219,7 +220,7 @@ class Diagnosis:
             some = f"{known} of {len(self.layers)}" if known < len(self.layers) else f"{known}"
             return f"Healthy: {some} layers have a target, and are like those of plain nets that {self.theory} starts."
         more = f", and {len(bad) - 1} more" if len(bad) > 1 else ""
-        return f"{bad[0].name.capitalize()}{' in ' + _shown(bad[0].where) if bad[0].where else ''}{more}."
+        return f"{bad[0].name.capitalize()}{_in(bad[0].where)}{more}."
 
     def to_dict(self) -> dict[str, Any]:
         """Convert to plain values for JSON, which knows no infinity: what is not finite is ``None``."""
@@ -294,11 +295,7 @@ def _plain(value: Any) -> Any:
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
-def _shown(names: tuple[str, ...]) -> str:
-    """The first names, and how many more there are."""
+def _in(names: tuple[str, ...]) -> str:
+    """Where something is, for the end of a sentence: the first names, and how many more there are."""
     more = f" and {len(names) - MAX_NAMES_SHOWN} more" if len(names) > MAX_NAMES_SHOWN else ""
-    return ", ".join(f"'{n}'" for n in names[:MAX_NAMES_SHOWN]) + more
-
-
-def _wrapped(label: str, text: str) -> str:
-    return textwrap.fill(text, REPORT_WIDTH, initial_indent=f"  {label + ':':<8}", subsequent_indent=" " * 10)
+    return " in " + ", ".join(f"'{n}'" for n in names[:MAX_NAMES_SHOWN]) + more if names else ""

@@ -12,7 +12,7 @@ from torch.utils import _pytree as pytree
 from hyperfan.errors import CallError
 from hyperfan.probe.diagnosis import PLAIN_PART, Diagnosis, LayerReading, PartReading, Scale, TensorReading, head_part
 from hyperfan.probe.intervals import measured_scale, predicted_scale
-from hyperfan.probe.losses import UserLoss, mean_loss, random_direction
+from hyperfan.probe.losses import UserLoss, guessing_loss, mean_loss, random_direction
 from hyperfan.probe.moments import Histogram, Moments, mean_square, sum_of_squares
 from hyperfan.probe.passes import Pass, PassSummary, draw_twin, run_pass, summarise
 from hyperfan.probe.subject import SEED, Subject
@@ -56,26 +56,32 @@ class Evidence:
 def gather(subject: Subject, y: Any, loss: UserLoss | None, lr: float | None) -> Evidence:
     """Measure a net and its twins."""
     targets = find_targets(subject)
+    torch.manual_seed(SEED)
     generated = subject.generate()
     parts = subject.trained_parts(generated)
+    trained = [p for parameters in parts.values() for p in parameters.values()]
     inputs = subject.inputs
     count = len(inputs[0]) if inputs and inputs[0].ndim else 1
     if not count:
         raise CallError("x is empty: give as many inputs as a training batch has")
-    with torch.no_grad():
-        output, _ = subject.run({name: t.detach() for name, t in generated.items()})
-    mean, expected = (random_direction(output), None) if y is None else mean_loss(output, y, loss)
+
+    def mean(out: object) -> Tensor:
+        return random_direction(out) if y is None else mean_loss(out, y, loss)
 
     def summed(out: object) -> Tensor:
         return mean(out) * count
 
     squares, noise = _over_draws(subject, targets)
-    measured = run_pass(subject, generated, summed, [p for ps in parts.values() for p in ps.values()])
+    measured = run_pass(subject, generated, summed, trained)
     generator = torch.Generator().manual_seed(SEED)
     drawn = (draw_twin(subject, targets, generated, generator) for _ in range(TWINS))
     twins = tuple(summarise(run_pass(subject, twin, summed)) for twin in drawn)
     constant = tuple(name for name in subject.constant() if targets[name].variance)
-    trial = None if lr is None else try_step(subject, summed, count, lr)
+    start = None if measured.loss is None or y is None else measured.loss / count
+    trial: Trial | None = None
+    if lr is not None and start is not None:
+        gradients = zip(trained, measured.parameter_gradients, strict=True)
+        trial = try_step(subject, mean, start, [(p, g / count) for p, g in gradients if g is not None], lr)
     readings = Diagnosis(
         subject.name,
         subject.method.name,
@@ -85,8 +91,8 @@ def gather(subject: Subject, y: Any, loss: UserLoss | None, lr: float | None) ->
         _read_tensors(subject, targets, squares, measured, count),
         _read_parts(subject, parts, measured, count),
         findings=(),
-        loss=None if measured.loss is None or y is None else measured.loss / count,
-        expected_loss=expected,
+        loss=start,
+        expected_loss=None if y is None else guessing_loss(measured.output, y, loss),
         stable_rate=None if trial is None else trial.stable_rate,
     )
     input_scale = next((mean_square(t) for t in inputs if t.is_floating_point()), None)

@@ -65,6 +65,7 @@ class Probe:
         parameters: dict[str, Tensor] = dict(net.named_parameters())
         sums = {name: torch.zeros_like(p) for name, p in parameters.items()}
         for x, y in zip(torch.split(self.x, INPUTS_PER_PIECE), torch.split(self.y, INPUTS_PER_PIECE), strict=True):
+            outputs: dict[str, Tensor]
             outputs, loss = outputs_of_layers(net, x, y)
             grads = torch.autograd.grad(loss, [*outputs.values(), *parameters.values()])
             for (layer, output), grad in zip(outputs.items(), grads, strict=False):

@@ -4,7 +4,7 @@ import functools
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -63,32 +63,20 @@ class NonlinearityInput:
     dead: float
 
 
-@dataclass
-class Recording:
+class Recording(TorchFunctionMode):
     """The record of one run, in the order it ran: layer outputs by label, and inputs of nonlinearities."""
 
-    outputs: dict[str, LayerOutput] = field(default_factory=dict)
-    nonlinearity_inputs: list[NonlinearityInput] = field(default_factory=list)
-
-
-@contextmanager
-def record(module: nn.Module, paths: Collection[str] = ()) -> Iterator[Recording]:
-    """Record every run of a module inside the context.
-
-    Args:
-        module: the mainnet.
-        paths: modules to record besides those known to have weights.
-    """
-    recorder = _Recorder()
-    with layer_hooks(module, recorder.add, paths), recorder:
-        yield recorder.recording
-
-
-class _Recorder(TorchFunctionMode):
     def __init__(self) -> None:
         super().__init__()
-        self.recording = Recording()
+        self.outputs: dict[str, LayerOutput] = {}
+        self.nonlinearity_inputs: list[NonlinearityInput] = []
         self._calls: Counter[str] = Counter()
+
+    def add(self, output: LayerOutput) -> None:
+        """Record a layer's output, under its label and the number of the call."""
+        self._calls[output.label] += 1
+        calls = self._calls[output.label]
+        self.outputs[output.label if calls == 1 else f"{output.label} (call {calls})"] = output
 
     def __torch_function__(
         self, func: Callable[..., Any], types: Any, args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
@@ -96,25 +84,27 @@ class _Recorder(TorchFunctionMode):
         """Run the function; of a nonlinearity, look at its input."""
         name = getattr(func, "__name__", "").strip("_")
         watched = name in SATURATED_BEYOND or name in RECTIFIERS
-        if watched and args and isinstance(args[0], Tensor) and self.recording.outputs:
+        if watched and args and isinstance(args[0], Tensor) and self.outputs:
             self._record_input(name, args[0].detach())
         return func(*args, **(kwargs or {}))
 
     def _record_input(self, name: str, z: Tensor) -> None:
-        label, layer = next(reversed(self.recording.outputs.items()))
+        label, layer = next(reversed(self.outputs.items()))
         units = layer.units if z.shape == layer.values.shape else z.ndim - 1
         saturated = dead = 0.0
         if name in SATURATED_BEYOND:
             saturated = (z.abs() > SATURATED_BEYOND[name]).count_nonzero().item() / z.numel()
         elif z.ndim > 1:
             dead = (z.movedim(units, 0).flatten(1) <= 0).all(1).double().mean().item()
-        self.recording.nonlinearity_inputs.append(NonlinearityInput(label, name, saturated, dead))
+        self.nonlinearity_inputs.append(NonlinearityInput(label, name, saturated, dead))
 
-    def add(self, output: LayerOutput) -> None:
-        label = output.label
-        self._calls[label] += 1
-        calls = self._calls[label]
-        self.recording.outputs[label if calls == 1 else f"{label} (call {calls})"] = output
+
+@contextmanager
+def record(module: nn.Module, paths: Collection[str] = ()) -> Iterator[Recording]:
+    """Record every run of a module inside the context; modules at these paths too, besides those with weights."""
+    recording = Recording()
+    with layer_hooks(module, recording.add, paths), recording:
+        yield recording
 
 
 @contextmanager

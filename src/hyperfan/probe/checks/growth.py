@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 
 from hyperfan.probe.checks.mainnet import inputs_on_scale
 from hyperfan.probe.checks.remedies import calibrate_layers, restart_heads
-from hyperfan.probe.checks.scale import is_wrong_scale
+from hyperfan.probe.checks.scale import off_target
 from hyperfan.probe.diagnosis import Finding, FindingName, LayerReading, Scale
 from hyperfan.probe.evidence import Evidence
 from hyperfan.probe.passes import backward_growth
@@ -34,7 +34,7 @@ def deviation_from_prediction(e: Evidence) -> Iterator[Finding]:
             continue
         r, m, p = max(off, key=lambda each: abs(math.log(each[1].value / each[2].value)))
         ratio = math.sqrt(m.value / p.value)
-        if is_wrong_scale(e):
+        if off_target(e):
             cause = "the generated weights are of the wrong scale, see above"
         elif _adds_up(e, ratio):
             cause = "each generated weight is a little off its target, and from layer to layer that adds up"

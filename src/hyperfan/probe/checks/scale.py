@@ -21,7 +21,7 @@ MAX_NOISE_SHARE = 0.5
 
 def wrong_scale(e: Evidence) -> Iterator[Finding]:
     """Find generated tensors whose variance is off, grouped by the mistake that explains it."""
-    for group, mistake in explain([_case(e, t) for t in _off_target(e)]):
+    for group, mistake in explain([_case(e, t) for t in off_target(e)]):
         ratios = [c.realised / c.target for c in group]
         low, high = min(ratios), max(ratios)
         shown = f"{low:.3g}" if high < 1.1 * low else f"{low:.3g} to {high:.3g}"
@@ -36,11 +36,6 @@ def wrong_scale(e: Evidence) -> Iterator[Finding]:
             mistake or "no usual mistake gives this ratio: was the net trained, or the head set by hand?",
             restart_heads(e, [c.tensor for c in group]),
         )
-
-
-def is_wrong_scale(e: Evidence) -> bool:
-    """Whether the variance of some generated tensor is off."""
-    return bool(_off_target(e))
 
 
 def noise(e: Evidence) -> Iterator[Finding]:
@@ -73,7 +68,8 @@ def unpredicted(e: Evidence) -> Iterator[Finding]:
         )
 
 
-def _off_target(e: Evidence) -> list[TensorReading]:
+def off_target(e: Evidence) -> list[TensorReading]:
+    """The generated tensors whose variance is off."""
     if e.subject.code_known:
         return [t for t in e.readings.tensors if _is_off(t.realised, t.target, MAX_VARIANCE_RATIO)]
     # Started by the paper's table or by the exact reading: it is not known which.

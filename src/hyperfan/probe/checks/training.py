@@ -6,7 +6,7 @@ from collections.abc import Iterator
 import torch
 
 from hyperfan.probe.checks.remedies import calibrate, restart, restart_forward
-from hyperfan.probe.checks.scale import is_wrong_scale
+from hyperfan.probe.checks.scale import off_target
 from hyperfan.probe.diagnosis import Finding, FindingName
 from hyperfan.probe.evidence import Evidence
 from hyperfan.probe.moments import mean_square
@@ -64,7 +64,7 @@ def loss(e: Evidence) -> Iterator[Finding]:
             f"the outputs are too large: their mean square is {mean_square(e.measured.output):.3g}, where 1 is usual",
             f"scale '{layers[-1].layer}' down, which is not generated"
             if layers and not layers[-1].generated
-            else "scale the last layer down: " + (restart_forward(e) if is_wrong_scale(e) else calibrate(e)),
+            else "scale the last layer down: " + (restart_forward(e) if off_target(e) else calibrate(e)),
         )
     elif value < expected / 2:
         yield Finding(
