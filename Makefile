@@ -6,17 +6,23 @@ STAMP := .venv/.installed
 BENCHMARK_BIN := .venv-benchmark/bin
 BENCHMARK_STAMP := .venv-benchmark/.installed
 
-.PHONY: run test benchmark clean
+.PHONY: run test test-all lint benchmark clean
 
 run: $(STAMP)
 	$(BIN)/hyperfan run continual --resume
 
-test: $(STAMP)
+test: lint
+	OMP_NUM_THREADS=1 $(BIN)/pytest -n auto
+
+# Products of cases in full, where `make test` takes a part in which all pairs meet.
+test-all: lint
+	OMP_NUM_THREADS=1 $(BIN)/pytest -n auto --full
+
+lint: $(STAMP)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
-	OMP_NUM_THREADS=1 $(BIN)/pytest -n auto
 
 benchmark: $(BENCHMARK_STAMP)
 	$(BENCHMARK_BIN)/python -m benchmarks

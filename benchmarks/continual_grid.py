@@ -5,8 +5,8 @@ import sys
 import torch
 
 from benchmarks.harness import conclude, interleave, medians, summary
-from hyperfan.experiments.continual.alone import alone
-from hyperfan.experiments.continual.config import Continual, Run
+from hyperfan.experiments.continual import Continual, GridRun
+from hyperfan.experiments.continual.reference import reference
 from hyperfan.experiments.continual.training import ContinualTraining
 
 CLAIM = (
@@ -24,7 +24,7 @@ def run(rounds: int = 100) -> bool:
     config = Continual(iterations=rounds + warm_up, log_every=rounds + warm_up)
     training = ContinualTraining(config)
     steps = iter(range(config.total))
-    sample = [alone(config, Run(init, RATE, seed))[1] for init in config.inits for seed in (0, 1)]
+    sample = [reference(config, GridRun(init, RATE, seed))[1] for init in config.inits for seed in (0, 1)]
     times: dict[str, list[float]] = {"together": [], "alone": []}
     for _ in range(3):
         task = interleave(

@@ -9,10 +9,10 @@ from dataclasses import replace
 from pathlib import Path
 
 from benchmarks.harness import conclude, summary
+from hyperfan.experiments.experiment import CLASSICAL
 from hyperfan.experiments.loop import run as train
-from hyperfan.experiments.mnist.config import PROFILES
+from hyperfan.experiments.mnist import PROFILES
 from hyperfan.experiments.progress import Lines
-from hyperfan.experiments.settings import CLASSICAL
 
 CLAIM = (
     "a run of the MNIST experiment at full scale with hyperfan-in, probes, tests and checkpoints included, takes at "

@@ -1,6 +1,24 @@
 import pytest
 import torch
 
+from products import only_in_full
+
+
+def pytest_addoption(parser):
+    parser.addoption("--full", action="store_true", help="run all of every product of cases, not the quick part of it")
+
+
+def pytest_configure(config):
+    config.addinivalue_line("markers", "full: completes a product of cases; run with --full alone")
+    config.addinivalue_line("markers", "one_per_graph: of a suite's cases, those of its class's GRAPHS will do")
+
+
+def pytest_collection_modifyitems(config, items):
+    if not config.getoption("full"):
+        left_out = [item for item in items if item.get_closest_marker("full")]
+        config.hook.pytest_deselected(items=left_out)
+        items[:] = [item for item in items if not item.get_closest_marker("full")]
+
 
 @pytest.fixture(autouse=True)
 def _seeded():
@@ -9,7 +27,15 @@ def _seeded():
 
 
 def pytest_generate_tests(metafunc):
-    """A suite class lists its CASES; each of its tests that takes a ``case`` runs on all of them."""
+    """A suite class lists its CASES; each of its tests that takes a ``case`` runs on all of them.
+
+    Where only the graph matters, a quick run takes the cases that the class lists in GRAPHS, if it does.
+    """
     cases = getattr(metafunc.cls, "CASES", None)
     if cases is not None and "case" in metafunc.fixturenames:
-        metafunc.parametrize("case", list(cases.values()), ids=list(cases))
+        kept = list(cases)
+        if metafunc.definition.get_closest_marker("one_per_graph"):
+            kept = getattr(metafunc.cls, "GRAPHS", kept)
+            assert set(kept) <= set(cases), f"{metafunc.cls.__name__}.GRAPHS names no case: {set(kept) - set(cases)}"
+        chosen = [case for name, case in cases.items() if name in kept]
+        metafunc.parametrize("case", only_in_full(cases.values(), chosen), ids=list(cases))

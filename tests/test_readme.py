@@ -89,12 +89,3 @@ def test_the_readmes_figures_on_diagnosis_are_those_of_tests_and_benchmarks():
     assert {f"{std:.1f}" for std in stds["hyperlight"]} == {"1.5"}
     assert all("Wrong scale of a head in '10.weight'" in net["summary"] for net in seen["hyperlight"])
     assert "hyperlight's has 1.5, and only its last weight is found too large." in text
-
-
-def test_every_benchmark_holds_its_claim():
-    for path in (README.parent / "benchmarks/results").glob("*.json"):
-        result = json.loads(path.read_text())
-        if "ratio" in result:
-            assert result["ratio"]["median"] <= result["limit"], path.name
-        else:
-            assert all(result["holds"].values()), path.name

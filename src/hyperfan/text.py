@@ -31,6 +31,15 @@ def number(value: float | None) -> str:
     return "–" if value is None else f"{value:.4g}"
 
 
+def capitalise(text: str) -> str:
+    """The text with its first letter in upper case and the rest as it is.
+
+    >>> capitalise("diverged in layer 'Conv'")
+    "Diverged in layer 'Conv'"
+    """
+    return text[:1].upper() + text[1:]
+
+
 def _is_number(cell: str) -> bool:
     try:
         float(cell)

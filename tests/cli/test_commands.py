@@ -145,15 +145,21 @@ def test_version(capsys):
     assert run(capsys, "--version")[1].startswith("hyperfan 0.")
 
 
+@pytest.fixture(scope="module")
+def starts():
+    from hyperfan.experiments.compare import compare
+
+    return compare(seeds=2, batch=10)
+
+
 @pytest.mark.parametrize(("width", "tables"), [(100, 2), (160, 1)])
-def test_the_comparison_fits_the_terminal(width, tables):
+def test_the_comparison_fits_the_terminal(starts, width, tables):
     from rich.console import Console
 
     from hyperfan.cli.tables import compare_tables
-    from hyperfan.experiments.compare import compare
 
     console = Console(width=width, record=True, quiet=True)
-    made = compare_tables(compare(seeds=2, batch=10), 2, "paper", width)
+    made = compare_tables(starts, 2, "paper", width)
     assert len(made) == tables
     for table in made:
         console.print(table)

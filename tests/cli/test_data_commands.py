@@ -56,7 +56,7 @@ def test_fetch(capsys, monkeypatch, tmp_path, given):
 def test_a_terminal_gets_bars(capsys, monkeypatch):
     monkeypatch.setenv("FORCE_COLOR", "1")
     monkeypatch.setenv("TERM", "xterm")
-    with data._shown() as show:
+    with data._progress() as show:
         show("x.gz", 1_000_000, 2_000_000)
         show("y.gz", 1, 1)
         show("x.gz", 2_000_000, 2_000_000)

@@ -8,9 +8,9 @@ import pytest
 from made_up import rows, write
 
 from hyperfan.cli.main import main
-from hyperfan.experiments.cifar10.config import Cifar10
-from hyperfan.experiments.imagenet.config import Imagenet
-from hyperfan.experiments.mnist.config import Mnist
+from hyperfan.experiments.cifar10 import Cifar10
+from hyperfan.experiments.imagenet import Imagenet
+from hyperfan.experiments.mnist import Mnist
 
 
 @pytest.fixture(autouse=True)
@@ -151,3 +151,24 @@ def test_a_configuration_nobody_knows_is_shown_too(capsys):
     page = Path("report.html").read_text()
     assert "Finished after batch 6,000" in page
     assert "width" in page
+
+
+@pytest.mark.parametrize("keys", [("experiment",), ("generate",), ("experiment", "generate", "threads")])
+def test_a_run_from_before_a_field_existed_has_its_page(capsys, keys):
+    """Nor does one need to name its experiment, as runs once did not: it is known by its fields."""
+    run = write(Path("runs"), Mnist(epochs=1), rows())
+    config = json.loads((run / "config.json").read_text())
+    (run / "config.json").write_text(json.dumps({k: v for k, v in config.items() if k not in keys}))
+    assert report(capsys, run)[0] == 0
+    page = Path("report.html").read_text()
+    assert "MNIST: hyperfan-in seed-0 epochs-1" in page
+    assert "90.00% of the test images right after 1 epochs; weights made by a hypernet" in page
+
+
+@pytest.mark.parametrize("change", [{"later": 3}, {"experiment": "theirs"}, {"epochs": "many"}])
+def test_a_run_of_a_later_version_or_of_another_program_is_shown_as_far_as_it_is_known(capsys, change):
+    run = write(Path("runs"), Mnist(epochs=1), rows())
+    config = json.loads((run / "config.json").read_text())
+    (run / "config.json").write_text(json.dumps({**config, **change}))
+    assert report(capsys, run)[0] == 0
+    assert "Finished after batch 6,000" in Path("report.html").read_text()

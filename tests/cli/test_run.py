@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -17,9 +18,8 @@ from hyperfan.cli.main import main
 from hyperfan.data import Labelled, Splits
 from hyperfan.data.lookup import find
 from hyperfan.errors import DataError, HyperfanError
-from hyperfan.experiments.cifar10 import config as cifar10
-from hyperfan.experiments.mnist import training
-from hyperfan.experiments.mnist.config import PROFILES, Mnist, grid
+from hyperfan.experiments import cifar10
+from hyperfan.experiments.mnist import PROFILES, grid, training
 from hyperfan.experiments.sweep import Ended
 
 SMALL = ["--images", "30", "--epochs", "1", "--embedding", "4", "--probe-images", "5", "--checkpoint-every", "2"]
@@ -29,13 +29,16 @@ FOLDER = "runs/mnist/m2_seed-3_epochs-1_embedding-4_images-30_checkpoint_every-2
 @pytest.fixture(autouse=True)
 def _elsewhere(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(
-        Mnist, "summarise", lambda _self, path: (path / "drawn", "done")
-    )  # which takes longer than the runs
 
 
 @pytest.fixture
-def noise(monkeypatch):
+def undrawn(monkeypatch):
+    """Drawing takes longer than the runs."""
+    monkeypatch.setattr("hyperfan.experiments.results.write.write_summary", lambda path: (path / "drawn", "done"))
+
+
+@pytest.fixture
+def noise(monkeypatch, undrawn):
     """Pictures of noise in place of MNIST."""
 
     def pictures(count):
@@ -94,10 +97,10 @@ def test_a_run_that_diverges_is_no_failure(capsys, noise):
 
 
 def test_a_run_that_cannot_be_drawn_is_whole(capsys, noise, monkeypatch):
-    def fails(_self, _path):
+    def fails(_path):
         raise HyperfanError("nothing to draw with")
 
-    monkeypatch.setattr(Mnist, "summarise", fails)
+    monkeypatch.setattr("hyperfan.experiments.results.write.write_summary", fails)
     code, out, err = run(capsys, "--run-dir", "here", *SMALL)
     assert (code, out) == (0, "finished: here\n")
     assert "no figures: nothing to draw with\n" in err
@@ -152,14 +155,8 @@ def asked(monkeypatch, *args, experiment="mnist"):
     """The configurations that would run, and where."""
     seen = {}
 
-    def one(config, path, data_dir, resume, tensorboard):
-        seen.update({path: config})
-
-    def all_of(runs, jobs, data_dir, resume):
-        seen.update(runs)
-
-    monkeypatch.setattr(run_commands, "_one", one)
-    monkeypatch.setattr(run_commands, "_all", all_of)
+    monkeypatch.setattr(run_commands, "_run_one", lambda config, path, options: seen.update({path: config}))
+    monkeypatch.setattr(run_commands, "_run_all", lambda runs, options: seen.update(runs))
     assert main(["run", experiment, *args]) == 0
     return seen
 
@@ -229,20 +226,22 @@ def test_all_chooses_for_itself(capsys, option):
 
 
 def test_help_without_torch():
-    """So that it is there at once."""
+    """So that it is there at once, of every experiment."""
     script = (
-        "import sys\nfrom hyperfan.cli.main import main\n"
-        "try:\n    main(['run', 'mnist', '--help'])\nexcept SystemExit as e:\n    assert e.code == 0\n"
+        "import sys\nfrom hyperfan.cli.main import main\nfrom hyperfan.experiments.registry import EXPERIMENTS\n"
+        "for args in [['run'], ['results'], *([c, name] for c in ('run', 'results') for name in EXPERIMENTS)]:\n"
+        "    try:\n        main([*args, '--help'])\n    except SystemExit as e:\n        assert e.code == 0\n"
         "assert not {'torch', 'numpy', 'safetensors'} & set(sys.modules)\n"
     )
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
-    for option in ("--init", "--checkpoint-every", "--resume", "--all", "{paper,laptop,smoke}"):
-        assert option in done.stdout
+    for option in ("--init", "--inits", "--drops", "--last", "--checkpoint-every", "--resume", "--all", "--out"):
+        assert re.search(rf"{option}[ ,]", done.stdout)
+    assert "{paper,laptop,smoke}" in done.stdout
 
 
 @pytest.mark.skipif(os.name == "nt", reason="signals are those of POSIX")
-def test_a_real_run_that_is_interrupted(capsys, tmp_path):
+def test_a_real_run_that_is_interrupted(capsys, tmp_path, undrawn):
     """On the official data, with a signal from outside."""
     try:
         find("mnist")

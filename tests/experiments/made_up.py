@@ -3,7 +3,8 @@
 import json
 from pathlib import Path
 
-from hyperfan.experiments.mnist.config import LAYERS, Mnist
+from hyperfan.experiments.experiment import Configuration
+from hyperfan.experiments.mnist import LAYERS
 from hyperfan.probe import QUANTITIES
 
 BATCHES = 6000
@@ -44,11 +45,11 @@ def rows(
 ROLES = ("weight", "bias")
 
 
-def write(root: Path, config: Mnist, made: list[dict]) -> Path:
+def write(root: Path, config: Configuration, made: list[dict]) -> Path:
     """A run folder with these metrics."""
     folder = root / config.folder
     folder.mkdir(parents=True)
-    (folder / "config.json").write_text(json.dumps(vars(config)))
+    (folder / "config.json").write_text(json.dumps(config.to_dict()))
     (folder / "env.json").write_text(json.dumps({"torch": "<script>alert(1)</script>"}))
     (folder / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in made))
     return folder

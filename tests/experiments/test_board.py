@@ -7,8 +7,8 @@ from toy import InterruptedAfter, Silent, Toy
 
 from hyperfan.errors import RunError
 from hyperfan.experiments.board import Board
-from hyperfan.experiments.folder import read_metrics
 from hyperfan.experiments.loop import run
+from hyperfan.metrics import read_metrics
 
 pytest.importorskip("tensorboard", reason="pip install 'hyperfan[tensorboard]'")
 

@@ -7,11 +7,10 @@ import pytest
 from made_up import write
 
 from hyperfan.errors import RunError
-from hyperfan.experiments.cifar10.claims import decide
-from hyperfan.experiments.cifar10.config import PROFILES, grid
-from hyperfan.experiments.cifar10.results import write_results
-from hyperfan.experiments.cifar10.runs import Runs
-from hyperfan.experiments.cifar10.summary import write_summary
+from hyperfan.experiments.cifar10 import EXPERIMENT, PROFILES, grid
+from hyperfan.experiments.cifar10.results import Cifar10Results
+from hyperfan.experiments.results.runs import Runs
+from hyperfan.experiments.results.write import write_results, write_summary
 
 BASE = PROFILES["laptop"]
 
@@ -45,7 +44,7 @@ class World:
         for c in grid(BASE):
             if keep(c):
                 write(root, c, self.rows(c))
-        return Runs(root)
+        return Cifar10Results(Runs(root, EXPERIMENT), BASE)
 
 
 def _test(step, accuracy):
@@ -53,7 +52,7 @@ def _test(step, accuracy):
 
 
 def verdict(tmp_path, **changes):
-    (claim,) = decide(World(**changes).write(tmp_path), BASE)
+    (claim,) = World(**changes).write(tmp_path).decide()
     return claim
 
 
@@ -88,30 +87,30 @@ def test_where_seeds_differ_more_than_settings_nothing_is_decided(tmp_path):
 def test_at_a_rate_where_it_trains_nothing_is_said_about_it(tmp_path):
     world = World()
     world.best |= {"hyperfan-in": 5e-4, "hyperfan-out": 5e-4}
-    (claim,) = decide(world.write(tmp_path), BASE)
+    (claim,) = world.write(tmp_path).decide()
     assert claim.verdict == "holds"
     assert "own rate" not in claim.remark
 
 
 def test_the_best_rate_is_chosen_by_the_first_seed(tmp_path):
-    runs = World().write(tmp_path)
+    results = World().write(tmp_path)
     for init in ("hyperfan-in", "hyperfan-out"):
-        assert runs.best(BASE, init).rate == World().best[init]
-    assert runs.best(BASE, "classical").rate == 0.01
+        assert results.best(init).rate == World().best[init]
+    assert results.best("classical").rate == 0.01
 
 
 def test_the_best_rate_goes_by_the_last_hundred_batches(tmp_path):
     """One that was better before, and is not any more, is not the best."""
     world = World(fall=lambda c: -2.0 if c.lr == 1e-5 else 1.0)
-    assert world.write(tmp_path).best(BASE, "hyperfan-in").rate == 5e-5
+    assert world.write(tmp_path).best("hyperfan-in").rate == 5e-5
 
 
 def test_a_run_that_was_watched_otherwise_or_elsewhere_is_the_same_run(tmp_path):
     config = grid(BASE)[0]
     write(tmp_path, replace(config, device="cuda", test_every=50, log_every=7), World().rows(config))
-    assert config in Runs(tmp_path)
-    assert replace(config, seed=9) not in Runs(tmp_path)
-    assert len(list(Runs(tmp_path))) == 1
+    assert config in Runs(tmp_path, EXPERIMENT)
+    assert replace(config, seed=9) not in Runs(tmp_path, EXPERIMENT)
+    assert len(list(Runs(tmp_path, EXPERIMENT))) == 1
 
 
 def test_a_net_that_overflows_before_training_does_not_undo_the_claim(tmp_path):
@@ -123,7 +122,7 @@ def test_a_net_that_overflows_before_training_does_not_undo_the_claim(tmp_path):
         return [{**made[0], "loss": None}, *made[1:]] if c.init == "kaiming-fan-in" else made
 
     world.rows = overflowing
-    (claim,) = decide(world.write(tmp_path), BASE)
+    (claim,) = world.write(tmp_path).decide()
     assert claim.verdict == "holds"
 
 
@@ -140,29 +139,29 @@ def test_a_run_that_diverged_among_others_does_not_count_as_guessing(tmp_path):
         return [{**r, "loss": 1e6 + c.seed} if r["kind"] == "train" else r for r in rows(c)]
 
     world.rows = mixed
-    (claim,) = decide(world.write(tmp_path), BASE)
+    (claim,) = world.write(tmp_path).decide()
     assert claim.verdict == "holds", claim.facts
 
 
 def test_what_is_not_certain_at_the_papers_rate_is_not_said_to_train(tmp_path):
     world = World(spread=0.06)
     world.best |= {"hyperfan-in": 5e-4, "hyperfan-out": 5e-4}
-    (claim,) = decide(world.write(tmp_path), BASE)
+    (claim,) = world.write(tmp_path).decide()
     assert "cannot be said to train here" in claim.remark
 
 
 def test_other_scales_say_so(tmp_path):
-    from hyperfan.experiments.cifar10.readme import readme
-
-    assert "Each run has 250000 batches of 100 images, 500 epochs" in readme([], [], [], PROFILES["paper"])
-    assert "--all --resume --profile smoke" in readme([], [], [], PROFILES["smoke"])
+    runs = Runs(tmp_path, EXPERIMENT)
+    paper, smoke = (Cifar10Results(runs, PROFILES[name]).page([], []) for name in ("paper", "smoke"))
+    assert "Each run has 250000 batches of 100 images, 500 epochs" in paper
+    assert "--all --resume --profile smoke" in smoke
 
 
 def test_where_all_diverge_it_is_the_smallest(tmp_path):
     world = World()
     world.best["kaiming-fan-in"] = 1e-30
-    runs = world.write(tmp_path)
-    assert runs.best(BASE, "kaiming-fan-in").rate == pytest.approx(5e-17)
+    results = world.write(tmp_path)
+    assert results.best("kaiming-fan-in").rate == pytest.approx(5e-17)
 
 
 def test_the_page_says_what_was_found_and_what_is_missing(tmp_path):
@@ -170,7 +169,7 @@ def test_the_page_says_what_was_found_and_what_is_missing(tmp_path):
     World().write(tmp_path / "runs", lambda c: c != missing)
     told = []
     out = tmp_path / "results"
-    write_results(tmp_path / "runs", out, BASE, told.append)
+    write_results(EXPERIMENT, tmp_path / "runs", out, BASE, told.append)
     total = len(grid(BASE))
     assert told[0] == f"{total - 1} of {total} runs are in {tmp_path / 'runs'}"
     summary = json.loads((out / "summary.json").read_text())
@@ -182,32 +181,32 @@ def test_the_page_says_what_was_found_and_what_is_missing(tmp_path):
     assert "| hyperfan-in | 5e-05 | 3 |  | 2.3 | 2.05 | 30.0% [29.5%, 30.5%] |" in page, page
     assert "| kaiming-fan-in | 0.0005 | 3 | 3 | 2.3 |  | 10.0% [10.0%, 10.0%] |" in page
     assert "beginning of training only: 500 batches of 20 images, 0.2 epochs" in page
-    assert f"Not run: {missing.title}." in page
+    assert f"Not run yet: {missing.title}." in page
     assert {p.name for p in (out / "figures").iterdir()} == {"loss.svg", "rates.svg"}
     with pytest.raises(RunError, match="holds results already: --overwrite"):
-        write_results(tmp_path / "runs", out, BASE, told.append)
+        write_results(EXPERIMENT, tmp_path / "runs", out, BASE, told.append)
 
 
 def test_without_the_first_seed_there_is_no_page(tmp_path):
     World().write(tmp_path / "runs", lambda c: c.seed > 0)
     with pytest.raises(RunError, match=r"no finished run 'classical seed-0 lr-0\.01 .*hyperfan run cifar10 --all"):
-        write_results(tmp_path / "runs", tmp_path / "out", BASE, lambda _: None)
+        write_results(EXPERIMENT, tmp_path / "runs", tmp_path / "out", BASE)
     assert not (tmp_path / "out").exists()
 
 
 def test_a_runs_page(tmp_path):
     config = replace(BASE, lr=5e-5)
-    page, says = write_summary(write(tmp_path, config, World().rows(config)))
-    assert says == (
+    page, text = write_summary(write(tmp_path, config, World().rows(config)))
+    assert text == (
         "29.80% of the test images right after 0.2 epochs; weights made in chunks by a hypernet, hyperfan-in, SGD from "
         "5e-05, batches of 20, seed 0."
     )
-    text = page.read_text()
-    assert text.count('role="img"') == 3
-    assert "<script>" not in text
+    html = page.read_text()
+    assert html.count('role="img"') == 3
+    assert "<script>" not in html
 
 
 def test_a_run_that_diverged_says_where(tmp_path):
     config = replace(BASE, lr=5e-4)
-    _, says = write_summary(write(tmp_path, config, World().rows(config)))
-    assert says.startswith("Diverged at batch 4; the first to overflow was layer '4'; weights made in chunks")
+    _, text = write_summary(write(tmp_path, config, World().rows(config)))
+    assert text.startswith("Diverged at batch 4; the first to overflow was layer '4'; weights made in chunks")

@@ -10,8 +10,7 @@ from toy import InterruptedAfter, Silent, contents
 import hyperfan as hf
 from hyperfan.data import CIFAR10, Labelled, Splits, standardise
 from hyperfan.errors import RunError
-from hyperfan.experiments.cifar10 import training
-from hyperfan.experiments.cifar10.config import PROFILES, RATES, Cifar10, grid
+from hyperfan.experiments.cifar10 import PROFILES, RATES, Cifar10, grid, training
 from hyperfan.experiments.loop import run
 
 SMALL = replace(PROFILES["smoke"], embedding=4)
@@ -111,7 +110,7 @@ def test_everything_is_drawn_anew_for_another_seed():
     a, b = start().net.state_dict(), start(seed=1).net.state_dict()
     for name in ("embeddings.weight", "trunk.weight", "heads.96x3x3.weight"):
         assert not torch.equal(a[name], b[name])
-    assert start().chosen(0).tolist() != start(seed=1).chosen(0).tolist()
+    assert start().indices(0).tolist() != start(seed=1).indices(0).tolist()
 
 
 def test_the_classical_net_has_kaiming_init():
@@ -127,7 +126,7 @@ def test_the_classical_net_has_kaiming_init():
 def test_pictures_are_standardised_and_only_augmented_if_asked():
     plain, moved = start(), start(augment=True)
     x, y = plain.batch(1)
-    chosen = plain.chosen(1)
+    chosen = plain.indices(1)
     assert torch.equal(x, standardise(plain.x[chosen], CIFAR10.mean, CIFAR10.std))
     assert torch.equal(y, plain.y[chosen])
     assert torch.equal(y, moved.batch(1)[1])
@@ -164,7 +163,11 @@ def test_tests_come_every_so_often_and_at_the_end():
     assert row["loss"] == pytest.approx(loss, rel=1e-4)
 
 
-@pytest.mark.parametrize("fields", [{}, {"init": "classical"}, {"augment": True, "drops": (1,), "epochs": 2}], ids=str)
+@pytest.mark.parametrize(
+    "fields",
+    [{}, pytest.param({"init": "classical"}, marks=pytest.mark.full), {"augment": True, "drops": (1,), "epochs": 2}],
+    ids=str,
+)
 def test_stopped_and_resumed(tmp_path, fields):
     config = replace(SMALL, **fields)
     assert run(config, tmp_path / "a", Silent()) == "finished"

@@ -10,12 +10,12 @@ import torch
 from toy import Silent
 
 from hyperfan.errors import RunError
-from hyperfan.experiments.continual import claims, heuristics, readme, results
-from hyperfan.experiments.continual.config import ALL_INITS, PROFILES, TASKS, Continual, grid
-from hyperfan.experiments.continual.figures import figures
-from hyperfan.experiments.continual.outcome import Outcome, read_outcome
-from hyperfan.experiments.continual.table import rows
+from hyperfan.experiments.continual import ALL_INITS, EXPERIMENT, PROFILES, TASKS, Continual, claims, grid, results
+from hyperfan.experiments.continual.results import ContinualResults, Grid
 from hyperfan.experiments.loop import run
+from hyperfan.experiments.results.claims import Claim
+from hyperfan.experiments.results.runs import Runs, read_run
+from hyperfan.experiments.results.write import write_results, write_summary
 from hyperfan.report import tasks
 
 BASE = Continual(seeds=15, iterations=200)
@@ -42,12 +42,24 @@ def made_up(levels, config=BASE, spread=0.02, diverged=(), first=None):
         losses[config.inits.index(init), config.rates.index(lr), :seeds, 1:] = math.nan
     grows = torch.tensor([[1.0, 2.0, 3.0], [20.0, 1.0, 3.0], [40.0, 5.0, 1.0]])  # by after and task
     errors = losses[..., -1][..., None, :] * grows
-    fits = torch.zeros(*shape, TASKS, TASKS, 50)
-    return Outcome(config, losses, errors, fits, {"code": "abc"})
+    found = Grid(config, [{"kind": "end", "step": config.total, "outcome": "finished"}], {"code": "abc"})
+    # What it would read from its metrics; test_a_grid_is_read_as_it_was_measured has that.
+    vars(found).update(losses=losses, errors=errors, fits=torch.zeros(*shape, TASKS, TASKS, 50))
+    return found
+
+
+class MadeUp(ContinualResults):
+    def __init__(self, sgd, adam, growths):
+        self.sgd, self.adam, self.growths = sgd, adam, growths
+
+    def need_adam(self):
+        if self.adam is None:
+            raise RunError("there is no finished run 'adam'")
+        return self.adam
 
 
 def decided(sgd, adam=None, growths=lambda init, width: [1.0, 1.01]):
-    return {c.name: c for c in claims.decide(sgd, adam, growths)}
+    return {c.name: c for c in MadeUp(sgd, adam, growths).decide()}
 
 
 ALL = replace(BASE, inits=ALL_INITS)
@@ -74,7 +86,7 @@ def test_trained_means_better_than_a_constant_in_every_task():
 
 def test_a_table_says_diverged():
     world = made_up({}, diverged=[("hyperfan-in", lr, 15) for lr in BASE.rates])
-    row = next(r for r in rows(world) if r["init"] == "hyperfan-in")
+    row = next(r for r in world.table() if r["init"] == "hyperfan-in")
     assert (row["finite"], row["loss"][1:]) == (0, [math.inf, math.inf])
 
 
@@ -83,8 +95,8 @@ def test_c7_holds_if_hyperfan_is_lower_and_does_not_if_it_is_the_same():
     assert decided(made_up(lower, ALL))["C7"].verdict == "holds"
     same = decided(made_up({}, ALL))["C7"]
     assert same.verdict == "does not hold"
-    assert all(e.n == 15 for e, _, _ in same.measured.values())
-    assert all("p = " in note for _, _, note in same.measured.values())
+    assert all(m.estimate.n == 15 for m in same.measured.values())
+    assert all("p = " in m.note for m in same.measured.values())
     higher = {(init, lr): 0.02 for init in claims.HYPERFANS for lr in BASE.rates}
     assert decided(made_up(higher, ALL))["C7"].verdict == "does not hold"
     assert decided(made_up({}, ALL, spread=0.9))["C7"].verdict != "holds"
@@ -102,7 +114,7 @@ def test_few_seeds_decide_nothing():
 
 def test_an_interval_without_a_small_p_is_not_enough():
     """Eight of fifteen seeds far lower, seven a little higher: the median's interval may lie below 1, p does not."""
-    claim = claims.Claim("C", "says")
+    claim = Claim("C", "statement")
     a = [0.5] * 12 + [60.0, 70.0, 80.0]
     assert claims._is_smaller(claim, "label", a, [1.0] * 15) is None
 
@@ -124,7 +136,7 @@ def test_c15_needs_adam_and_compares_best_rates():
     poor = {("kaiming-fan-in", lr): 0.05 for lr in BASE.rates}
     undecided = decided(made_up(poor, ALL))["C15"]
     assert undecided.verdict == "not decided"
-    assert "hyperfan run continual --all --resume" in undecided.remark
+    assert "no finished run 'adam'" in undecided.remark
     assert decided(made_up(poor, ALL), made_up({}, ADAM))["C15"].verdict == "holds"
     better = {("kaiming-fan-in", lr): 0.002 for lr in BASE.rates}
     facts = decided(made_up(poor, ALL), made_up(better, ADAM))["C15"].facts
@@ -148,9 +160,9 @@ def test_c16_is_decided_by_growth():
 
 def test_the_example_of_section_3_grows_as_its_formula_says(monkeypatch):
     """Var grows by d·d_k·Var(H) from a layer to the next; logarithms of ‖e‖² are a little below their mean."""
-    monkeypatch.setattr(heuristics, "SEEDS", 3)
+    monkeypatch.setattr(claims, "GROWTH_SEEDS", 3)
     for init, factor in (("xavier-fan-in", 64**0.5), ("m3", 0.8), ("m4", 1.0), ("xavier-fan-out", 0.5)):
-        found = heuristics.growths(init, 64)
+        found = claims.growths(init, 64)
         assert len(found) == 3
         assert math.prod(found) ** (1 / 3) == pytest.approx(factor, rel=0.12)
 
@@ -166,7 +178,7 @@ def grids(tmp_path_factory):
 
 def test_a_grid_is_read_as_it_was_measured(grids):
     config = grid(SMOKE)[0]
-    outcome = read_outcome(grids / config.folder)
+    _, outcome = read_run(grids / config.folder)
     assert outcome.config == config
     lines = [json.loads(line) for line in (grids / config.folder / "metrics.jsonl").read_text().splitlines()]
     last = [line for line in lines if line["kind"] == "losses"][-1]
@@ -199,9 +211,9 @@ def test_a_grid_that_is_stopped_goes_on_to_the_same_bits(tmp_path, grids):
 
 
 def test_results_have_verdicts_tables_and_figures(grids, tmp_path, monkeypatch):
-    monkeypatch.setattr(heuristics, "growths", lambda init, width: [1.0, 1.1])
+    monkeypatch.setattr(results, "growths", lambda init, width: [1.0, 1.1])
     out = tmp_path / "results"
-    results.write_results(grids, out, SMOKE, lambda _: None)
+    write_results(EXPERIMENT, grids, out, SMOKE)
     assert sorted(p.name for p in (out / "figures").iterdir()) == ["fits.svg", "loss-others.svg", "loss.svg"]
     summary = json.loads((out / "summary.json").read_text())
     assert [c["name"] for c in summary["claims"]] == ["C7", "C8", "C15", "C16"]
@@ -214,34 +226,34 @@ def test_results_have_verdicts_tables_and_figures(grids, tmp_path, monkeypatch):
     for picture in ("loss", "fits", "loss-others"):
         assert f"figures/{picture}.svg" in page
     with pytest.raises(RunError, match="holds results already"):
-        results.write_results(grids, out, SMOKE, lambda _: None)
+        write_results(EXPERIMENT, grids, out, SMOKE)
 
 
 def test_what_is_no_grid_is_said(tmp_path, grids):
-    with pytest.raises(RunError, match=r"there is no grid in .* hyperfan run continual --all makes those"):
-        read_outcome(tmp_path)
+    with pytest.raises(RunError, match=r"no finished run 'sgd all-inits .*hyperfan run continual --all --resume makes"):
+        ContinualResults(Runs(tmp_path, EXPERIMENT), SMOKE).check()
     config = grid(SMOKE)[0]
     broken = tmp_path / "broken"
     broken.mkdir()
     for name in ("config.json", "env.json"):
         (broken / name).write_text((grids / config.folder / name).read_text())
     (broken / "metrics.jsonl").write_text('{"kind": "losses", "step": 0, "task": 0, "iteration": 0, "losses": []}\n')
-    with pytest.raises(RunError, match="is not finished: hyperfan run continual --resume"):
-        read_outcome(broken)
+    assert not list(Runs(tmp_path, EXPERIMENT))  # it is not over
     with (broken / "metrics.jsonl").open("a") as file:
         file.write('{"kind": "end", "step": 0}\n')
-    with pytest.raises(RunError, match="does not hold the metrics of a continual-learning grid"):
-        read_outcome(broken)
-    (broken / "config.json").write_text('{"init": "m2"}')
-    with pytest.raises(RunError, match="is not the configuration of a continual-learning grid"):
-        read_outcome(broken)
+    (found,) = Runs(tmp_path, EXPERIMENT)
+    with pytest.raises(RunError, match="does not hold the metrics of its grid"):
+        found.best("m2")
+    (broken / "config.json").write_text('{"experiment": "continual", "init": "m2"}')
+    with pytest.raises(RunError, match=r"is not the configuration of a run of continual: .*'init'"):
+        read_run(broken)
 
 
 def test_figures_bear_grids_in_which_everything_diverged():
     world = made_up(
         {}, replace(BASE, inits=("m2", "m3")), diverged=[(i, lr, 15) for i in ("m2", "m3") for lr in BASE.rates]
     )
-    drawn = dict(figures(world))
+    drawn = dict(world.figures())
     assert list(drawn) == ["loss-others", "fits"]
     assert "(0 of 15 finite)" in drawn["loss-others"]
 
@@ -249,14 +261,14 @@ def test_figures_bear_grids_in_which_everything_diverged():
 def test_a_grid_in_which_all_diverge_is_still_drawn(tmp_path):
     config = replace(SMOKE, inits=("kaiming-fan-in",), rates=(1e3,), iterations=200)
     assert run(config, tmp_path / "run", Silent()) == "diverged"
-    page, says = config.summarise(tmp_path / "run")
+    page, text = write_summary(tmp_path / "run")
     assert page.exists()
-    assert "diverged" in says
+    assert "diverged" in text
 
 
 def test_forgetting_is_told_of_those_that_had_learnt():
     world = made_up({("hyperfan-in", lr): 0.5 for lr in BASE.rates})
-    lines = {line.split(" | ")[1]: line for line in readme._forgetting([world]).splitlines()}
+    lines = {line.split(" | ")[1]: line for line in results.forgetting([world]).splitlines()}
     assert lines["hyperfan-out"].endswith("| 0.01 | 0.2 | 0.4 | 15 of 15 |")
     assert lines["hyperfan-in"].endswith("| 0 of 0 |")  # a constant would have done better
 
@@ -270,7 +282,7 @@ def test_the_run_drawn_is_the_median_by_its_errors_at_the_end():
 
 
 def test_tables_show_errors_after_the_last_task_and_after_each():
-    row = rows(made_up({}, spread=0.0))[0]
+    row = made_up({}, spread=0.0).table()[0]
     assert row["error"] == pytest.approx([0.4, 0.05, 0.01])
     assert row["errors by task after each task"][1] == pytest.approx([0.2, 0.01, 0.03])
 

@@ -3,6 +3,7 @@
 import contextlib
 import json
 import os
+import shutil
 import stat
 import tempfile
 from dataclasses import replace
@@ -12,11 +13,14 @@ import pytest
 import torch
 from toy import InterruptedAfter, Silent, Toy, as_nobody, contents
 
+import hyperfan
 from hyperfan.errors import HyperfanError, RunError
 from hyperfan.experiments.checkpoint import load
-from hyperfan.experiments.files import Lock, read_json, whole, write_json
-from hyperfan.experiments.folder import RunFolder, finite, read_metrics
+from hyperfan.experiments.folder import RunFolder, fingerprint
 from hyperfan.experiments.loop import run
+from hyperfan.experiments.registry import EXPERIMENTS
+from hyperfan.files import Lock, atomic_write, finite_or_none, read_json, write_json
+from hyperfan.metrics import read_metrics
 
 
 def everything(path):
@@ -100,18 +104,56 @@ def test_another_configuration_is_told_field_by_field(half):
     )
 
 
-def test_fields_that_one_of_the_configurations_lacks(half):
+def test_a_field_that_is_no_longer_there(half):
     config = json.loads((half / "config.json").read_text())
-    del config["nothing"]
     (half / "config.json").write_text(json.dumps({**config, "old": None}))
-    told = refused(half)
-    assert "old was None and is now absent, nothing was absent and is now None. " in told
+    assert "another configuration: old was None and is now absent. " in refused(half)
+
+
+@pytest.mark.parametrize("name", ["nothing", "lr", "experiment"])
+def test_a_field_that_was_not_there_yet_had_its_default(half, undisturbed, name):
+    config = json.loads((half / "config.json").read_text())
+    del config[name]
+    old = json.dumps(config)
+    (half / "config.json").write_text(old)
+    if name == "lr":
+        assert "lr was 0.05 and is now 0.5. " in refused(half, Toy(lr=0.5))
+    assert run(Toy(), half, Silent(), resume=True) == "finished"
+    assert contents(half) == {**undisturbed, "config.json": old.encode()}  # which stays as it was written
 
 
 @pytest.mark.parametrize("content", ["", "{", "[]", "null", "\xff\x00"])
 def test_a_configuration_that_is_none(half, content):
     (half / "config.json").write_bytes(content.encode("latin1"))
     assert refused(half).startswith(f"{half / 'config.json'} ")
+
+
+# ── the code ───────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_the_fingerprint_covers_what_can_change_numbers_and_nothing_else(tmp_path):
+    root = tmp_path / "hyperfan"
+    shutil.copytree(Path(hyperfan.__file__).parent, root, ignore=shutil.ignore_patterns("__pycache__"))
+    before = fingerprint(root)
+
+    def changes(name):
+        file = root / name
+        text = file.read_bytes()
+        file.write_bytes(text + b"\n")
+        found = fingerprint(root) != before
+        file.write_bytes(text)
+        return found
+
+    numbers = ["optim/sgd.py", "data/idx.py", "experiments/loop.py", "experiments/classifier.py"]
+    numbers += [f"experiments/{name}/{file}.py" for name in EXPERIMENTS for file in ("__init__", "training")]
+    readers = ["cli/run.py", "report/run_page.py", "experiments/results/claims.py", "experiments/results/claim.md"]
+    readers += [f"experiments/{name}/{file}" for name in EXPERIMENTS for file in ("results.py", "claims.py", "page.md")]
+    assert {name: changes(name) for name in (*numbers, *readers)} == {
+        **dict.fromkeys(numbers, True),
+        **dict.fromkeys(readers, False),
+    }
+    (root / "experiments" / "loop.py").rename(root / "experiments" / "other.py")
+    assert fingerprint(root) != before
 
 
 # ── damage ─────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -180,7 +222,7 @@ def test_a_folder_in_the_place_of_a_file(half):
 
 
 def test_one_process_at_a_time(half, undisturbed):
-    with RunFolder(half, vars(Toy()), resume=True):
+    with RunFolder(half, Toy().to_dict(), resume=True):
         assert refused(half) == f"{half} is in use: another process is running it"
         assert refused(half, resume=False).startswith(f"{half} exists: ")
     assert run(Toy(), half, Silent(), resume=True) == "finished"
@@ -221,7 +263,7 @@ def test_what_may_not_be_written(in_a_process, undisturbed, denied):
 def test_a_writer_that_fails_changes_nothing(tmp_path):
     file = tmp_path / "x.json"
     write_json(file, {"a": 1})
-    with pytest.raises(TypeError, match="not JSON serializable"), whole(file) as partial:
+    with pytest.raises(TypeError, match="not JSON serializable"), atomic_write(file) as partial:
         partial.write_text("half" + json.dumps({"a": {}, "b": object()}))
     with pytest.raises(ValueError, match="Out of range float"):
         write_json(file, {"a": float("nan")})
@@ -236,7 +278,7 @@ def test_files_can_be_read_by_others(tmp_path):
 
 def test_what_json_does_not_have_is_none():
     nan, inf = float("nan"), float("inf")
-    assert finite({"a": [nan, (1.5, -inf)], "b": {"c": inf}, "d": "nan", "e": 2, "f": None, "g": True}) == {
+    assert finite_or_none({"a": [nan, (1.5, -inf)], "b": {"c": inf}, "d": "nan", "e": 2, "f": None, "g": True}) == {
         "a": [None, [1.5, None]], "b": {"c": None}, "d": "nan", "e": 2, "f": None, "g": True}  # fmt: skip
 
 

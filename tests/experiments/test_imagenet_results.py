@@ -1,15 +1,16 @@
 """Verdicts on the Bayesian MobileNet follow from the numbers, and the page says what was found and what is missing."""
 
 import json
+import math
 
 import pytest
 from made_up import write
 
 from hyperfan.errors import RunError
-from hyperfan.experiments.imagenet.claims import decide
-from hyperfan.experiments.imagenet.config import PROFILES, grid
-from hyperfan.experiments.imagenet.results import write_results
-from hyperfan.experiments.imagenet.runs import Runs
+from hyperfan.experiments.imagenet import EXPERIMENT, PROFILES, grid
+from hyperfan.experiments.imagenet.results import ImagenetResults, ImagenetRun
+from hyperfan.experiments.results.runs import Runs
+from hyperfan.experiments.results.write import write_results
 
 BASE = PROFILES["laptop"]
 
@@ -48,10 +49,10 @@ class World:
         for c in grid(BASE):
             if keep(c):
                 write(root, c, self.rows(c))
-        return Runs(root)
+        return ImagenetResults(Runs(root, EXPERIMENT), BASE)
 
     def verdicts(self, root):
-        return {c.name: c for c in decide(self.write(root), BASE)}
+        return {c.name: c for c in self.write(root).decide()}
 
 
 def test_a_world_as_the_paper_says(tmp_path):
@@ -95,7 +96,7 @@ def test_the_page_says_what_was_found_and_what_is_missing(tmp_path):
     missing = grid(BASE)[-1]
     World().write(tmp_path / "runs", lambda c: c != missing)
     out, told = tmp_path / "results", []
-    write_results(tmp_path / "runs", out, BASE, told.append)
+    write_results(EXPERIMENT, tmp_path / "runs", out, BASE, told.append)
     assert told[0] == f"47 of 48 runs are in {tmp_path / 'runs'}"
     summary = json.loads((out / "summary.json").read_text())
     assert summary["missing"] == [missing.title]
@@ -106,13 +107,21 @@ def test_the_page_says_what_was_found_and_what_is_missing(tmp_path):
     assert "guessing: 2.08" in page
     assert "| hyperfan-in | generated | yes | 3 |  | 31.0% [28.5%, 33.5%] | 2 [2, 2] |" in page
     assert "| kaiming-fan-in | generated | no | 3 | 3 |  |  |  |  |  |" in page
-    assert f"Not run: {missing.title}." in page
+    assert f"Not run yet: {missing.title}." in page
     assert {p.name for p in (out / "figures").iterdir()} == {"loss.svg", "uncertainty.svg"}
     with pytest.raises(RunError, match="--overwrite"):
-        write_results(tmp_path / "runs", out, BASE, told.append)
+        write_results(EXPERIMENT, tmp_path / "runs", out, BASE, told.append)
 
 
 def test_a_setting_without_a_run_is_named(tmp_path):
     World().write(tmp_path / "runs", lambda c: c.init != "hyperfan-out")
     with pytest.raises(RunError, match=r"no finished run 'hyperfan-out seed-0 .*hyperfan run imagenet --all"):
-        write_results(tmp_path / "runs", tmp_path / "out", BASE, lambda _: None)
+        write_results(EXPERIMENT, tmp_path / "runs", tmp_path / "out", BASE)
+
+
+def test_a_run_that_diverged_guesses_among_the_classes_of_its_data(tmp_path):
+    """Which its plan lists; the configuration does not know them."""
+    (tmp_path / "plan.json").write_text(json.dumps({"data": {"classes": list("abcde")}}))
+    run = ImagenetRun(BASE, [{"kind": "end", "step": 1, "outcome": "diverged", "layer": None}], {}, tmp_path)
+    assert run.accuracy() == 1 / 5
+    assert run.training_loss() == math.log(5)

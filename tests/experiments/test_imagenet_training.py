@@ -18,12 +18,13 @@ from toy import InterruptedAfter, Silent, contents
 
 import hyperfan as hf
 from hyperfan.errors import DataError, RunError
-from hyperfan.experiments.folder import read_metrics
-from hyperfan.experiments.imagenet.config import INITS, PROFILES, Imagenet, grid
-from hyperfan.experiments.imagenet.pictures import Crops, Order
+from hyperfan.experiments.imagenet import INITS, PROFILES, Imagenet, grid
+from hyperfan.experiments.imagenet.pictures import BatchOrder, Crops
 from hyperfan.experiments.imagenet.training import _histograms
 from hyperfan.experiments.loop import run
+from hyperfan.experiments.results.write import write_summary
 from hyperfan.experiments.seeds import number
+from hyperfan.metrics import read_metrics
 
 SMALL = Imagenet(
     lr=1e-3, epochs=2, width=0.1, embedding=3, size=32, held_out=1, images=18, batch=6, samples=3, log_every=1,
@@ -160,15 +161,17 @@ def test_a_batch_that_is_not_the_next_is_found_too(pictures):
 # ── runs ───────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-@pytest.mark.parametrize("fields", [{}, {"last": "plain", "norm": False}], ids=str)
+@pytest.mark.parametrize(
+    "fields", [{}, pytest.param({"last": "plain", "norm": False}, marks=pytest.mark.full)], ids=str
+)
 def test_stopped_and_resumed(tmp_path, pictures, fields):
     config = replace(SMALL, **fields)
     assert run(config, tmp_path / "a", Silent(), data_dir=pictures) == "finished"
     assert run(config, tmp_path / "b", InterruptedAfter(3), data_dir=pictures) == "stopped"
     assert run(config, tmp_path / "b", Silent(), data_dir=pictures, resume=True) == "finished"
     assert contents(tmp_path / "a") == contents(tmp_path / "b")
-    page, says = config.summarise(tmp_path / "a")
-    assert "NLL" in says
+    page, text = write_summary(tmp_path / "a")
+    assert "NLL" in text
     assert "Does it know what it does not know?" in page.read_text()
 
 
@@ -193,7 +196,7 @@ def test_resuming_with_workers(tmp_path, pictures):
 def test_a_batch_is_random_crops_standardised_as_usual_for_imagenet(pictures):
     made = SMALL.start(pictures)
     x, y = made.batch(0)
-    (keys,) = list(Order(SMALL.seed, 18, 6, 0, 1, 0, 1))
+    (keys,) = list(BatchOrder(SMALL.seed, 18, 6, 0, 1, 0, 1))
     crops = Crops(made.train.files, SMALL.size, SMALL.seed)
     raw = torch.stack([crops[key][0] for key in keys])
     mean, std = (torch.tensor(v)[:, None, None] for v in ([0.485, 0.456, 0.406], [0.229, 0.224, 0.225]))
@@ -207,7 +210,7 @@ def test_a_net_that_overflows_is_said_to_be_unsure_of_nothing_and_draws_no_error
     config = replace(SMALL, init="kaiming-fan-in", norm=False, batches=1, width=1.0, embedding=32, lr=1e-30)
     assert run(config, tmp_path / "a", Silent(), data_dir=pictures) == "finished"
     (row,) = [r for r in read_metrics(tmp_path / "a") if r["kind"] == "test"]
-    assert config.summarise(tmp_path / "a").says.startswith(f"{row['accuracy']:.2%} of the test images right")
+    assert write_summary(tmp_path / "a").text.startswith(f"{row['accuracy']:.2%} of the test images right")
 
 
 def test_what_is_tested(tmp_path, pictures):
@@ -257,7 +260,7 @@ def test_known_and_unknown_classes_are_seen_by_the_same_weights(pictures, monkey
     from hyperfan.experiments.imagenet import training
 
     made, seeds = SMALL.start(pictures), []
-    monkeypatch.setattr(training, "PIECE", 2)
+    monkeypatch.setattr(training, "TEST_BATCH", 2)
     predict = training.predict
     monkeypatch.setattr(training, "predict", lambda *args, seed: seeds.append(seed) or predict(*args, seed=seed))
     list(made.tests(6))
@@ -294,7 +297,7 @@ def test_bad_pictures_are_skipped_and_counted_if_asked(tmp_path, pictures):
     assert run(config, tmp_path / "b", Silent(), data_dir=root) == "finished"
     last = [r for r in read_metrics(tmp_path / "b") if r["kind"] == "test"][-1]
     assert last["skipped"] == 3
-    assert "3 pictures or classes skipped" in config.summarise(tmp_path / "b").says
+    assert "3 pictures or classes skipped" in write_summary(tmp_path / "b").text
     assert run(config, tmp_path / "c", InterruptedAfter(5), data_dir=root) == "stopped"
     assert run(config, tmp_path / "c", Silent(), data_dir=root, resume=True) == "finished"
     assert (tmp_path / "b/metrics.jsonl").read_bytes() == (tmp_path / "c/metrics.jsonl").read_bytes()
@@ -310,18 +313,18 @@ sys.path.insert(0, {tests!r})
 from test_imagenet_training import SMALL
 from toy import Silent
 from hyperfan.experiments.loop import follow, run
-from hyperfan.experiments.ranks import leave
+from hyperfan.experiments.ranks import leave_process_group
 config, pictures = replace(SMALL, **{fields!r}), Path({pictures!r})
 if int(os.environ["RANK"]):
     print(follow(config, pictures))
 else:
     print(run(config, Path({out!r}), Silent(), data_dir=pictures, resume={resume}))
-leave()
+leave_process_group()
 """
 AVERAGED = """
 import os, sys, torch, hyperfan as hf
 from torch import nn
-from hyperfan.experiments.ranks import Ranks, leave
+from hyperfan.experiments.ranks import Ranks, leave_process_group
 ranks = Ranks.of_environment("cpu")
 torch.manual_seed(0)
 mainnet = nn.Sequential(nn.Linear(5, 6), nn.Tanh(), nn.Linear(6, 6), nn.Tanh(), nn.Linear(6, 3)).double()
@@ -340,7 +343,7 @@ for step in range(5):
     opt.step()
 total = sum((t.double() * torch.arange(1, t.numel() + 1).view(t.shape)).sum().item() for t in net.state_dict().values())
 print(kinds, f"{{total:.10e}}", f"{{ranks.mean(loss.item()):.10e}}")
-leave()
+leave_process_group()
 """
 
 
@@ -377,7 +380,10 @@ def test_gradients_are_averaged_as_if_there_were_one_process(noise, kind):
 
 
 @needs_distributed
-@pytest.mark.parametrize("begun", ["not at all", "in part", "over"])
+@pytest.mark.parametrize(
+    "begun",
+    [pytest.param("not at all", marks=pytest.mark.full), "in part", pytest.param("over", marks=pytest.mark.full)],
+)
 def test_two_processes_train_as_one(tmp_path, pictures, begun):
     """Batch norm apart, which sees each process's own part; begun by one, and gone on with by two."""
     fields = {"norm": False, "lr": 1e-2}

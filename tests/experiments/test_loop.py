@@ -10,8 +10,8 @@ import torch
 from toy import InterruptedAfter, Silent, Toy, ToyTraining, contents, interrupted
 
 from hyperfan.errors import RunError
-from hyperfan.experiments.folder import read_metrics
 from hyperfan.experiments.loop import run
+from hyperfan.metrics import read_metrics
 
 
 def rows(path, kind):
@@ -67,7 +67,7 @@ def test_tests_come_after_each_epoch_and_probes_when_they_are_due(tmp_path):
 
 def test_the_folder_says_what_was_run(tmp_path):
     run(Toy(), tmp_path, Silent())
-    assert json.loads((tmp_path / "config.json").read_text()) == dataclasses.asdict(Toy())
+    assert json.loads((tmp_path / "config.json").read_text()) == {"experiment": "toy", **dataclasses.asdict(Toy())}
     assert json.loads((tmp_path / "plan.json").read_text()) == json.loads(json.dumps(ToyTraining(Toy(), None).plan))
     assert json.loads((tmp_path / "env.json").read_text())["torch"] == torch.__version__
     assert json.loads((tmp_path / "time.json").read_text()).keys() == {
@@ -186,7 +186,7 @@ def test_divergence_is_a_result(tmp_path):
     first = next(i for i, loss in enumerate(trained(DIVERGING).losses) if not torch.tensor(loss).isfinite())
     assert end == {"kind": "end", "step": first, "outcome": "diverged", "layer": end["layer"]}
     assert end["layer"] in ("0", "2")
-    told_so = f"diverged at batch {first + 1}: the first to overflow was layer '{end['layer']}'"
+    told_so = f"diverged at batch {first + 1}; the first to overflow was layer '{end['layer']}'"
     assert told.notes == [told_so]
     state = json.loads((tmp_path / "checkpoint" / "state.json").read_text())
     assert (state["step"], state["done"]) == (first, True)
@@ -203,11 +203,11 @@ def test_divergence_is_a_result(tmp_path):
 def test_a_loss_that_is_not_finite_ends_the_run_at_its_step(tmp_path, monkeypatch, loss, step, layer, says):
     real = ToyTraining.step
     monkeypatch.setattr(ToyTraining, "step", lambda self, at: loss if at == step else real(self, at))
-    monkeypatch.setattr(ToyTraining, "overflowed", lambda self, at: layer if at == step else "wrong batch")
+    monkeypatch.setattr(ToyTraining, "first_overflow", lambda self, at: layer if at == step else "wrong batch")
     told = Silent()
     assert run(Toy(), tmp_path, told) == "diverged"
     assert read_metrics(tmp_path)[-1] == {"kind": "end", "step": step, "outcome": "diverged", "layer": layer}
-    assert told.notes == [f"diverged at batch {step + 1}: the first to overflow was {says}"]
+    assert told.notes == [f"diverged at batch {step + 1}; the first to overflow was {says}"]
     assert [p.name for p in tmp_path.glob("checkpoint/*.safetensors")] == [f"step-{step}.safetensors"]
 
 
@@ -216,7 +216,7 @@ def test_a_loss_that_is_not_finite_is_not_trained_on():
     training.x[:] = float("inf")
     before = {name: t.clone() for name, t in training.state().items()}
     assert not torch.tensor(training.step(0)).isfinite()
-    assert training.overflowed(0) == "0"
+    assert training.first_overflow(0) == "0"
     torch.testing.assert_close(training.state(), before, rtol=0, atol=0)
 
 

@@ -8,14 +8,27 @@ import pytest
 from made_up import rows, write
 
 from hyperfan.errors import RunError
-from hyperfan.experiments.mnist.claims import HYPERFANS, MEANS, _gain, decide
-from hyperfan.experiments.mnist.config import Mnist, grid
-from hyperfan.experiments.mnist.runs import Run, Runs
-from hyperfan.experiments.mnist.starts import Start
-from hyperfan.experiments.settings import CLASSICAL
-from hyperfan.experiments.statistics import Estimate, growth
+from hyperfan.experiments.experiment import CLASSICAL
+from hyperfan.experiments.mnist import EXPERIMENT, Mnist, grid
+from hyperfan.experiments.mnist.claims import HYPERFANS, MEANS, _gain
+from hyperfan.experiments.mnist.results import MnistResults, MnistRun, Start
+from hyperfan.experiments.results.runs import Runs
+from hyperfan.experiments.results.statistics import Estimate, growth
 
 BASE = Mnist(epochs=2)
+
+
+def read(root):
+    return Runs(root, EXPERIMENT)
+
+
+def decided(runs, starts, base):
+    """Claims by name, with these numbers of untrained nets, which need real images; test_mnist_starts has theirs."""
+    results = MnistResults(runs, base)
+    results.starts = starts
+    return {c.name: c for c in results.decide()}
+
+
 NAMES = "C1 C2 C3 C4 C5 C6 C12 C13 C14 C15".split()
 
 
@@ -76,7 +89,7 @@ class World:
         for c in grid(base):
             if c.seed < seeds:
                 write(root, c, self.run(c))
-        return {c.name: c for c in decide(Runs(root), self.starts, base)}
+        return decided(read(root), self.starts, base)
 
 
 WIDE = replace(BASE, embedding=1000)
@@ -153,8 +166,8 @@ def test_a_run_that_diverged_is_worse_and_no_error(tmp_path):
         gone = c.init == "xavier-fan-in" and c.generate == "weights" and c.batches is None
         made = world.run(c)
         write(tmp_path, c, [r for r in made if r["step"] == 0] + rows(outcome="diverged")[-1:] if gone else made)
-    runs = Runs(tmp_path)
-    found = {c.name: c for c in decide(runs, world.starts, WIDE)}
+    runs = read(tmp_path)
+    found = decided(runs, world.starts, WIDE)
     assert found["C3"].verdict == "not decided"  # it never moved, so it cannot be compared
     assert "a run is missing, or diverged." in found["C3"].remark
     assert found["C4"].verdict == "holds"
@@ -170,7 +183,7 @@ def test_a_claim_whose_runs_are_missing_is_not_decided(tmp_path):
     for c in grid(WIDE):
         if c.init != "hyperfan-geometric":
             write(tmp_path, c, world.run(c))
-    found = {c.name: c for c in decide(Runs(tmp_path), world.starts, WIDE)}
+    found = decided(read(tmp_path), world.starts, WIDE)
     assert {name for name, c in found.items() if c.verdict != "holds"} == {"C12"}
     assert found["C12"].verdict == "not decided"
     assert "'hyperfan-geometric seed-0" in found["C12"].remark
@@ -179,13 +192,13 @@ def test_a_claim_whose_runs_are_missing_is_not_decided(tmp_path):
 def test_a_missing_run_is_named(tmp_path):
     write(tmp_path, BASE, World().run(BASE))
     with pytest.raises(RunError, match=r"no finished run 'classical seed-0 epochs-2'.*--all --resume"):
-        Runs(tmp_path).need(replace(BASE, init=CLASSICAL), 3)
+        read(tmp_path).need(replace(BASE, init=CLASSICAL), 3)
 
 
 def test_runs_under_way_do_not_count(tmp_path):
     write(tmp_path, BASE, rows()[:-1])
     (write(tmp_path, replace(BASE, seed=9), rows()) / "metrics.jsonl").unlink()
-    assert not list(Runs(tmp_path))
+    assert not list(read(tmp_path))
 
 
 @pytest.mark.parametrize("init", HYPERFANS)
@@ -195,7 +208,7 @@ def test_seeds_are_paired(tmp_path, init):
         for heads, gain in (("shared", 0.0), ("separate", 0.01)):
             c = replace(BASE, init=init, seed=seed, heads=heads)
             write(tmp_path, c, rows([0.1, 0.5 + 0.1 * seed + gain, 0.5 + 0.1 * seed + gain], [1.0, 1.0]))
-    runs = Runs(tmp_path)
+    runs = read(tmp_path)
     apart, shared = runs.need(replace(BASE, init=init, heads="separate"), 3), runs.need(replace(BASE, init=init), 3)
     gain = _gain(apart, shared, 2)
     assert (gain.value, gain.low, gain.high) == (pytest.approx(0.01),) * 3
@@ -205,14 +218,14 @@ def test_seeds_are_paired(tmp_path, init):
 
 
 def test_accuracy_and_loss_by_epoch():
-    run = Run(BASE, rows((0.1, 0.8, 0.9), (0.5, 0.25)))
+    run = MnistRun(BASE, rows((0.1, 0.8, 0.9), (0.5, 0.25)))
     assert (run.accuracy(), run.accuracy(1), run.accuracy(0)) == (0.9, 0.8, 0.1)
     assert run.training_loss() == 0.25
     assert run.test_loss() == pytest.approx(10)
 
 
 def test_a_run_that_diverged_counts_as_guessing():
-    run = Run(BASE, rows((0.2,) * 3, outcome="diverged")[3:])
+    run = MnistRun(BASE, rows((0.2,) * 3, outcome="diverged")[3:])
     assert run.diverged
     assert run.accuracy() == 0.1
     assert run.training_loss() == math.log(10)
@@ -220,17 +233,17 @@ def test_a_run_that_diverged_counts_as_guessing():
 
 def test_a_test_that_was_not_taken_is_no_guess():
     with pytest.raises(RunError, match="was not tested after batch 18000"):
-        Run(BASE, rows((0.1, 0.8, 0.9))).accuracy(3)
+        MnistRun(BASE, rows((0.1, 0.8, 0.9))).accuracy(3)
 
 
 def test_settled_is_when_it_comes_to_stay():
     # It is near its final value at the start too, but does not stay there.
-    run = Run(BASE, rows((0.1, 0.9, 0.9), (1.0, 1.0), (1.0, 1.5, 1.009, 1.0, 1.0)))
+    run = MnistRun(BASE, rows((0.1, 0.9, 0.9), (1.0, 1.0), (1.0, 1.5, 1.009, 1.0, 1.0)))
     assert run.settled() == 2 * BASE.epoch_batches * 2 / 4
 
 
 def test_restless_is_relative_to_the_end():
-    run = Run(BASE, rows((0.1, 0.9, 0.9), (1.0, 1.0), (9.0, 9.0, 4.0, 5.0, 4.0, 4.0), scale=2.0, mean=0.5))
+    run = MnistRun(BASE, rows((0.1, 0.9, 0.9), (1.0, 1.0), (9.0, 9.0, 4.0, 5.0, 4.0, 4.0), scale=2.0, mean=0.5))
     assert run.restless("deviation", relative=False) == pytest.approx(2.0 * 2 / 3)
     assert run.restless("deviation", relative=True) == pytest.approx(2 / 3 / 4)
     assert run.restless("mean", relative=True) == pytest.approx(0.5 * 2 / 3 / 4)
@@ -260,4 +273,4 @@ def test_ratios_are_averaged_as_logarithms():
 
 
 def test_one_value_has_no_interval():
-    assert Estimate.of([3.0]).say() == "3, n = 1"
+    assert Estimate.of([3.0]).format() == "3"

@@ -6,7 +6,7 @@ from collections import Counter
 import pytest
 
 from hyperfan.errors import RunError
-from hyperfan.experiments.mnist.config import PROFILES, Mnist, grid
+from hyperfan.experiments.mnist import PROFILES, Mnist, grid
 
 
 def test_the_paper_s_run():

@@ -8,9 +8,9 @@ from made_up import rows, write
 from test_mnist_claims import BASE, World
 
 from hyperfan.errors import RunError
-from hyperfan.experiments.mnist import results
-from hyperfan.experiments.mnist.config import Mnist, grid
-from hyperfan.experiments.mnist.summary import write_summary
+from hyperfan.experiments.mnist import EXPERIMENT, Mnist, grid
+from hyperfan.experiments.mnist.results import MnistResults, paper_figures
+from hyperfan.experiments.results.write import write_results, write_summary
 
 PAPER_TITLES = """\
 Loss and Test Accuracy Plots on MNIST
@@ -30,13 +30,12 @@ Hypernet Output Layer Gradients at the End of Training on MNIST
 
 
 def test_thirteen_figures_under_the_papers_titles():
-    from hyperfan.experiments.mnist.figures import figures
     from hyperfan.report import settings
 
     made = settings({"hyperfan-in": [rows()], "Xavier fan-in": [rows(scale=100.0)]})
-    drawn = dict(figures(made, 6000))
+    drawn = dict(paper_figures(made, Mnist()))
     assert [re.search("<title>(.*?)</title>", f)[1] for f in drawn.values()] == PAPER_TITLES
-    both = dict(figures(made, 6000, "weights+biases"))
+    both = dict(paper_figures(made, Mnist(generate="weights+biases")))
     assert list(both) == list(drawn)
     panels = {name: f.count('class="title"') for name, f in both.items()}
     assert panels["hypernet-output-layer-activations-before"] == 12  # weights and biases
@@ -53,11 +52,11 @@ def runs_dir(tmp_path):
 
 def test_results_say_what_was_found_and_what_is_missing(runs_dir, tmp_path, monkeypatch):
     # Starts need real images; test_mnist_starts has their numbers.
-    monkeypatch.setattr(results, "Images", lambda data_dir: None)
-    monkeypatch.setattr(results, "start", lambda config, images: World().starts(config)[config.seed])
-    monkeypatch.setattr(results, "_draw", lambda runs, base, folder: folder.mkdir(parents=True))
+    monkeypatch.setattr(MnistResults, "starts", lambda self, config: World().starts(config))
+    monkeypatch.setattr(MnistResults, "figures", lambda self: iter(()))
     out = tmp_path / "results"
-    results.write_results(runs_dir, out, BASE, None, lambda _: None)
+    out.mkdir()
+    write_results(EXPERIMENT, runs_dir, out, BASE)
     summary = json.loads((out / "summary.json").read_text())
     missing = grid(BASE)[-1]
     assert summary["missing"] == [missing.title]
@@ -67,10 +66,12 @@ def test_results_say_what_was_found_and_what_is_missing(runs_dir, tmp_path, monk
     for claim in summary["claims"]:
         assert f"**Verdict: {claim['verdict']}.**" in page.split(f"## {claim['name']}\n")[1].split("\n## ")[0]
     assert f"Not run yet: {missing.title}." in page
-    assert {"value", "n", "low", "high"} <= set(summary["claims"][0]["measured"].popitem()[1][0])  # numbers, not words
+    assert {"value", "n", "low", "high"} <= set(
+        summary["claims"][0]["measured"].popitem()[1]["estimate"]
+    )  # numbers, not words
     before = page
     with pytest.raises(RunError, match="holds results already: --overwrite"):
-        results.write_results(runs_dir, out, BASE, None, lambda _: None)
+        write_results(EXPERIMENT, runs_dir, out, BASE)
     assert (out / "README.md").read_text() == before
 
 
@@ -85,7 +86,7 @@ def test_a_runs_page_holds_its_charts_and_runs_nothing_it_was_given(tmp_path):
     assert "<script>" not in text
     assert "&lt;script&gt;alert(1)" in text
     assert "90.00% of the test images right after 1 epochs" in text
-    assert len(list((folder / "figures").glob("*.svg"))) == 13
+    assert len(list((folder / "figures").glob("*.svg"))) == len(list((folder / "figures").iterdir())) == 13
 
 
 def test_a_run_that_diverged_says_where(tmp_path):
@@ -98,13 +99,13 @@ def test_a_run_that_diverged_says_where(tmp_path):
 def test_results_are_not_written_over_other_files(runs_dir, tmp_path):
     (tmp_path / "README.md").write_text("mine")
     with pytest.raises(RunError, match=r"holds files and no summary\.json"):
-        results.write_results(runs_dir, tmp_path, BASE, None, lambda _: None, overwrite=True)
+        write_results(EXPERIMENT, runs_dir, tmp_path, BASE, overwrite=True)
     assert (tmp_path / "README.md").read_text() == "mine"
 
 
 def test_what_is_missing_is_said_before_anything_takes_time(tmp_path):
     told = []
     with pytest.raises(RunError, match="there is no finished run 'classical seed-0 epochs-2'"):
-        results.write_results(tmp_path / "nowhere", tmp_path / "out", BASE, None, told.append)
+        write_results(EXPERIMENT, tmp_path / "nowhere", tmp_path / "out", BASE, told.append)
     assert told == [f"0 of 79 runs are in {tmp_path / 'nowhere'}"]
     assert not (tmp_path / "out").exists()

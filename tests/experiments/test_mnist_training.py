@@ -10,12 +10,11 @@ from toy import InterruptedAfter, Silent, contents
 
 from hyperfan.data import Labelled, Splits
 from hyperfan.errors import InitError
-from hyperfan.experiments.folder import read_metrics
 from hyperfan.experiments.loop import run
-from hyperfan.experiments.mnist import training
-from hyperfan.experiments.mnist.config import Mnist
+from hyperfan.experiments.mnist import Mnist, training
 from hyperfan.experiments.seeds import generator
 from hyperfan.hypernet import HyperNet
+from hyperfan.metrics import read_metrics
 from hyperfan.probe import Diagnosis
 
 SMALL = Mnist(epochs=2, images=30, embedding=4, probe_images=20, probe_every=4, checkpoint_every=2, log_every=3)

@@ -8,19 +8,19 @@ from toy import InterruptedAfter, Toy
 
 from hyperfan.experiments import progress
 from hyperfan.experiments.loop import run
-from hyperfan.experiments.progress import Bars, Lines, Standing, progress_on
+from hyperfan.experiments.progress import Bars, Lines, Status, progress_on
 
 
-def test_a_standing_says_epoch_loss_and_accuracy():
-    standing = Standing("toy", total=25, stage=("epoch", 10))
-    assert str(standing) == "epoch 1/3"
-    standing.see({"kind": "train", "loss": 1.23456})
-    standing.see({"kind": "moments", "of": "weights", "layers": {}})
-    assert str(standing.at(10)) == "epoch 2/3  loss 1.235"
-    standing.see({"kind": "test", "accuracy": 0.98765, "loss": 7.0})
-    assert str(standing.at(19)) == "epoch 2/3  loss 1.235  test 98.77%"
-    assert str(standing.at(25)) == "epoch 3/3  loss 1.235  test 98.77%"
-    assert str(Standing("toy", 20, ("epoch", 10)).at(20)) == "epoch 2/2"
+def test_a_status_says_epoch_loss_and_accuracy():
+    status = Status("toy", total=25, stage=("epoch", 10))
+    assert str(status) == "epoch 1/3"
+    status.record({"kind": "train", "loss": 1.23456})
+    status.record({"kind": "moments", "of": "weights", "layers": {}})
+    assert str(status.at(10)) == "epoch 2/3  loss 1.235"
+    status.record({"kind": "test", "accuracy": 0.98765, "loss": 7.0})
+    assert str(status.at(19)) == "epoch 2/3  loss 1.235  test 98.77%"
+    assert str(status.at(25)) == "epoch 3/3  loss 1.235  test 98.77%"
+    assert str(Status("toy", 20, ("epoch", 10)).at(20)) == "epoch 2/2"
 
 
 @pytest.fixture
@@ -40,7 +40,7 @@ def test_lines_come_every_half_minute_and_at_the_end(clock):
     lines = Lines(said.append)
     for step in range(1, 101):
         clock(1.0)
-        lines.update(Standing("toy", 100, ("epoch", 50)).at(step))
+        lines.update(Status("toy", 100, ("epoch", 50)).at(step))
     lines.close()
     assert said == [
         "epoch 1/2  1 batches/s  70 s left",
@@ -53,9 +53,9 @@ def test_lines_come_every_half_minute_and_at_the_end(clock):
 def test_a_resumed_run_is_timed_from_where_it_went_on(clock):
     said = []
     lines = Lines(said.append)
-    lines.update(Standing("toy", 1000, ("epoch", 100)).at(501))
+    lines.update(Status("toy", 1000, ("epoch", 100)).at(501))
     clock(30.0)
-    lines.update(Standing("toy", 1000, ("epoch", 100)).at(531))
+    lines.update(Status("toy", 1000, ("epoch", 100)).at(531))
     assert said == ["epoch 6/10  1 batches/s  8 min left"]
 
 
@@ -89,9 +89,9 @@ def test_progress_is_closed_and_the_cursor_back_when_a_run_is_stopped(tmp_path, 
     shown = progress_on(Console(file=out, force_terminal=terminal, width=150))
 
     class Both(InterruptedAfter):
-        def update(self, standing):
-            shown.update(standing)
-            super().update(standing)
+        def update(self, status):
+            shown.update(status)
+            super().update(status)
 
         note, close = staticmethod(shown.note), staticmethod(shown.close)
 

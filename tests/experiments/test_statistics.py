@@ -7,7 +7,7 @@ import random
 import pytest
 
 from hyperfan.errors import RunError
-from hyperfan.experiments.statistics import Estimate, ratios, signed_rank
+from hyperfan.experiments.results.statistics import Estimate, ratios, signed_rank
 
 
 def test_the_interval_of_a_median_covers_it_about_as_often_as_it_says():

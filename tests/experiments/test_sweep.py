@@ -6,9 +6,9 @@ import signal
 from dataclasses import dataclass
 
 import pytest
-from toy import Toy, contents
+from toy import Toy, contents, summarise
 
-from hyperfan.experiments.sweep import Ended, _one, sweep
+from hyperfan.experiments.sweep import Ended, _run_one, sweep
 
 
 @dataclass(frozen=True)
@@ -27,20 +27,23 @@ class InterruptsAll(Toy):
 
 
 def test_a_run_that_dies_does_not_keep_others_from_running(tmp_path, undisturbed, capfd):
-    ended = {e.path.name: e.outcome for e in sweep({tmp_path / "dies": Dies(), tmp_path / "good": Toy()}, 2)}
-    assert ended == {"dies": "failed: its process died with exit code 9", "good": "finished"}
+    ended = sweep({tmp_path / "dies": Dies(), tmp_path / "good": Toy()}, 2, summarise=summarise)
+    assert {e.path.name: e.outcome for e in ended} == {
+        "dies": "failed: its process died with exit code 9",
+        "good": "finished",
+    }
     assert contents(tmp_path / "good") == {**undisturbed, "report.html": b"drawn"}
     assert [p.name for p in tmp_path.iterdir()] == ["good"]
     assert "toy: epoch 3/3  loss " in capfd.readouterr().err
 
 
 def test_a_run_that_fails_says_why(tmp_path, capsys):
-    told, tell = multiprocessing.Pipe(duplex=False)
-    _one(tell, Toy(init="nonsense"), tmp_path / "wrong", None, False)
-    assert told.recv().startswith("failed: there is no init method 'nonsense'")
+    receiver, sender = multiprocessing.Pipe(duplex=False)
+    _run_one(sender, Toy(init="nonsense"), tmp_path / "wrong", None, False, summarise)
+    assert receiver.recv().startswith("failed: there is no init method 'nonsense'")
     assert capsys.readouterr().err.startswith("toy: there is no init method 'nonsense'")
-    told.close()
-    tell.close()
+    receiver.close()
+    sender.close()
 
 
 @pytest.mark.skipif(os.name == "nt", reason="signals are those of POSIX")

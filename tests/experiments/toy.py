@@ -11,6 +11,7 @@ import time
 import traceback
 from dataclasses import dataclass
 from pathlib import Path
+from typing import ClassVar
 
 import torch
 from torch import nn
@@ -18,7 +19,8 @@ from torch import nn
 import hyperfan as hf
 from hyperfan.errors import HyperfanError
 from hyperfan.experiments.classifier import Classifier, hypernet
-from hyperfan.experiments.loop import Summary, run
+from hyperfan.experiments.experiment import Configuration
+from hyperfan.experiments.loop import run
 from hyperfan.experiments.mnist.training import MnistTraining
 from hyperfan.experiments.seeds import generator
 from hyperfan.probe import Probe
@@ -27,7 +29,9 @@ UNITS, HIDDEN, CLASSES, IMAGES = 6, 20, 3, 20
 
 
 @dataclass(frozen=True)
-class Toy:
+class Toy(Configuration):
+    experiment: ClassVar[str] = "toy"
+
     seed: int = 0
     init: str = "hyperfan-in"
     lr: float = 0.05
@@ -47,10 +51,6 @@ class Toy:
     def start(self, data_dir):
         return ToyTraining(self, data_dir)
 
-    def summarise(self, path):
-        (path / "report.html").write_text("drawn")
-        return Summary(path / "report.html", "drawn")
-
 
 class ToyTraining(MnistTraining):
     """Batches, tests, probes and states are those of MNIST."""
@@ -65,14 +65,18 @@ class ToyTraining(MnistTraining):
         Classifier.__init__(self, config, IMAGES, net, plan, hf.SGD(net, lr=config.lr, momentum=0.9))
 
 
+def summarise(path):
+    (path / "report.html").write_text("drawn")
+
+
 class Silent:
-    """Progress that keeps what it is told."""
+    """Progress that keeps its notes and steps."""
 
     def __init__(self):
         self.notes, self.steps = [], []
 
-    def update(self, standing):
-        self.steps.append(standing.step)
+    def update(self, status):
+        self.steps.append(status.step)
 
     def note(self, text):
         self.notes.append(text)
@@ -88,9 +92,9 @@ class InterruptedAfter(Silent):
         super().__init__()
         self.batches = batches
 
-    def update(self, standing):
-        super().update(standing)
-        if standing.step == self.batches:
+    def update(self, status):
+        super().update(status)
+        if status.step == self.batches:
             raise KeyboardInterrupt
 
 
@@ -175,8 +179,8 @@ def interrupted(experiment, path, batches):
     """A real signal, as from Ctrl-C, after so many batches."""
 
     class Sends(InterruptedAfter):
-        def update(self, standing):
-            if standing.step == self.batches:
+        def update(self, status):
+            if status.step == self.batches:
                 os.kill(os.getpid(), signal.SIGINT)
 
     return {"finished": 0, "stopped": 130}[run(experiment, path, Sends(batches))]

@@ -53,6 +53,8 @@ def double(call: dict[str, Any]) -> dict[str, Any]:
 
 class GeneratorSuite:
     CASES: dict[str, Case]
+    GRAPHS: tuple[str, ...]
+    """Cases that make different graphs, which are compiled and exported; all of them, if a generator does not say."""
 
     def test_generated_tensors_equal_the_oracle_with_their_gradients(self, case):
         net = build(case, torch.float64)
@@ -114,6 +116,7 @@ class GeneratorSuite:
         assert out.dtype == torch.float64
         torch.testing.assert_close(out.float(), single, rtol=1e-4, atol=1e-5)
 
+    @pytest.mark.one_per_graph
     def test_compile_fullgraph(self, case):
         net, call, x = build(case, torch.float64), double(case.call()), inputs(torch.float64)
         torch._dynamo.reset()
@@ -127,6 +130,7 @@ class GeneratorSuite:
             compiled.train()
             compiled(x, **call).sum().backward()
 
+    @pytest.mark.one_per_graph
     def test_export(self, case):
         net, call, x = build(case), case.call(), inputs()
         exported = torch.export.export(net, (x,), call).module()

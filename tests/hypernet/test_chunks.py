@@ -1,5 +1,6 @@
 """Tensors made in chunks: by channels as in Ha et al., and flat; against loops over chunks."""
 
+import itertools
 import math
 from typing import ClassVar
 
@@ -102,6 +103,7 @@ LINEAR = ["4.weight", "6.weight", "8.*"]
 
 
 class TestChannels(GeneratorSuite):
+    GRAPHS = ("ha", "shared trunk", "per sample")
     CASES: ClassVar = {
         "ha": case(channels, 6, hf.Chunks(), generate=LINEAR),
         "ha, paper, given size": case(channels, 6, hf.Chunks(size=5), generate=LINEAR, fidelity="paper"),
@@ -125,6 +127,7 @@ class TestChannels(GeneratorSuite):
 
 
 class TestFlat(GeneratorSuite):
+    GRAPHS = ("with norms", "tasks")
     CASES: ClassVar = {
         "flat": case(flat, 6, hf.Chunks(size=20, flat=True)),
         "one chunk": case(flat, 6, hf.Chunks(size=182, flat=True), generate="weights+biases"),
@@ -183,6 +186,58 @@ def test_weights_cut_along_their_inputs_have_a_head_of_their_own():
                 found.append(net(x).std().item())
         assert sum(stds[False]) / 3 == pytest.approx(1, abs=0.3)
         assert sum(stds[True]) / 3 == pytest.approx(math.sqrt(size / d_k), rel=0.3)
+
+
+def layer_squares(signs: bool) -> list[float]:
+    """Mean square of each layer's outputs, its geometric mean over seeds, for the flat chunks of several tasks."""
+    sizes, x = [200, 100, 100, 10], torch.randn(100, 200, generator=torch.Generator().manual_seed(0))
+    logs = torch.zeros(3)
+    for seed in range(8):
+        torch.manual_seed(seed)
+        layers = [nn.Linear(*pair) for pair in itertools.pairwise(sizes)]
+        mainnet = nn.Sequential(layers[0], nn.Tanh(), layers[1], nn.Tanh(), layers[2])
+        chunks = hf.Chunks(size=800, flat=True, embedding=16, signs=signs)
+        tasks = hf.Embedding(8, per="net", tasks=2)
+        net = hf.HyperNet(mainnet, tasks, heads=chunks, trunk=(64,), generate="weights+biases")
+        for task in range(2):
+            h, plain = x, net.freeze(task=task)
+            for i in range(3):
+                h = plain[2 * i](h).detach()
+                logs[i] += h.square().mean().log() / 16
+                h = torch.tanh(h)
+    return logs.exp().tolist()
+
+
+def test_signs_keep_layers_of_one_head_from_growing():
+    """Behind a ReLU trunk codes are alike, and so are chunks. Every variance is right either way."""
+    assert max(layer_squares(signs=False)) > 1.6
+    assert layer_squares(signs=True) == pytest.approx([1, 1, 1], rel=0.25)
+    assert hf.Chunks(size=1, flat=True).signed
+    assert not hf.Chunks().signed
+
+
+def test_signs_let_weights_of_both_directions_share_a_head():
+    mainnet = nn.Sequential(nn.Linear(784, 500), nn.Tanh(), nn.Linear(500, 10))
+    stds = []
+    for seed in range(3):
+        torch.manual_seed(seed)
+        net = hf.HyperNet(mainnet, 8, heads=hf.Chunks(one_head=True, signs=True))
+        assert list(net.heads.layouts) == ["500"]
+        stds.append(net(torch.randn(200, 784)).std().item())
+    assert sum(stds) / 3 == pytest.approx(1, abs=0.3)  # without signs √(500/8), which is 8
+
+
+def test_signs_are_drawn_for_what_comes_in_chunks_alone_and_are_saved():
+    torch.manual_seed(0)
+    mainnet = nn.Sequential(nn.Linear(30, 20), nn.LayerNorm(20), nn.Linear(20, 10))
+    net = hf.HyperNet(mainnet, 6, heads=hf.Chunks(size=50, flat=True), generate="*")
+    assert (net.generate()["1.weight"] == 1).all()  # a norm's scale keeps its sign
+    signs = net.state_dict()["heads.signs"].clone()
+    assert len(signs) == sum(t.numel for t in net.generated if t.start is None)
+    assert set(signs.tolist()) == {-1, 1}
+    assert abs(signs.double().mean().item()) < 4 / math.sqrt(len(signs))
+    net.reset_parameters(torch.Generator().manual_seed(1))
+    assert not torch.equal(net.state_dict()["heads.signs"], signs)
 
 
 @pytest.mark.parametrize(("init", "fan"), [("hyperfan-in", 0), ("hyperfan-out", 1)])

@@ -48,6 +48,7 @@ def given(*shape):
 
 
 class TestHeads(GeneratorSuite):
+    GRAPHS = ("everything", "noise", "tasks-per-net", "given-per-sample", "normalised-module")
     CASES: ClassVar = {
         "fixed": case(6),
         "separate": case(6, heads="separate"),

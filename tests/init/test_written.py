@@ -60,7 +60,7 @@ def test_every_cell_of_table_1(method, conv, relu, hbias, distribution):
             bound = uniform_bound(expected)
             assert 0.99 * bound < head.weight.abs().max() <= bound
         # Each code has its own norm, so the target is met on average over codes ...
-        made = torch.stack([net.generate(task=t)[row.tensor] for t in range(tasks)])
+        made = net.generate(task=torch.arange(tasks))[row.tensor]
         assert_mean(made.flatten(1).square().mean(1) / row.target, 1.0)
         # ... and for each single code up to that norm.
         e = net.embeddings.weight[0, net.heads.names.index(row.head)]
@@ -132,12 +132,12 @@ def test_paper_fidelity_fluctuates_where_exact_does_not():
 
 
 def test_exact_counts_the_noise():
-    main = nn.Sequential(nn.Linear(500, 500))
+    main = nn.Sequential(nn.Linear(200, 200))
     net = hf.HyperNet(main, hf.Embedding(4, noise=2.0))
     made = torch.stack([net.generate()["0.weight"].var() for _ in range(400)])
-    assert_mean(500 * made, 1.0)
+    assert_mean(200 * made, 1.0)
     trunked = hf.HyperNet(main, hf.Embedding(4, noise=2.0), trunk=(32,))
-    assert_mean(500 * torch.stack([trunked.generate()["0.weight"].var() for _ in range(400)]), 1.0)
+    assert_mean(200 * torch.stack([trunked.generate()["0.weight"].var() for _ in range(400)]), 1.0)
 
 
 @pytest.mark.parametrize("distribution", ["uniform", "normal"])

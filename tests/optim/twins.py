@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 import hyperfan as hf
 
-STEPS = 100
+STEPS = 50
 
 
 def mainnet() -> nn.Module:

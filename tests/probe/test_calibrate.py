@@ -9,6 +9,7 @@ from torch import nn
 import hyperfan as hf
 from hyperfan.probe import diagnose
 from nets import Tied
+from products import in_turn
 
 FITTING = [
     "MLP, tanh",
@@ -125,8 +126,7 @@ def test_it_tells_what_it_did(make):
     assert set(done.changed) == {name for name, factor in factors.items() if factor != 1}
 
 
-@pytest.mark.parametrize("seed", [0, 1, 2])
-@pytest.mark.parametrize("name", FITTING)
+@pytest.mark.parametrize(("name", "seed"), in_turn(FITTING, [0, 1, 2]))
 def test_a_healthy_net_is_left_alone(name, seed):
     torch.manual_seed(seed)
     patient = HEALTHY[name]()

@@ -12,6 +12,7 @@ from torch.nn.functional import cross_entropy, mse_loss, relu
 import hyperfan as hf
 from hyperfan.probe import Diagnosis
 from hyperfan.probe.intervals import measured_scale, predicted_scale
+from products import in_turn
 
 
 def look(patient) -> Diagnosis:
@@ -30,13 +31,28 @@ def test_every_fault_is_found_and_named(name):
     assert all(f.evidence and f.cause and f.remedy for f in diagnosis.findings)
 
 
-@pytest.mark.parametrize("seed", [0, 1, 2])
-@pytest.mark.parametrize("name", HEALTHY)
+@pytest.mark.parametrize(("name", "seed"), in_turn(list(HEALTHY), [0, 1, 2]))
 def test_nothing_is_wrong_with_a_healthy_net(name, seed):
     torch.manual_seed(seed)
     diagnosis = look(HEALTHY[name]())
     assert [str(f) for f in diagnosis.findings if f.severity != "note"] == []
     assert diagnosis.healthy
+
+
+@pytest.mark.parametrize("kind", ["linear", "convolution"])
+def test_dead_units_are_counted_by_unit(kind):
+    """Three quarters of them, on every input and, in a convolution, at every place."""
+    torch.manual_seed(0)
+    if kind == "linear":
+        main, x = nn.Sequential(nn.Linear(20, 40), nn.ReLU(), nn.Linear(40, 5)), torch.randn(30, 20)
+    else:
+        layers = [nn.Conv2d(3, 40, 3), nn.ReLU(), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(40, 5)]
+        main, x = nn.Sequential(*layers), torch.randn(30, 3, 8, 8)
+    net = hf.HyperNet(main, 16)
+    with torch.no_grad():
+        net.mainnet.get_parameter("0.bias")[:30] = -50.0
+    found = [f for f in hf.diagnose(net, x).findings if f.name == "dead ReLU"]
+    assert [f.evidence[:3] for f in found] == ["75%"]
 
 
 # ── what is measured ───────────────────────────────────────────────────────────────────────────────────────────────

@@ -40,8 +40,8 @@ def compare(
         raise HyperfanError(f"--seeds {seeds} --batch {batch}: at least 1 seed and 2 inputs are needed")
     log = Console(stderr=True)
     with log.status("measuring") as status:
-        tell = status.update if log.is_terminal else log.print
-        starts = measure(seeds, batch, fidelity, lambda init: tell(f"measuring {init}"))
+        show = status.update if log.is_terminal else log.print
+        starts = measure(seeds, batch, fidelity, lambda init: show(f"measuring {init}"))
     if json:
         config = {"seeds": seeds, "batch": batch, "fidelity": fidelity}
         print(_json.dumps({"config": config, "rows": [dataclasses.asdict(s) for s in starts]}, indent=2))
@@ -80,23 +80,23 @@ def plan(
         nonlinearity: The nonlinearity after every hidden layer, if it cannot be found.
         json: Print JSON instead of a table.
     """
-    made = call(factory)
+    subject = call(factory)
     from torch import nn
 
     from hyperfan.hypernet import HyperNet
     from hyperfan.mainnet import Skeleton
 
     example = None
-    if isinstance(made, tuple) and len(made) == 2:
-        made, example = made
-    if isinstance(made, HyperNet):
+    if isinstance(subject, tuple) and len(subject) == 2:
+        subject, example = subject
+    if isinstance(subject, HyperNet):
         if (embedding, generate, trunk, heads, init, fidelity, nonlinearity) != _PLAN_DEFAULTS:
             raise HyperfanError(f"{factory} makes a HyperNet, so the options that would make one do not apply")
-        net = made
-    elif isinstance(made, nn.Module):
+        net = subject
+    elif isinstance(subject, nn.Module):
         try:
             net = HyperNet(
-                Skeleton(made).module,
+                Skeleton(subject).module,
                 embedding,
                 generate=generate,
                 trunk=trunk,
@@ -111,7 +111,9 @@ def plan(
                 raise
             raise InitError(f"{error} (here: --nonlinearity relu, or let the factory return (net, example))") from error
     else:
-        raise HyperfanError(f"{factory} returned a {type(made).__name__}; it should return an nn.Module or a HyperNet")
+        raise HyperfanError(
+            f"{factory} returned a {type(subject).__name__}; it should return an nn.Module or a HyperNet"
+        )
     if json:
         print(_json.dumps(net.plan.to_dict(), indent=2))
     else:
@@ -161,7 +163,7 @@ def call(factory: str) -> Any:
 
 
 def first_line(error: BaseException) -> str:
-    """What an error says, in one line."""
+    """The first line of an error's message."""
     return next(iter(str(error).splitlines()), "")
 
 
@@ -169,5 +171,5 @@ def _console() -> Any:
     from rich.console import Console
 
     console = Console()
-    # Into a file or a pipe there is no width to keep to.
+    # A file or a pipe has no width.
     return console if console.is_terminal else Console(width=160)

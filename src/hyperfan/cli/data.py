@@ -26,7 +26,7 @@ def fetch(name: tyro.conf.Positional[Literal["mnist", "cifar10", "imagenette"]],
     """
     from hyperfan.data.fetch import fetch as get
 
-    with _shown() as progress:
+    with _progress() as progress:
         folder = get(name, data_dir, progress)
     print(f"{name} is in {folder}")
 
@@ -45,14 +45,14 @@ def where(data_dir: Path | None = None, json: bool = False) -> None:
     from hyperfan.data.lookup import LAYOUTS, folders
     from hyperfan.text import table
 
-    seen: list[dict[str, Any]] = [
-        {"folder": str(folder), "by": by, "used": i == 0, "sets": [_seen(name, folder) for name in LAYOUTS]}
+    found: list[dict[str, Any]] = [
+        {"folder": str(folder), "by": by, "used": i == 0, "sets": [_find(name, folder) for name in LAYOUTS]}
         for i, (by, folder) in enumerate(folders(data_dir).items())
     ]
     if json:
-        print(_json.dumps(seen, indent=2))
+        print(_json.dumps(found, indent=2))
         return
-    for row in seen:
+    for row in found:
         print(f"{row['folder']} ({row['by']}): {'data are looked for here' if row['used'] else 'not looked at'}")
         print(table(["set", "MB", "files", "found in"], [_cells(**one) for one in row["sets"]]), end="\n\n")
 
@@ -62,7 +62,7 @@ def commands(args: Sequence[str]) -> dict[str, Callable[..., None]]:
     return {"fetch": fetch, "where": where}
 
 
-def _seen(name: str, folder: Path) -> dict[str, Any]:
+def _find(name: str, folder: Path) -> dict[str, Any]:
     from hyperfan.data.lookup import contents, find
     from hyperfan.errors import DataError
 
@@ -79,8 +79,8 @@ def _cells(name: str, place: str | None, files: int, size: int) -> list[str]:
 
 
 @contextmanager
-def _shown() -> Iterator["Progress"]:
-    """Bars on a terminal; into a file or a pipe, a line for each tenth of a download."""
+def _progress() -> Iterator["Progress"]:
+    """Shows downloads: bars on a terminal; in a file or a pipe, a line for each tenth."""
     from rich.console import Console
     from rich.progress import BarColumn, DownloadColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 

@@ -48,13 +48,13 @@ def diagnose(
     arguments = _arguments(factory, call(factory))
     if lr is not None:
         arguments["lr"] = lr
-    found = {"as it is": _diagnosed(factory, arguments)}
+    found = {"as it is": _diagnose(factory, arguments)}
     if init is not None:
-        found[init] = _diagnosed(factory, {**arguments, "net": _started(factory, arguments, init)})
+        found[init] = _diagnose(factory, {**arguments, "net": _reinitialised(factory, arguments, init)})
     now, *others = found.values()
     if json:
-        told = now.to_dict() | ({f"with {init}": others[0].to_dict()} if others else {})
-        print(_json.dumps(told, indent=2))
+        content = now.to_dict() | ({f"with {init}": others[0].to_dict()} if others else {})
+        print(_json.dumps(content, indent=2))
     else:
         print("\n\n".join([str(now), *(_change(now, other, str(init)) for other in others)]))
     if html is not None:
@@ -62,24 +62,23 @@ def diagnose(
     return 0 if now.healthy else 1
 
 
-def _arguments(factory: str, made: Any) -> dict[str, Any]:
-    """What the factory returned, as arguments by name."""
+def _arguments(factory: str, returned: Any) -> dict[str, Any]:
+    """The arguments of a diagnosis by name, from what the factory returned."""
     names = ("net", "x", "y")
-    if isinstance(made, tuple) and 2 <= len(made) <= 3:
-        made = dict(zip(names, made, strict=False))
-    if not isinstance(made, dict) or not {"net", "x"} <= made.keys():
-        what = type(made).__name__
+    if isinstance(returned, tuple) and 2 <= len(returned) <= 3:
+        returned = dict(zip(names, returned, strict=False))
+    if not isinstance(returned, dict) or not {"net", "x"} <= returned.keys():
         raise HyperfanError(
-            f"{factory} returned a {what}; a diagnosis needs inputs too: return (net, x) or (net, x, y), or a dict "
-            "of the arguments of hyperfan.diagnose"
+            f"{factory} returned a {type(returned).__name__}; a diagnosis needs inputs too: return (net, x) or "
+            "(net, x, y), or a dict of the arguments of hyperfan.diagnose"
         )
     known = {*names, "loss", "generated", "lr", "task", "embedding"}
-    if unknown := sorted(set(made) - known):
+    if unknown := sorted(set(returned) - known):
         raise HyperfanError(f"{factory} returned '{unknown[0]}', which is no argument of hyperfan.diagnose")
-    return dict(made)
+    return dict(returned)
 
 
-def _diagnosed(factory: str, arguments: dict[str, Any]) -> "Diagnosis":
+def _diagnose(factory: str, arguments: dict[str, Any]) -> "Diagnosis":
     from hyperfan.probe import diagnose as look
 
     try:
@@ -87,12 +86,12 @@ def _diagnosed(factory: str, arguments: dict[str, Any]) -> "Diagnosis":
     except HyperfanError:
         raise
     except Exception as error:
-        told = f"{type(error).__name__}: {first_line(error)}"
-        raise HyperfanError(f"the net of {factory}, or its loss, does not run on these inputs: {told}") from error
+        reason = f"{type(error).__name__}: {first_line(error)}"
+        raise HyperfanError(f"the net of {factory}, or its loss, does not run on these inputs: {reason}") from error
 
 
-def _started(factory: str, arguments: dict[str, Any], init: str) -> Any:
-    """A copy of the net, started anew with another method."""
+def _reinitialised(factory: str, arguments: dict[str, Any], init: str) -> Any:
+    """A copy of the net, initialised with another method."""
     from hyperfan.hypernet import HyperNet
     from hyperfan.probe import started_with
 
@@ -105,7 +104,7 @@ def _started(factory: str, arguments: dict[str, Any], init: str) -> Any:
 
 
 def _change(now: "Diagnosis", then: "Diagnosis", init: str) -> str:
-    """Layer by layer, what another init would make of the net."""
+    """A table of the net's scales now and with another init, layer by layer."""
     from hyperfan.text import number, table
 
     rows = [
@@ -123,11 +122,11 @@ def _gradient(reading: Any) -> str:
 
 
 def _write(html: Path, found: "dict[str, Diagnosis]") -> None:
-    from hyperfan.experiments.files import one_line_if_it_fails, whole
     from hyperfan.experiments.folder import environment
+    from hyperfan.files import explain_write_errors, write_text
     from hyperfan.report import diagnosis_page
 
     now, *others = found.items()
     page = diagnosis_page(now[1], {k: str(v) for k, v in environment().items()}, dict(others))
-    with one_line_if_it_fails(str(html), "Choose another place with --html"), whole(html) as partial:
-        partial.write_text(page, encoding="utf-8")
+    with explain_write_errors(str(html), "Choose another place with --html"):
+        write_text(html, page)

@@ -42,22 +42,22 @@ GROUPS: dict[str, tuple[str, Callable[[Sequence[str]], Commands]]] = {
 
 
 def main(args: list[str] | None = None) -> int:
-    """Run a command; 2 is the exit code of one that could not."""
+    """Run a command; the exit code is 2 if it could not run."""
     args = sys.argv[1:] if args is None else args
     if args == ["--version"]:
         print(f"hyperfan {hyperfan.__version__}")
         return 0
     try:
         if args and args[0] in GROUPS:
-            description, made = GROUPS[args[0]]
-            code = _dispatch(made(args[1:]), f"hyperfan {args[0]}", description, args[1:])
+            description, commands_of = GROUPS[args[0]]
+            code = _dispatch(commands_of(args[1:]), f"hyperfan {args[0]}", description, args[1:])
         else:
             listed = {name: _listed(description) for name, (description, _) in GROUPS.items()}
             code = _dispatch({**COMMANDS, **listed}, "hyperfan", DESCRIPTION, args)
     except HyperfanError as error:
         print(f"hyperfan: {error}", file=sys.stderr)
         return 2
-    except BrokenPipeError:  # whoever read the output has had enough
+    except BrokenPipeError:  # the reader of the output has closed it
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     except KeyboardInterrupt:

@@ -1,87 +1,55 @@
-"""``hyperfan results``: from finished runs to figures, claims and verdicts."""
+"""``hyperfan results``: from finished runs to figures, claims and verdicts, a command for each experiment."""
 
-import importlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 from hyperfan.errors import HyperfanError
-from hyperfan.experiments.cifar10.config import PROFILES as CIFAR10
-from hyperfan.experiments.continual.config import PROFILES as CONTINUAL
-from hyperfan.experiments.imagenet.config import PROFILES as IMAGENET
-from hyperfan.experiments.mnist.config import PROFILES as MNIST
+from hyperfan.experiments.registry import EXPERIMENTS, experiment
 
-Base = TypeVar("Base")
+HELP = """Figures, summary and verdicts from the runs of "hyperfan run {name} --all".
+
+Example: hyperfan results {name} --runs runs/{name} --out results/{name}
+
+Args:
+    runs: Where the runs are.
+    out: Where the results go.
+    profile: Of the runs: paper, laptop or smoke.
+    data_dir: Where the data is, as for the runs, if untrained nets are measured too.
+    overwrite: Replace results that are there.
+"""
 
 
 def commands(args: Sequence[str]) -> dict[str, Callable[..., Any]]:
     """A command for each experiment."""
-    others: dict[str, Mapping[str, Any]] = {"continual": CONTINUAL, "cifar10": CIFAR10, "imagenet": IMAGENET}
-    return {"mnist": mnist, **{name: _results(name, profiles) for name, profiles in others.items()}}
+    return {name: _command(name) for name in EXPERIMENTS}
 
 
-def mnist(
-    runs: Path = Path("runs/mnist"),
-    out: Path = Path("results/mnist"),
-    profile: str = "paper",
-    data_dir: Path | None = None,
-    overwrite: bool = False,
-) -> None:
-    """Figures, summary and verdicts from the runs of "hyperfan run mnist --all".
-
-    Example: hyperfan results mnist --runs runs/mnist --out results/mnist
-
-    Args:
-        runs: Where the runs are.
-        out: Where the results go.
-        profile: Of the runs: paper, laptop or smoke.
-        data_dir: Where MNIST is, as for the runs.
-        overwrite: Replace results that are there.
-    """
-    from hyperfan.experiments.mnist.results import write_results
-
-    base = _base(profile, MNIST)
-    with _telling() as tell:
-        write_results(runs, out, base, data_dir, tell, overwrite)
-    print(out / "README.md")
-
-
-def _results(name: str, profiles: Mapping[str, Any]) -> Callable[..., None]:
-    def results(
+def _command(name: str) -> Callable[..., None]:
+    def command(
         runs: Path = Path("runs") / name,
         out: Path = Path("results") / name,
         profile: str = "paper",
+        data_dir: Path | None = None,
         overwrite: bool = False,
     ) -> None:
-        module = importlib.import_module(f"hyperfan.experiments.{name}.results")
-        base = _base(profile, profiles)
-        with _telling() as tell:
-            module.write_results(runs, out, base, tell, overwrite)
-        print(out / "README.md")
+        e = experiment(name)
+        if profile not in e.profiles:
+            raise HyperfanError(f"--profile '{profile}' is not known: {', '.join(e.profiles)}")
+        from hyperfan.experiments.results.write import README_FILE, write_results
 
-    results.__doc__ = f"""Figures, summary and verdicts from the runs of "hyperfan run {name} --all".
+        with _status() as log:
+            write_results(e, runs, out, e.profiles[profile], log, data_dir=data_dir, overwrite=overwrite)
+        print(out / README_FILE)
 
-    Example: hyperfan results {name} --runs runs/{name} --out results/{name}
-
-    Args:
-        runs: Where the runs are.
-        out: Where the results go.
-        profile: Of the runs: paper, laptop or smoke.
-        overwrite: Replace results that are there.
-    """
-    return results
-
-
-def _base(profile: str, profiles: Mapping[str, Base]) -> Base:
-    if profile not in profiles:
-        raise HyperfanError(f"--profile '{profile}' is not known: {', '.join(profiles)}")
-    return profiles[profile]
+    command.__doc__ = HELP.format(name=name)
+    return command
 
 
 @contextmanager
-def _telling() -> Iterator[Callable[[str], Any]]:
-    """A line that changes in a terminal, lines elsewhere."""
+def _status() -> Iterator[Callable[[str], Any]]:
+    """Shows progress: a line that changes in a terminal, lines elsewhere."""
     from rich.console import Console
 
     log = Console(stderr=True)

@@ -1,4 +1,4 @@
-"""What the commands show, as rich tables."""
+"""The rich tables that commands print."""
 
 from collections.abc import Sequence
 
@@ -8,17 +8,15 @@ from rich.text import Text
 from hyperfan.experiments.compare import NOTES, Spread, Start
 from hyperfan.init import Method
 
-FAR = 3.0
-"""By which factor a scale must differ from the classical net's to be coloured as exploding or vanishing."""
-
-
-WIDE = 150
-"""Columns the whole comparison takes; a narrower terminal gets activations and gradients one after the other."""
+FAR_FACTOR = 3.0
+"""A scale that differs from the classical net's by more is coloured as exploding or vanishing."""
+FULL_WIDTH = 150
+"""Columns of the full comparison; a narrower terminal gets activations and gradients one after the other."""
 
 
 def compare_tables(starts: Sequence[Start], seeds: int, fidelity: str, width: int) -> list[Table]:
     """A row for each init, a column for each layer, the spread below the mean."""
-    if width >= WIDE:
+    if width >= FULL_WIDTH:
         return [_compare_table(starts, seeds, fidelity, activations=True, gradients=True)]
     return [
         _compare_table(starts, seeds, fidelity, activations=True, gradients=False),
@@ -69,7 +67,7 @@ def _cell(value: Spread, reference: Spread | None) -> Text:
 
 
 def _style(ratio: float) -> str:
-    return "bold red" if ratio > FAR else "bold blue" if ratio < 1 / FAR else "green"
+    return "bold red" if ratio > FAR_FACTOR else "bold blue" if ratio < 1 / FAR_FACTOR else "green"
 
 
 def _short(value: float) -> str:

@@ -1,1 +1,1 @@
-"""Does the paper hold? One file per experiment."""
+"""Does the paper hold? One folder per experiment; everything that experiments share is written once beside them."""

@@ -1,7 +1,7 @@
 """A checkpoint: tensors in safetensors and the rest in JSON, never half-written.
 
 ``state.json`` names the file with the tensors, which is complete before it is named. A process killed at any instant
-leaves the checkpoint before, whole.
+leaves the checkpoint before it intact.
 """
 
 import hashlib
@@ -15,11 +15,11 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from hyperfan.errors import RunError
-from hyperfan.experiments.files import read_json, remove_partial, whole, write_json
+from hyperfan.files import atomic_write, read_json, remove_partial, write_json
 
 STATE = "state.json"
-THEIRS = ".tmp"
-"""How safetensors calls a file that it is writing."""
+SAFETENSORS_PREFIX = ".tmp"
+"""Of the temporary files of safetensors."""
 
 
 @dataclass(frozen=True)
@@ -44,23 +44,26 @@ def save(folder: Path, state: State, tensors: dict[str, Tensor]) -> None:
     """Replace the checkpoint in the folder by this one."""
     folder.mkdir(exist_ok=True)
     file = folder / f"step-{state.step}.safetensors"
-    with whole(file) as partial:
-        save_file({name: t.detach().contiguous().cpu() for name, t in tensors.items()}, partial)
+    with atomic_write(file) as partial:
+        try:
+            save_file({name: t.detach().contiguous().cpu() for name, t in tensors.items()}, partial)
+        except SafetensorError as error:
+            raise OSError(str(error)) from error
     content = {**asdict(state), "tensors": file.name, "sha256": _digest(file)}
     write_json(folder / STATE, {**content, "check": _check(content)})
     _remove_others(folder, file)
 
 
 def load(folder: Path) -> tuple[State, dict[str, Tensor]] | None:
-    """The checkpoint in the folder, if there is one."""
+    """Read the checkpoint in the folder, if there is one."""
     remove_partial(folder)
-    remove_partial(folder, THEIRS)
+    remove_partial(folder, SAFETENSORS_PREFIX)
     if not (folder / STATE).exists():
         return None
     content: dict[str, Any] = read_json(folder / STATE)
     try:
         if content.pop("check") != _check(content):
-            raise RunError(f"{folder / STATE} is damaged: it does not match its own checksum")
+            raise RunError(f"{folder / STATE} is damaged: it does not match its checksum")
         file, digest = folder / Path(content.pop("tensors")).name, content.pop("sha256")
         state = State(**content)
     except (AttributeError, KeyError, TypeError) as error:
@@ -68,7 +71,9 @@ def load(folder: Path) -> tuple[State, dict[str, Tensor]] | None:
     try:
         if _digest(file) != digest:
             raise RunError(f"{file} is damaged: its checksum is not the one in {STATE}")
-        tensors = {name: t.clone() for name, t in load_file(file).items()}  # into memory of its own
+        tensors = {
+            name: t.clone() for name, t in load_file(file).items()
+        }  # a copy, since the file is mapped into memory
     except (OSError, SafetensorError) as error:
         raise RunError(f"{file} cannot be read: {error}") from error
     _remove_others(folder, file)
@@ -76,7 +81,7 @@ def load(folder: Path) -> tuple[State, dict[str, Tensor]] | None:
 
 
 def _remove_others(folder: Path, file: Path) -> None:
-    """Tensors of other checkpoints, which the process that wrote this one may not have lived to remove."""
+    """Remove the tensors of earlier checkpoints, which a process killed after writing this one has left."""
     for other in folder.glob("step-*.safetensors"):
         if other != file:
             other.unlink()

@@ -1,10 +1,10 @@
-"""Training of a classifier as ``loop.run`` asks. An experiment adds its pictures, its net, and what it looks at."""
+"""Training of a classifier for the loop. An experiment adds its pictures, its net, and what its probe measures."""
 
 import math
 import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -12,36 +12,13 @@ from torch.nn.functional import cross_entropy
 
 from hyperfan.codes import Embedding
 from hyperfan.errors import HyperfanWarning, RunError
-from hyperfan.experiments.folder import Row
-from hyperfan.experiments.ranks import ALONE, Ranks
+from hyperfan.experiments.experiment import ClassifierConfiguration
+from hyperfan.experiments.ranks import SINGLE_PROCESS, Ranks
 from hyperfan.experiments.seeds import generator
 from hyperfan.hypernet import HyperNet
+from hyperfan.metrics import Kind, Row
 from hyperfan.optim import SGD
 from hyperfan.probe import Moments, diagnose, first_overflow
-
-
-class Config(Protocol):
-    """What a configuration says about any classifier."""
-
-    @property
-    def seed(self) -> int:
-        """For everything that is drawn."""
-
-    @property
-    def batch(self) -> int:
-        """Images in a batch."""
-
-    @property
-    def epoch_batches(self) -> int:
-        """Batches in an epoch."""
-
-    @property
-    def total(self) -> int:
-        """Batches in the run."""
-
-    @property
-    def tested_every(self) -> int:
-        """Batches between two tests."""
 
 
 class Classifier(ABC):
@@ -57,12 +34,12 @@ class Classifier(ABC):
 
     def __init__(
         self,
-        config: Config,
+        config: ClassifierConfiguration,
         images: int,
         net: nn.Module,
         plan: Any,
         optimiser: torch.optim.Optimizer,
-        ranks: Ranks = ALONE,
+        ranks: Ranks = SINGLE_PROCESS,
     ) -> None:
         self.config, self.images, self.ranks = config, images, ranks
         self.net, self.plan, self.optimiser = net, plan, optimiser
@@ -101,18 +78,18 @@ class Classifier(ABC):
                 loss += cross_entropy(out, y, reduction="sum").item()
                 right += int((out.argmax(1) == y).sum())
                 count += len(y)
-        yield {"kind": "test", "step": step, "loss": loss, "accuracy": right / count}
+        yield {"kind": Kind.TEST, "step": step, "loss": loss, "accuracy": right / count}
 
     def probes(self, step: int) -> Iterator[Row]:
-        """Nothing, unless an experiment looks inside."""
+        """Nothing, unless an experiment has a probe."""
         yield from ()
 
-    def diagnosed(self, x: Tensor, y: Tensor) -> Iterator[Row]:
-        """What is seen in a hypernet before it is trained."""
+    def diagnosis(self, x: Tensor, y: Tensor) -> Iterator[Row]:
+        """A diagnosis of a hypernet before it is trained."""
         if isinstance(self.net, HyperNet):
-            yield {"kind": "diagnosis", "step": 0, **diagnose(self.net, x, y).to_dict()}
+            yield {"kind": Kind.DIAGNOSIS, "step": 0, **diagnose(self.net, x, y).to_dict()}
 
-    def overflowed(self, step: int) -> str | None:
+    def first_overflow(self, step: int) -> str | None:
         """The first layer that is not finite on the batch after so many batches."""
         return first_overflow(self.plain(), *self.batch(step))
 
@@ -124,7 +101,7 @@ class Classifier(ABC):
         return tensors
 
     def load(self, state: dict[str, Tensor]) -> None:
-        """Go back to such a state."""
+        """Restore such a state."""
         self.net.load_state_dict({k.removeprefix("net."): t for k, t in state.items() if k.startswith("net.")})
         held: dict[int, dict[str, Tensor]] = {}
         for key, tensor in state.items():
@@ -133,9 +110,9 @@ class Classifier(ABC):
                 held.setdefault(int(index), {})[name] = tensor
         self.optimiser.load_state_dict({**self.optimiser.state_dict(), "state": held})
 
-    def together(self, step: int) -> int:
-        """Bring all processes to where the first one is; returns how many batches it has trained on."""
-        return self.ranks.together(step, lambda: Classifier.state(self), lambda state: Classifier.load(self, state))
+    def synchronise(self, step: int) -> int:
+        """Give all processes the state of the first one; returns how many batches it has trained on."""
+        return self.ranks.broadcast(step, lambda: Classifier.state(self), lambda state: Classifier.load(self, state))
 
     def plain(self) -> nn.Module:
         """The net with its weights written out, as they are now."""
@@ -144,8 +121,8 @@ class Classifier(ABC):
         with torch.no_grad():
             return self.net.freeze()
 
-    def chosen(self, step: int) -> Tensor:
-        """Which images the batch after so many has: each epoch has an order of its own."""
+    def indices(self, step: int) -> Tensor:
+        """The images of the batch after so many: each epoch has a new order."""
         epoch, batch = divmod(step, self.config.epoch_batches)
         if self._order[0] != epoch:
             self._order = epoch, torch.randperm(self.images, generator=generator(self.config.seed, "order", epoch))
@@ -153,7 +130,7 @@ class Classifier(ABC):
 
 
 def sgd(net: nn.Module, lr: float) -> torch.optim.Optimizer:
-    """Plain SGD, ours where there is a hypernet."""
+    """Plain SGD: hyperfan's for a hypernet, torch's for another net."""
     return SGD(net, lr=lr) if isinstance(net, HyperNet) else torch.optim.SGD(net.parameters(), lr=lr)
 
 
@@ -187,7 +164,7 @@ def device_named(name: str) -> torch.device:
     try:
         device = torch.device(name)
         torch.empty(0, device=device)
-    except (RuntimeError, AssertionError) as error:  # torch says it so or so
+    except (RuntimeError, AssertionError) as error:  # which of them depends on the device
         raise RunError(
             f"--device {name}: torch cannot use it here. On a CPU, --profile laptop is sized for two cores, and "
             "--device cpu takes any profile"

@@ -71,7 +71,7 @@ def compare(
         pre = tuple(Spread.of(layer) for layer in zip(*(r.preactivation for r in runs), strict=True))
         grad = tuple(Spread.of(layer) for layer in zip(*(r.gradient for r in runs), strict=True))
         reference = starts[0].preactivation if starts else pre
-        logs = [math.log(mine.mean / theirs.mean) for mine, theirs in zip(pre, reference, strict=True)]
+        logs = [math.log(layer.mean / classical.mean) for layer, classical in zip(pre, reference, strict=True)]
         ratio = math.exp(statistics.fmean(logs))
         starts.append(Start(init, pre, grad, Spread.of([r.loss for r in runs]), ratio))
     return starts

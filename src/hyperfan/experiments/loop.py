@@ -1,10 +1,9 @@
-"""Trains one run in its folder, from where it stands to its end.
+"""The training loop: one run in its folder, from its last checkpoint to its end.
 
 Checkpoints are taken at fixed steps only. Going on from one is then bit-identical to never having stopped, whatever
 stopped the run: a kill, Ctrl-C or a full disk. What was trained since the last one is trained again.
 """
 
-import dataclasses
 import math
 import os
 import time
@@ -12,99 +11,28 @@ from collections import defaultdict
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, ClassVar, Literal, NamedTuple, Protocol
+from typing import Protocol
 
 import torch
 from torch import Tensor
 
 from hyperfan.errors import RunError
 from hyperfan.experiments.checkpoint import State
-from hyperfan.experiments.folder import CONFIG, Row, RunFolder
-from hyperfan.experiments.progress import Progress, Standing
-
-Outcome = Literal["finished", "diverged", "stopped"]
-
-
-class Summary(NamedTuple):
-    """What is shown of a run that is over: a page, and some words for a terminal."""
-
-    page: Path
-    says: str
-
-
-class Training(Protocol):
-    """An experiment under way."""
-
-    plan: Any
-    """What the init wrote, as JSON."""
-
-    def step(self, step: int) -> float:
-        """Train on one batch, of which ``step`` came before; returns its loss."""
-
-    def tests(self, step: int) -> Iterator[Row]:
-        """The lines of metrics that are due after so many batches, apart from those of the probe."""
-
-    def probes(self, step: int) -> Iterator[Row]:
-        """What the probe has to say after so many batches, if it is due."""
-
-    def overflowed(self, step: int) -> str | None:
-        """The first layer that is not finite on the batch after so many batches."""
-
-    def state(self) -> dict[str, Tensor]:
-        """All that changes in training."""
-
-    def load(self, state: dict[str, Tensor]) -> None:
-        """Go back to such a state."""
-
-    def together(self, step: int) -> int:
-        """Bring all processes that train together to where the first one is; returns its step."""
-
-
-class Experiment(Protocol):
-    """A frozen dataclass: the whole configuration of a run."""
-
-    __dataclass_fields__: ClassVar[dict[str, dataclasses.Field[Any]]]
-
-    @property
-    def title(self) -> str:
-        """What to call it in a line of progress."""
-
-    @property
-    def total(self) -> int:
-        """How many batches a run has."""
-
-    @property
-    def stage(self) -> tuple[str, int]:
-        """What a run goes through several of, as epochs, and how many batches each has."""
-
-    @property
-    def log_every(self) -> int:
-        """How many batches a line of training loss averages over."""
-
-    @property
-    def checkpoint_every(self) -> int:
-        """How many batches lie between checkpoints."""
-
-    @property
-    def threads(self) -> int:
-        """How many threads torch may use."""
-
-    def start(self, data_dir: Path | None) -> Training:
-        """Build everything from the seed."""
-
-    def summarise(self, path: Path) -> Summary:
-        """Draw the run in this folder."""
+from hyperfan.experiments.experiment import Configuration, Training
+from hyperfan.experiments.folder import CONFIG_FILE, RunFolder
+from hyperfan.experiments.progress import Progress, Status
+from hyperfan.metrics import Kind, Outcome, Row, describe_divergence
 
 
 class Sink(Protocol):
-    """Someone who wants every line of metrics as well."""
+    """A second place for every line of metrics."""
 
     def record(self, row: Row) -> None:
         """Take a line."""
 
 
 def run(
-    experiment: Experiment,
+    config: Configuration,
     path: Path,
     progress: Progress,
     *,
@@ -113,53 +41,52 @@ def run(
     sinks: tuple[Sink, ...] = (),
 ) -> Outcome:
     """Train to the end, or until Ctrl-C. Divergence is a result, not an error."""
-    config = dataclasses.asdict(experiment)
-    with _threads(experiment.threads):
+    with _threads(config.threads):
         # Before a new folder is made, so that what cannot start leaves none behind.
-        training = None if resume and (path / CONFIG).exists() else experiment.start(data_dir)
-        with RunFolder(path, config, resume) as folder:
+        training = None if resume and (path / CONFIG_FILE).exists() else config.start(data_dir)
+        with RunFolder(path, config.to_dict(), resume, config.defaults()) as folder:
             found = folder.restore()
             if found is not None and found[0].done:
-                ending = folder.ending()
-                progress.note(f"{path} is over already: {_told(ending)}")
+                end = folder.end()
+                progress.note(f"{path} is over already: {_describe_end(end)}")
                 if int(os.environ.get("WORLD_SIZE", "1")) > 1:
-                    experiment.start(data_dir).together(experiment.total)  # so that no other process waits
-                return "diverged" if ending["outcome"] == "diverged" else "finished"
-            runner = _Runner(experiment, training or experiment.start(data_dir), folder, progress, sinks)
+                    config.start(data_dir).synchronise(config.total)  # so that no other process waits
+                return Outcome(end["outcome"])
+            runner = _Runner(config, training or config.start(data_dir), folder, progress, sinks)
             try:
                 return runner.go(found)
             except KeyboardInterrupt:
                 progress.note(f"stopped after batch {runner.step}; --resume goes on from batch {runner.saved}")
-                return "stopped"
+                return Outcome.STOPPED
             finally:
                 progress.close()
 
 
-def follow(experiment: Experiment, data_dir: Path | None = None) -> Outcome:
-    """Train beside a process that runs the experiment, on another part of each batch; it alone writes anything."""
-    with _threads(experiment.threads):
-        training = experiment.start(data_dir)
-        for step in range(training.together(0), experiment.total):
+def follow(config: Configuration, data_dir: Path | None = None) -> Outcome:
+    """Train on a part of each batch beside the process that runs and writes the same run."""
+    with _threads(config.threads):
+        training = config.start(data_dir)
+        for step in range(training.synchronise(0), config.total):
             if not math.isfinite(training.step(step)):
-                return "diverged"
-        return "finished"
+                return Outcome.DIVERGED
+        return Outcome.FINISHED
 
 
 class _Runner:
     def __init__(
         self,
-        experiment: Experiment,
+        config: Configuration,
         training: Training,
         folder: RunFolder,
         progress: Progress,
         sinks: tuple[Sink, ...],
     ) -> None:
-        self.experiment, self.training, self.folder = experiment, training, folder
+        self.config, self.training, self.folder = config, training, folder
         self.progress, self.sinks = progress, sinks
         self.step = self.saved = 0
         self.loss_sum, self.loss_count = 0.0, 0
         self.seconds: defaultdict[str, float] = defaultdict(float)
-        self._standing = Standing(experiment.title, experiment.total, experiment.stage)
+        self._status = Status(config.title, config.total, config.stage)
 
     def go(self, found: tuple[State, dict[str, Tensor]] | None) -> Outcome:
         if found is None:
@@ -177,36 +104,36 @@ class _Runner:
             self.step = self.saved = state.step
             self.loss_sum, self.loss_count = state.loss_sum, state.loss_count
             self.progress.note(f"resumed {self.folder.path} at batch {self.step}")
-        self.training.together(self.step)
+        self.training.synchronise(self.step)
         return self._train()
 
     def _train(self) -> Outcome:
-        e = self.experiment
-        while self.step < e.total:
+        c = self.config
+        while self.step < c.total:
             with self._timed("training"):
                 loss = self.training.step(self.step)
             if not math.isfinite(loss):
                 return self._end_diverged()
             self.step += 1
             self.loss_sum, self.loss_count = self.loss_sum + loss, self.loss_count + 1
-            if self.step % e.log_every == 0 or self.step == e.total:
-                self._record({"kind": "train", "step": self.step, "loss": self.loss_sum / self.loss_count})
+            if self.step % c.log_every == 0 or self.step == c.total:
+                self._record({"kind": Kind.TRAIN, "step": self.step, "loss": self.loss_sum / self.loss_count})
                 self.loss_sum, self.loss_count = 0.0, 0
             self._measure()
-            if self.step == e.total:
-                self._record({"kind": "end", "step": self.step, "outcome": "finished"})
-            if self.step % e.checkpoint_every == 0 or self.step == e.total:
-                self._save(done=self.step == e.total)
-            self.progress.update(self._standing.at(self.step))
-        return "finished"
+            if self.step == c.total:
+                self._record({"kind": Kind.END, "step": self.step, "outcome": Outcome.FINISHED})
+            if self.step % c.checkpoint_every == 0 or self.step == c.total:
+                self._save(done=self.step == c.total)
+            self.progress.update(self._status.at(self.step))
+        return Outcome.FINISHED
 
     def _end_diverged(self) -> Outcome:
-        where = self.training.overflowed(self.step)
-        ending = {"kind": "end", "step": self.step, "outcome": "diverged", "layer": where}
-        self._record(ending)
+        layer = self.training.first_overflow(self.step)
+        end = {"kind": Kind.END, "step": self.step, "outcome": Outcome.DIVERGED, "layer": layer}
+        self._record(end)
         self._save(done=True)
-        self.progress.note(_told(ending))
-        return "diverged"
+        self.progress.note(_describe_end(end))
+        return Outcome.DIVERGED
 
     def _measure(self) -> None:
         for name, rows in (("testing", self.training.tests), ("probing", self.training.probes)):
@@ -222,7 +149,7 @@ class _Runner:
 
     def _record(self, row: Row) -> None:
         self.folder.record(row)
-        self._standing.see(row)
+        self._status.record(row)
         for sink in self.sinks:
             sink.record(row)
 
@@ -233,17 +160,13 @@ class _Runner:
         self.seconds[what] += time.perf_counter() - start
 
 
-def _told(ending: Row) -> str:
-    """How a run ended, for its owner."""
-    if ending["outcome"] != "diverged":
-        return f"{ending['outcome']} after batch {ending['step']}"
-    layer = "the loss itself" if ending["layer"] is None else f"layer '{ending['layer']}'"
-    return f"diverged at batch {ending['step'] + 1}: the first to overflow was {layer}"
+def _describe_end(end: Row) -> str:
+    return describe_divergence(end) if end["outcome"] == Outcome.DIVERGED else f"finished after batch {end['step']}"
 
 
 @contextmanager
 def _threads(wanted: int) -> Iterator[None]:
-    """Results depend on how many threads share a sum, so it is part of the configuration."""
+    """Set torch's number of threads, which is part of the configuration: results depend on how many share a sum."""
     if wanted < 1:
         raise RunError(f"--threads {wanted}: at least one is needed")
     before = torch.get_num_threads()

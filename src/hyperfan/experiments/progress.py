@@ -1,21 +1,23 @@
-"""What is seen of a run while it runs: a bar in a terminal, a line now and then elsewhere."""
+"""The progress of a run: a bar in a terminal, a line now and then elsewhere."""
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Protocol
 
 from rich.console import Console
 from rich.progress import BarColumn, TaskID, TextColumn, TimeRemainingColumn
 from rich.progress import Progress as Bar
+
+from hyperfan.metrics import Kind, Row
 
 LINE_EVERY = 30.0
 """Seconds between lines where there is no terminal."""
 
 
 @dataclass
-class Standing:
-    """How a run stands."""
+class Status:
+    """How far a run has come, and its latest loss and accuracy."""
 
     title: str
     total: int
@@ -24,14 +26,14 @@ class Standing:
     loss: float | None = None
     accuracy: float | None = None
 
-    def see(self, row: Mapping[str, Any]) -> None:
-        """Take what is shown from a line of metrics."""
-        if row["kind"] == "train":
+    def record(self, row: Row) -> None:
+        """Take the values that are shown from a line of metrics."""
+        if row["kind"] == Kind.TRAIN:
             self.loss = row["loss"]
-        elif row["kind"] == "test":
+        elif row["kind"] == Kind.TEST:
             self.accuracy = row["accuracy"]
 
-    def at(self, step: int) -> "Standing":
+    def at(self, step: int) -> "Status":
         """The same at this step."""
         self.step = step
         return self
@@ -48,13 +50,13 @@ class Standing:
 
 
 class Progress(Protocol):
-    """Someone to tell."""
+    """Shows the progress of a run."""
 
-    def update(self, standing: Standing) -> None:
+    def update(self, status: Status) -> None:
         """After every batch."""
 
     def note(self, text: str) -> None:
-        """Something worth a line."""
+        """Show a line of text."""
 
     def close(self) -> None:
         """The run is over."""
@@ -66,7 +68,7 @@ class Bars:
     def __init__(self, console: Console) -> None:
         self._bar = Bar(
             BarColumn(bar_width=16),
-            TextColumn("{task.percentage:>3.0f}%  {task.fields[says]}  {task.fields[rate]}"),
+            TextColumn("{task.percentage:>3.0f}%  {task.fields[status]}  {task.fields[rate]}"),
             TimeRemainingColumn(),
             console=console,
         )
@@ -74,26 +76,24 @@ class Bars:
         self._first: tuple[int, float] | None = None
         self._shown = 0.0
 
-    def update(self, standing: Standing) -> None:
+    def update(self, status: Status) -> None:
         """After every batch; shown ten times a second."""
         now = time.monotonic()
         if self._first is None:
-            self._first = standing.step, now
-            self.note(standing.title)
+            self._first = status.step, now
+            self.note(status.title)
             self._bar.start()
-            self._task = self._bar.add_task(
-                standing.title, total=standing.total, completed=standing.step, says="", rate=""
-            )
-        if self._task is None or (now - self._shown < 0.1 and standing.step < standing.total):
+            self._task = self._bar.add_task(status.title, total=status.total, completed=status.step, status="", rate="")
+        if self._task is None or (now - self._shown < 0.1 and status.step < status.total):
             return
         self._shown = now
-        rate = _rate(self._first, standing.step, now)
+        rate = _rate(self._first, status.step, now)
         self._bar.update(
-            self._task, completed=standing.step, says=str(standing), rate=f"{rate:.0f} batches/s" if rate else ""
+            self._task, completed=status.step, status=str(status), rate=f"{rate:.0f} batches/s" if rate else ""
         )
 
     def note(self, text: str) -> None:
-        """Something worth a line."""
+        """Show a line of text."""
         self._bar.console.print(text, markup=False, highlight=False)
 
     def close(self) -> None:
@@ -105,37 +105,37 @@ class Lines:
     """A line every half minute, for a log file.
 
     Args:
-        say: what to do with a line.
+        write: called with each line.
     """
 
-    def __init__(self, say: Callable[[str], None]) -> None:
-        self._say = say
+    def __init__(self, write: Callable[[str], None]) -> None:
+        self._write = write
         self._first: tuple[int, float] | None = None
         self._shown = time.monotonic()
 
-    def update(self, standing: Standing) -> None:
+    def update(self, status: Status) -> None:
         """After every batch; a line is due every half minute and at the end."""
         now = time.monotonic()
         if self._first is None:
-            self._first = standing.step, now
-        if now - self._shown < LINE_EVERY and standing.step < standing.total:
+            self._first = status.step, now
+        if now - self._shown < LINE_EVERY and status.step < status.total:
             return
         self._shown = now
-        rate = _rate(self._first, standing.step, now)
-        left = (standing.total - standing.step) / rate if rate else 0.0
+        rate = _rate(self._first, status.step, now)
+        left = (status.total - status.step) / rate if rate else 0.0
         speed = f"  {rate:.3g} batches/s  {_duration(left)} left" if rate and left else ""
-        self.note(f"{standing}{speed}")
+        self.note(f"{status}{speed}")
 
     def note(self, text: str) -> None:
-        """Something worth a line."""
-        self._say(text)
+        """Show a line of text."""
+        self._write(text)
 
     def close(self) -> None:
         """The run is over."""
 
 
 def _duration(seconds: float) -> str:
-    """In the unit that suits it.
+    """A duration in the largest unit that gives at least two digits.
 
     >>> _duration(40), _duration(400), _duration(40000)
     ('40 s', '7 min', '11 h')

@@ -23,7 +23,7 @@ class Ranks:
 
     @classmethod
     def of_environment(cls, device: str) -> "Ranks":
-        """As torchrun says; without it, one process. Of a kind of device, each process on a machine has its own."""
+        """From the variables that torchrun sets; without them, one process. Each process on a machine has a GPU."""
         world = int(os.environ.get("WORLD_SIZE", "1"))
         if world == 1:
             return cls(0, 1, device)
@@ -33,13 +33,13 @@ class Ranks:
         if not dist.is_initialized():
             # The others wait while the first one tests, which takes long on many pictures.
             dist.init_process_group("nccl" if device.startswith("cuda") else "gloo", timeout=timedelta(hours=12))
-        own = f"{device}:{local}" if device == "cuda" else device
-        if own.startswith("cuda"):
-            torch.cuda.set_device(own)
-        return cls(dist.get_rank(), world, own)
+        device = f"{device}:{local}" if device == "cuda" else device
+        if device.startswith("cuda"):
+            torch.cuda.set_device(device)
+        return cls(dist.get_rank(), world, device)
 
     def mean(self, value: float) -> float:
-        """Over all processes."""
+        """The mean of a value over all processes."""
         if self.world == 1:
             return value
         shared = torch.tensor(value, dtype=torch.float64, device=self.device)
@@ -47,7 +47,7 @@ class Ranks:
         return shared.item() / self.world
 
     def weight(self, count: int) -> float:
-        """Of a loss over so many pictures, so that the mean over processes is that over all pictures."""
+        """The weight of a loss over so many pictures, with which the mean over processes is that over all pictures."""
         if self.world == 1:
             return 1.0
         shared = torch.tensor(count, dtype=torch.float64, device=self.device)
@@ -55,7 +55,10 @@ class Ranks:
         return count * self.world / shared.item()
 
     def average(self, optimiser: torch.optim.Optimizer) -> None:
-        """The gradients of what an optimiser trains; of those in factors the factors, whose codes must be the same."""
+        """All-reduce the gradients of what an optimiser trains, as means; of gradients in factors, the factors.
+
+        The codes of gradients in factors must be the same in all processes.
+        """
         if self.world == 1:
             return
         grads = [p.grad for group in optimiser.param_groups for p in group["params"] if p.grad is not None]
@@ -72,27 +75,26 @@ class Ranks:
             dist.all_reduce(row)
             row.div_(self.world)
 
-    def together(
+    def broadcast(
         self, step: int, state: Callable[[], dict[str, Tensor]], load: Callable[[dict[str, Tensor]], None]
     ) -> int:
         """Give all processes the first one's state; returns its step."""
         if self.world == 1:
             return step
-        told = [step]
-        dist.broadcast_object_list(told)
-        mine = {name: t.detach().to(self.device).contiguous() for name, t in state().items()}
-        for name in sorted(mine):
-            dist.broadcast(mine[name], 0)
+        steps = [step]
+        dist.broadcast_object_list(steps)
+        tensors = {name: t.detach().to(self.device).contiguous() for name, t in state().items()}
+        for name in sorted(tensors):
+            dist.broadcast(tensors[name], 0)
         if self.rank:
-            load(mine)
-        return told[0]
+            load(tensors)
+        return steps[0]
 
 
-def leave() -> None:
-    """Say goodbye to the other processes, if there are any."""
+def leave_process_group() -> None:
+    """Leave the group of processes, if this process is in one."""
     if dist.is_initialized():
         dist.destroy_process_group()
 
 
-ALONE = Ranks(0, 1, "cpu")
-"""One process."""
+SINGLE_PROCESS = Ranks(0, 1, "cpu")

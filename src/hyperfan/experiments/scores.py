@@ -37,7 +37,7 @@ def score(probabilities: Tensor, labels: Tensor, bins: int = BINS) -> Scores:
     right = p.gather(1, labels[:, None]).squeeze(1)
     answer = torch.nn.functional.one_hot(labels, p.shape[1]).double()
     confidence, guess = p.max(1)
-    known = confidence.isfinite()  # a net that overflowed says nothing, and is not right
+    known = confidence.isfinite()  # the predictions of a net that overflowed are not right
     confidence, hit = torch.where(known, confidence, 0), ((guess == labels) & known).double()
     # Bins are open on the left and closed on the right, so that 1 is in the last.
     bin_of = (confidence * bins).ceil().long().sub(1).clamp(0, bins - 1)

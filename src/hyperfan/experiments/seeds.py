@@ -1,4 +1,4 @@
-"""Random numbers, each purpose with a generator of its own, so that changing one does not shift the others."""
+"""Random numbers: a generator for each purpose, so that changing one does not shift the others."""
 
 import hashlib
 
@@ -18,7 +18,7 @@ def generator(seed: int, *purpose: object) -> torch.Generator:
 
 
 def number(seed: int, *purpose: object) -> int:
-    """What such a generator is seeded with; for torch's own, where a module draws from that."""
+    """The number that such a generator is seeded with; for torch's global generator, where a module draws from that."""
     words = "/".join(map(str, (seed, *purpose)))
     digest = hashlib.sha256(words.encode()).digest()
     return int.from_bytes(digest[:8], "big") >> 1

@@ -1,4 +1,4 @@
-"""Many runs, some of them side by side, each in a process of its own."""
+"""Many runs, some of them side by side, each in a separate process."""
 
 import multiprocessing
 import os
@@ -10,94 +10,114 @@ from multiprocessing import connection
 from multiprocessing.connection import Connection
 from multiprocessing.context import SpawnProcess
 from pathlib import Path
+from typing import Any
 
 from rich.console import Console
 
 from hyperfan.errors import HyperfanError
-from hyperfan.experiments.loop import Experiment, run
+from hyperfan.experiments.experiment import Configuration
+from hyperfan.experiments.loop import run
 from hyperfan.experiments.progress import Lines
+from hyperfan.experiments.results.write import PAGE_FILE, write_summary
+from hyperfan.metrics import Outcome
+
+FAILED = "failed"
+"""How the outcome begins of a run that an error kept from one; the error follows."""
 
 
 @dataclass(frozen=True)
 class Ended:
-    """How one run of many ended: an outcome, or the error that kept it from one."""
+    """The outcome of one run of many, or the error that kept it from one."""
 
     path: Path
     outcome: str
 
 
 def sweep(
-    runs: Mapping[Path, Experiment], jobs: int | None = None, *, data_dir: Path | None = None, resume: bool = False
+    runs: Mapping[Path, Configuration],
+    jobs: int | None = None,
+    *,
+    data_dir: Path | None = None,
+    resume: bool = False,
+    summarise: Callable[[Path], Any] = write_summary,
 ) -> list[Ended]:
     """Run all of them, until Ctrl-C. One that fails is reported and does not keep the others from running.
 
     Args:
-        runs: which experiment goes to which folder, in the order they are started.
+        runs: the configuration of the run in each folder, in the order they are started.
         jobs: how many at once; by default as many as there are cores for.
         data_dir, resume: as for one run.
+        summarise: called with the folder of every run that is over.
     """
-    threads = max((e.threads for e in runs.values()), default=1)
+    threads = max((config.threads for config in runs.values()), default=1)
     jobs = jobs or max(_cores() // threads, 1)
     # Spawned, because torch's threads do not survive a fork; and one run each, so that none inherits another's memory.
     context = multiprocessing.get_context("spawn")
     waiting = deque(runs.items())
-    say = _sayer("")
+    log = _log("")
     under_way: dict[Connection, tuple[Path, SpawnProcess]] = {}
     ended = []
     try:
         while waiting or under_way:
             while waiting and len(under_way) < jobs:
-                path, experiment = waiting.popleft()
-                told, tell = context.Pipe(duplex=False)
-                process = context.Process(target=_one, args=(tell, experiment, path, data_dir, resume))
+                path, config = waiting.popleft()
+                receiver, sender = context.Pipe(duplex=False)
+                process = context.Process(target=_run_one, args=(sender, config, path, data_dir, resume, summarise))
                 process.start()
-                say(f"started {len(runs) - len(waiting)} of {len(runs)}: {experiment.title}")
-                tell.close()  # the process has its own; when that closes, it is over
-                under_way[told] = path, process
-            ready = connection.wait(list(under_way))
-            for told in [told for told in under_way if told in ready]:
-                path, process = under_way.pop(told)
-                ended.append(Ended(path, _hear(told, process)))
+                log(f"started {len(runs) - len(waiting)} of {len(runs)}: {config.title}")
+                sender.close()  # the process has its own; when that closes, it is over
+                under_way[receiver] = path, process
+            for receiver in [r for r in connection.wait(list(under_way)) if isinstance(r, Connection)]:
+                path, process = under_way.pop(receiver)
+                ended.append(Ended(path, _outcome(receiver, process)))
     except KeyboardInterrupt:
-        for told, (path, process) in under_way.items():  # each was interrupted too, and stops cleanly
-            ended.append(Ended(path, _hear(told, process)))
+        for receiver, (path, process) in under_way.items():  # each was interrupted too, and stops cleanly
+            ended.append(Ended(path, _outcome(receiver, process)))
     return ended
 
 
-def _hear(told: Connection, process: SpawnProcess) -> str:
+def _outcome(receiver: Connection, process: SpawnProcess) -> str:
+    """Wait for the outcome that a process sends, and for its end."""
     try:
-        outcome: str = told.recv()
+        outcome: str = receiver.recv()
     except EOFError:
         process.join()
-        return f"failed: its process died with exit code {process.exitcode}"
+        return f"{FAILED}: its process died with exit code {process.exitcode}"
     finally:
-        told.close()
+        receiver.close()
     process.join()
     return outcome
 
 
-def _one(tell: Connection, experiment: Experiment, path: Path, data_dir: Path | None, resume: bool) -> None:
-    say = _sayer(f"{experiment.title}: ")
+def _run_one(
+    sender: Connection,
+    config: Configuration,
+    path: Path,
+    data_dir: Path | None,
+    resume: bool,
+    summarise: Callable[[Path], Any],
+) -> None:
+    log = _log(f"{config.title}: ")
     try:
-        outcome = run(experiment, path, Lines(say), data_dir=data_dir, resume=resume)
-        if outcome != "stopped" and not (path / "report.html").exists():
+        outcome = run(config, path, Lines(log), data_dir=data_dir, resume=resume)
+        if outcome != Outcome.STOPPED and not (path / PAGE_FILE).exists():
             try:
-                experiment.summarise(path)
+                summarise(path)
             except HyperfanError as error:  # the run itself is complete
-                say(f"no figures: {error}")
-        tell.send(outcome)
+                log(f"no figures: {error}")
+        sender.send(str(outcome))
     except HyperfanError as error:
-        say(str(error))
-        tell.send(f"failed: {error}")
+        log(str(error))
+        sender.send(f"{FAILED}: {error}")
     except KeyboardInterrupt:  # before training began
-        tell.send("stopped")
+        sender.send(str(Outcome.STOPPED))
 
 
 def _cores() -> int:
-    """Those that this process may use, where the system tells."""
+    """The number of cores that this process may use, as far as the system knows."""
     return len(os.sched_getaffinity(0)) if sys.platform == "linux" else os.cpu_count() or 1
 
 
-def _sayer(prefix: str) -> Callable[[str], None]:
+def _log(prefix: str) -> Callable[[str], None]:
     console = Console(stderr=True, soft_wrap=True)
     return lambda text: console.print(f"{prefix}{text}", markup=False, highlight=False)

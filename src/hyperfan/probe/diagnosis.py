@@ -10,6 +10,7 @@ from typing import Any, Literal, get_args
 
 from hyperfan.charts.html import notebook_diagnosis
 from hyperfan.charts.scale import scale_chart
+from hyperfan.files import finite_or_none
 from hyperfan.probe.moments import Histogram
 from hyperfan.text import number, table
 
@@ -72,8 +73,8 @@ class Scale:
     high: float
 
     def widened(self, reach: float) -> "Scale":
-        """The same with the ends further away by a reach in logarithms, below the largest float."""
-        return Scale(self.value, self.low * math.exp(-reach), self.high * math.exp(min(reach, 700)))
+        """The same with the ends further away, by a reach in logarithms."""
+        return Scale(self.value, self.low * math.exp(-reach), self.high * math.exp(min(reach, 700)))  # exp overflows
 
 
 @dataclass(frozen=True)
@@ -224,7 +225,8 @@ class Diagnosis:
 
     def to_dict(self) -> dict[str, Any]:
         """Convert to plain values for JSON, which knows no infinity: what is not finite is ``None``."""
-        plain: dict[str, Any] = _plain({"healthy": self.healthy, "summary": self.summary, **dataclasses.asdict(self)})
+        values = {"healthy": self.healthy, "summary": self.summary, **dataclasses.asdict(self)}
+        plain: dict[str, Any] = finite_or_none(values)
         return plain
 
     @classmethod
@@ -285,14 +287,6 @@ def _from_dict(kind: type[Any], values: Mapping[str, Any]) -> Any:
             value = math.nan
         fields[f.name] = value
     return kind(**fields)
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {k: _plain(v) for k, v in value.items()}
-    if isinstance(value, tuple | list):
-        return [_plain(v) for v in value]
-    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def _in(names: tuple[str, ...]) -> str:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
+from hyperfan.formulas.student import student_quantile
 from hyperfan.probe.diagnosis import Scale
 
 
@@ -24,7 +25,7 @@ def measured_scale(values: Tensor, units: int) -> Scale:
     if not parts:
         return Scale(mean, 0.0, math.inf)
     error = math.sqrt(sum(p.var().item() / len(p) for p in parts)) / mean
-    reach = _student(min(len(p) for p in parts) - 1) * error
+    reach = student_quantile(min(len(p) for p in parts) - 1) * error
     return Scale(mean, mean, mean).widened(reach)
 
 
@@ -33,19 +34,7 @@ def predicted_scale(draws: Sequence[float]) -> Scale:
     if not all(0 < d < math.inf for d in draws):
         middle = sorted(draws)[len(draws) // 2]
         return Scale(middle, min(draws), max(draws))
-    logs = torch.tensor(draws, dtype=torch.float64).log()
-    mean = logs.mean().item()
-    reach = _student(len(draws) - 1) * logs.std().item() * math.sqrt(1 + 1 / len(draws)) if len(draws) > 1 else 0.0
-    return Scale(math.exp(mean), math.exp(mean - reach), math.exp(min(mean + reach, 700)))
-
-
-def _student(freedom: int) -> float:
-    """97.5 % quantile of Student's t: in closed form, then the first terms of its expansion in 1/freedom."""
-    if freedom == 1:
-        return math.tan(math.pi * 0.475)
-    if freedom == 2:
-        return 0.95 * math.sqrt(2 / (4 * 0.975 * 0.025))
-    z = 1.959964
-    first, second = (z**3 + z) / 4, (5 * z**5 + 16 * z**3 + 3 * z) / 96
-    third = (3 * z**7 + 19 * z**5 + 17 * z**3 - 15 * z) / 384
-    return z + first / freedom + second / freedom**2 + third / freedom**3
+    logs, n = torch.tensor(draws, dtype=torch.float64).log(), len(draws)
+    middle = math.exp(logs.mean().item())
+    reach = student_quantile(n - 1) * logs.std().item() * math.sqrt(1 + 1 / n) if n > 1 else 0.0
+    return Scale(middle, middle, middle).widened(reach)

@@ -3,10 +3,10 @@
 from pathlib import Path
 
 from hyperfan.charts.scale import scale_chart
+from hyperfan.metrics import Rows
 from hyperfan.report.diagnosis_page import diagnosis_page
 from hyperfan.report.evolution import evolution
 from hyperfan.report.losses import loss_and_accuracy, training_losses
-from hyperfan.report.metrics import Rows
 from hyperfan.report.rates import accuracy_by_rate
 from hyperfan.report.ridges import ridges
 from hyperfan.report.run_data import RunData, Section

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from hyperfan.charts.axis import Axis, asinh_axis, asinh_unit, digits, linear_axis
 from hyperfan.charts.figure import WIDTH, figure
 from hyperfan.charts.panel import Curve, Note, Panel
-from hyperfan.report.metrics import History, history, last_step
+from hyperfan.metrics import History, history, last_step
 from hyperfan.report.setting import Setting, legend
 
 Layers = Sequence[tuple[str, str, tuple[str, ...]]]

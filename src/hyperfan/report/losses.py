@@ -6,17 +6,17 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from hyperfan.charts.axis import Axis, digits, linear_axis, log_axis, share_axis
 from hyperfan.charts.figure import WIDTH, figure
 from hyperfan.charts.panel import Curve, Note, Panel
-from hyperfan.report.metrics import divergence, last_step, series
+from hyperfan.metrics import Kind, divergence, last_step, series
 from hyperfan.report.setting import Setting, legend
 
 MAX_MEANS = 60
 """Points in a curve of a figure; longer ones are averaged over neighbours, so that a noisy line can be followed."""
-Loss = tuple[str, str, str, Callable[[Iterable[float | None]], Axis]]
+Loss = tuple[Kind, str, str, Callable[[Iterable[float | None]], Axis]]
 """Kind and key in the metrics, title, and axis for some values."""
 LOSSES: tuple[Loss, ...] = (
-    ("train", "loss", "Training loss", lambda values: log_axis(values, 1)),
-    ("test", "loss", "Test loss, summed over the test set", lambda values: log_axis(values, 1)),
-    ("test", "accuracy", "Test accuracy", share_axis),
+    (Kind.TRAIN, "loss", "Training loss", lambda values: log_axis(values, 1)),
+    (Kind.TEST, "loss", "Test loss, summed over the test set", lambda values: log_axis(values, 1)),
+    (Kind.TEST, "accuracy", "Test accuracy", share_axis),
 )
 Means = tuple[list[tuple[float, float | None]], list[tuple[float | None, float | None]]]
 """Points of a mean over runs, and the lowest and highest of them beside each."""
@@ -59,7 +59,7 @@ def _panel(
         tips = [f"{unit} {digits(x)}: {_written(v, key)}" for x, v in points]
         curves.append(Curve(s.label, points, s.look, tips, band if len(s.runs) > 1 else (), switches=s.switches))
         seen = [(x, y) for x, y in points if y is not None]
-        if len(seen) == 1 and kind == "train" and all(divergence(rows) for rows in s.runs):
+        if len(seen) == 1 and kind == Kind.TRAIN and all(divergence(rows) for rows in s.runs):
             notes.append(Note("← diverges at once", s.look, seen[0], "start"))
     values = [v for c in curves for v in (*(y for _, y in c.points), *itertools.chain(*c.band))]
     x = linear_axis(0, max((last_step(rows) for s in settings for rows in s.runs), default=1) / batches, 4)

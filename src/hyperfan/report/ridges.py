@@ -10,8 +10,8 @@ from hyperfan.charts.axis import Axis, asinh_axis, asinh_unit, category_axis, di
 from hyperfan.charts.density import density, furthest
 from hyperfan.charts.figure import WIDTH, figure
 from hyperfan.charts.panel import LABEL_WIDTH, Curve, Note, Panel
+from hyperfan.metrics import divergence, histograms, history
 from hyperfan.report.evolution import COLUMNS, Layers
-from hyperfan.report.metrics import divergence, histograms, history
 from hyperfan.report.setting import Setting
 
 RIDGE_HEIGHT = 0.78

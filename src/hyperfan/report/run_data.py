@@ -6,8 +6,9 @@ from typing import Any
 
 from hyperfan.charts.axis import digits
 from hyperfan.charts.panel import Panel
+from hyperfan.metrics import Kind, Rows, describe_divergence, divergence, last_step, of_kind, series
 from hyperfan.probe.diagnosis import Diagnosis
-from hyperfan.report.metrics import Rows, divergence, last_step, of_kind, series
+from hyperfan.text import capitalise
 
 
 @dataclass(frozen=True)
@@ -50,7 +51,7 @@ class RunData:
 
     def diagnosis(self) -> Diagnosis | None:
         """The diagnosis before training, if there was one."""
-        found = next(of_kind(self.rows, "diagnosis"), None)
+        found = next(of_kind(self.rows, Kind.DIAGNOSIS), None)
         return None if found is None else Diagnosis.from_dict(found)
 
     def outcome(self) -> str:
@@ -59,12 +60,11 @@ class RunData:
             return self.sentence
         end = divergence(self.rows)
         if end is not None:
-            where = "the loss itself" if end.get("layer") is None else f"layer '{end['layer']}'"
-            return f"Diverged at batch {end['step'] + 1:,}; the first to overflow was {where}."
-        finished = next(of_kind(self.rows, "end"), None) is not None
+            return f"{capitalise(describe_divergence(end))}."
+        finished = next(of_kind(self.rows, Kind.END), None) is not None
         begun = "Finished after batch" if finished else "Not finished: it has come to batch"
         begun += f" {last_step(self.rows):,}"
-        losses, accuracies = series(self.rows, "train", "loss"), series(self.rows, "test", "accuracy")
+        losses, accuracies = series(self.rows, Kind.TRAIN, "loss"), series(self.rows, Kind.TEST, "accuracy")
         begun += f"; training loss {digits(losses[-1][1])}" if losses else ""
         last = accuracies[-1][1] if accuracies else None
         return f"{begun}; {last:.2%} of the test images right." if last is not None else f"{begun}."

@@ -7,9 +7,9 @@ from hyperfan.charts.figure import swatch
 from hyperfan.charts.html import findings, table
 from hyperfan.charts.markup import Markup, tag, text
 from hyperfan.charts.palette import looks
+from hyperfan.metrics import Rows, histograms, history, last_step, quantities
 from hyperfan.report.evolution import Layers, evolution_panels
 from hyperfan.report.losses import loss_panels
-from hyperfan.report.metrics import Rows, histograms, history, last_step, quantities
 from hyperfan.report.page import Switch, compared, figure, page, pictures, section, switches
 from hyperfan.report.ridges import ridge_panels
 from hyperfan.report.run_data import RunData, Section

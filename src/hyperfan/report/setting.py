@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from hyperfan.charts.palette import LABELS, Look, looks
-from hyperfan.report.metrics import Rows, divergence
+from hyperfan.metrics import Rows, divergence
 
 
 @dataclass(frozen=True)

@@ -2,79 +2,70 @@
 
 import math
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
-from hyperfan.experiments.cifar10.config import BASELINES, HYPERFANS, MOST_SEEDS, RATES, Cifar10
-from hyperfan.experiments.cifar10.runs import LAST, Run, Runs
-from hyperfan.experiments.claims import Claim, Fact, all_of, decide_all, within
-from hyperfan.experiments.runs import CLASSES
-from hyperfan.experiments.statistics import Estimate
+from hyperfan.experiments.cifar10 import BASELINES, HYPERFANS, MAX_SEEDS, RATES, Cifar10
+from hyperfan.experiments.results.claims import Claim, Claims, Fact, all_of
+from hyperfan.experiments.results.statistics import Estimate
 
-TRAINS = 0.15
-"""Who has more of the test images right than this has begun to train; guessing has 10 %."""
-GUESS = math.log(CLASSES)
-"""The loss of guessing."""
+if TYPE_CHECKING:
+    from hyperfan.experiments.cifar10.results import Cifar10Results, Cifar10Run
 
-
-def decide(runs: Runs, base: Cifar10) -> list[Claim]:
-    """The claim, from finished runs."""
-    return decide_all(CLAIMS, runs, base)
+LAST_BATCHES = 100
+"""Batches at the end whose training loss is averaged."""
+TRAINED_ACCURACY = 0.15
+"""A net above this has begun to train; guessing has 10 %."""
+GUESSING_LOSS = math.log(Cifar10.classes)
 
 
-def _trains(c: Claim, runs: Runs, base: Cifar10) -> None:
-    best = {init: runs.best(base, init) for init in (*HYPERFANS, *BASELINES)}
-    found = {init: runs.need(config, MOST_SEEDS) for init, config in best.items()}
-    for init, mine in found.items():
+def _trains(c: Claim, results: "Cifar10Results") -> None:
+    runs, base = results.runs, results.base
+    best = {init: results.best(init) for init in (*HYPERFANS, *BASELINES)}
+    found = {init: runs.need(config, MAX_SEEDS) for init, config in best.items()}
+    for init, its_runs in found.items():
         at = f"{init}, best rate {best[init].rate:g}"
-        c.measure(f"{at}: test loss of an image before training", Estimate.median([r.first_loss() for r in mine]))
-        c.measure(f"{at}: training loss in the last {LAST} batches", _loss(mine))
-        c.measure(f"{at}: test accuracy", _accuracy(mine), ".1%")
+        first = Estimate.median([r.first_loss() for r in its_runs])
+        c.measure(f"{at}: test loss of an image before training", first)
+        c.measure(f"{at}: training loss in the last {LAST_BATCHES} batches", _loss(its_runs))
+        c.measure(f"{at}: test accuracy", _accuracy(its_runs), ".1%")
     for init in HYPERFANS:
         trains = f"{init} trains at once: after {base.total} batches"
-        c.facts[f"{trains} it has more than {TRAINS:.0%} right"] = within(_accuracy(found[init]), TRAINS)
-        c.facts[f"{trains} its training loss is below that of guessing"] = within(_loss(found[init]), 0, GUESS)
+        accuracy, loss = _accuracy(found[init]), _loss(found[init])
+        c.decide(f"{trains} it has more than {TRAINED_ACCURACY:.0%} right", accuracy.within(TRAINED_ACCURACY))
+        c.decide(f"{trains} its training loss is below that of guessing", loss.within(0, GUESSING_LOSS))
     for init in BASELINES:
-        tried = [runs.need(replace(base, init=init, lr=lr), MOST_SEEDS) for lr in RATES[init]]
-        does_not = f"{init} does not, at any of {len(tried)} rates from {_span(init)}:"
-        c.facts[f"{does_not} it never has more than {TRAINS:.0%} right"] = all_of(
-            within(_accuracy(mine), high=TRAINS) for mine in tried
-        )
-        c.facts[f"{does_not} its loss never is below that of guessing"] = all_of(_stays_above(mine) for mine in tried)
+        tried = [runs.need(replace(base, init=init, lr=lr), MAX_SEEDS) for lr in RATES[init]]
+        span = f"{max(RATES[init]):g} to {min(RATES[init]):g}"
+        does_not = f"{init} does not, at any of {len(tried)} rates from {span}:"
+        never = all_of(_accuracy(its_runs).within(high=TRAINED_ACCURACY) for its_runs in tried)
+        c.decide(f"{does_not} it never has more than {TRAINED_ACCURACY:.0%} right", never)
+        c.decide(f"{does_not} its loss never is below that of guessing", all_of(map(_stays_above, tried)))
     c.remark = (
         f"Tested: the first {base.total} batches of {base.batch} images. Not tested: what comes after them. In the "
         "paper fan-out begins to train at epoch 270, after 135,000 batches of 100; whether it does, and whether fan-in "
         "never does, only a full run can tell."
     )
-    c.remark += _at_the_papers_rate(runs, base)
-
-
-def _at_the_papers_rate(runs: Runs, base: Cifar10) -> str:
-    """What to say if hyperfan does not train at the rate that the paper gives."""
     paper = Cifar10().rate
-    found = {init: runs.seeds(replace(base, init=init, lr=paper), MOST_SEEDS) for init in HYPERFANS}
-    not_so = [init for init, mine in found.items() if mine and within(_accuracy(mine), TRAINS) is not True]
-    if not not_so:
-        return ""
-    return f" At the paper's own rate, {paper:g}, {' and '.join(not_so)} cannot be said to train here."
+    at_paper = {init: its_runs for init in HYPERFANS if (its_runs := results.at(init, paper))}
+    unsure = [i for i, its_runs in at_paper.items() if _accuracy(its_runs).within(TRAINED_ACCURACY) is not True]
+    if unsure:
+        c.remark += f" At the paper's own rate, {paper:g}, {' and '.join(unsure)} cannot be said to train here."
 
 
-def _stays_above(runs: list[Run]) -> Fact:
+def _stays_above(runs: list["Cifar10Run"]) -> Fact:
     """Whether a rate does not bring the loss below that of guessing. Runs that diverge certainly do not."""
-    whole = [r for r in runs if not r.diverged]
-    return within(_loss(whole), GUESS, math.inf) if whole else True
+    finished = [r for r in runs if not r.diverged]
+    return _loss(finished).within(GUESSING_LOSS) if finished else True
 
 
-def _loss(runs: list[Run]) -> Estimate:
-    return Estimate.ratio([r.training_loss(LAST) for r in runs])
+def _loss(runs: list["Cifar10Run"]) -> Estimate:
+    return Estimate.ratio([r.last_loss() for r in runs])
 
 
-def _accuracy(runs: list[Run]) -> Estimate:
+def _accuracy(runs: list["Cifar10Run"]) -> Estimate:
     return Estimate.of([r.accuracy() for r in runs])
 
 
-def _span(init: str) -> str:
-    return f"{max(RATES[init]):g} to {min(RATES[init]):g}"
-
-
-CLAIMS = {
+CLAIMS: Claims = {
     "C9": ("on CIFAR-10 Kaiming fan-in never trains, fan-out only late, and hyperfan at once", _trains),
 }

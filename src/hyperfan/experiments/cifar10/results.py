@@ -1,84 +1,130 @@
-"""From runs to what is published of them: figures, a summary as JSON, and a README with the claim."""
+"""What is read from CIFAR-10 runs, drawn and published: who trains, and at which learning rates."""
 
+import functools
+import math
 import statistics
-from collections.abc import Callable
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, replace
-from pathlib import Path
 from typing import Any
 
-from hyperfan.experiments.cifar10.claims import decide
-from hyperfan.experiments.cifar10.config import BASELINES, HYPERFANS, MOST_SEEDS, RATES, Cifar10, grid
-from hyperfan.experiments.cifar10.readme import readme
-from hyperfan.experiments.cifar10.runs import LAST, Run, Runs
-from hyperfan.experiments.cifar10.summary import TITLE
-from hyperfan.experiments.files import one_line_if_it_fails
-from hyperfan.experiments.publish import check_place, publish
-from hyperfan.experiments.runs import CLASSES
-from hyperfan.experiments.settings import CLASSICAL
-from hyperfan.experiments.statistics import Estimate
-from hyperfan.report import accuracy_by_rate, loss_and_accuracy, save, settings
+from hyperfan.charts.palette import LABELS
+from hyperfan.experiments.cifar10 import BASELINES, HYPERFANS, MAX_SEEDS, PROFILES, RATES, Cifar10
+from hyperfan.experiments.cifar10.claims import CLAIMS, LAST_BATCHES
+from hyperfan.experiments.experiment import CLASSICAL
+from hyperfan.experiments.results.claims import markdown_table
+from hyperfan.experiments.results.runs import ClassifierRun, NamedFigure
+from hyperfan.experiments.results.statistics import Estimate
+from hyperfan.experiments.results.write import PAPER, Results
+from hyperfan.metrics import Kind
+from hyperfan.report import accuracy_by_rate, loss_and_accuracy, settings
 
-LABELS = {
-    CLASSICAL: "classical net",
-    "kaiming-fan-in": "Kaiming fan-in",
-    "kaiming-fan-out": "Kaiming fan-out",
-    "hyperfan-in": "hyperfan-in",
-    "hyperfan-out": "hyperfan-out",
-}
+TITLE = "Loss and Test Accuracy Plots on CIFAR-10"
+"""The paper's."""
+INITS = (CLASSICAL, *BASELINES, *HYPERFANS)
 
 
-def write_results(
-    runs_dir: Path, out: Path, base: Cifar10, tell: Callable[[str], Any], overwrite: bool = False
-) -> None:
-    """Write the folder of results. The first seed must be there at every rate; what else is missing is told."""
-    check_place(out, overwrite)
-    runs = Runs(runs_dir)
-    wanted = grid(base)
-    missing = [c.title for c in wanted if c not in runs]
-    tell(f"{len(wanted) - len(missing)} of {len(wanted)} runs are in {runs_dir}")
-    best = {init: runs.need(runs.best(base, init), MOST_SEEDS) for init in LABELS}
-    claims = decide(runs, base)
-    with one_line_if_it_fails(str(out), "Make room, and write the results again with --overwrite"):
-        (out / "figures").mkdir(parents=True, exist_ok=True)
-        tell("drawing")
-        drawn = settings({f"{LABELS[i]}, {mine[0].config.rate:g}": [r.rows for r in mine] for i, mine in best.items()})
-        save(loss_and_accuracy(drawn, 1, f"{TITLE}: each at its best rate", "batch"), out / "figures/loss")
-        save(_rates(runs, base), out / "figures/rates")
-        rows = [_row(mine) for init in LABELS for lr in RATES[init] if (mine := _at(runs, base, init, lr))]
-        content = {
-            "code of the runs": sorted({str(r.environment.get("code")) for r in runs}),
-            "base": asdict(base),
-            "settings": rows,
-            "claims": [{**asdict(c), "verdict": c.verdict} for c in claims],
-            "missing": missing,
+class Cifar10Run(ClassifierRun[Cifar10]):
+    """One run that is over."""
+
+    def sentence(self) -> str:
+        """How it ended, and what it was."""
+        c = self.config
+        net = "a plain net" if c.init == CLASSICAL else "weights made in chunks by a hypernet"
+        return f"{self.outcome()}; {net}, {c.init}, SGD from {c.rate:g}, batches of {c.batch}, seed {c.seed}."
+
+    def figures(self) -> Iterator[NamedFigure]:
+        """Loss and accuracy."""
+        yield "loss", loss_and_accuracy(settings({self.config.init: [self.rows]}), self.config.epoch_batches, TITLE)
+
+    def first_loss(self) -> float:
+        """Mean over the test images before training; infinite if that overflowed."""
+        loss = next(self.of(Kind.TEST))["loss"]
+        return math.inf if loss is None else float(loss) / self.config.test_images
+
+    def last_loss(self) -> float:
+        """Mean training loss of the last batches."""
+        return self.training_loss(LAST_BATCHES)
+
+
+class Cifar10Results(Results[Cifar10, Cifar10Run]):
+    """Accuracy at every learning rate, and one claim."""
+
+    claims = CLAIMS
+
+    def best(self, init: str) -> Cifar10:
+        """The init at the rate with the smallest training loss at the end, by the first seed alone.
+
+        A run that diverged is the worst, and of several such the one with the smallest rate is taken.
+        """
+        tried = [self.runs.need(replace(self.base, init=init, lr=lr))[0] for lr in RATES[init]]
+        return min(tried, key=lambda r: (math.inf if r.diverged else r.last_loss(), r.config.rate)).config
+
+    def at(self, init: str, lr: float) -> list[Cifar10Run]:
+        """The runs of an init at a rate."""
+        return self.runs.seeds(replace(self.base, init=init, lr=lr), MAX_SEEDS)
+
+    def check(self) -> None:
+        """The first seed must be there at every rate."""
+        for init in INITS:
+            self.best(init)  # which needs them
+
+    def figures(self) -> Iterator[NamedFigure]:
+        """Curves at the best rates, and accuracy by rate."""
+        best = {init: self.runs.need(self.best(init), MAX_SEEDS) for init in INITS}
+        compared = {f"{LABELS.get(i, i)}, {runs[0].config.rate:g}": [r.rows for r in runs] for i, runs in best.items()}
+        yield "loss", loss_and_accuracy(settings(compared), 1, f"{TITLE}: each at its best rate", "batch")
+        accuracies = {
+            LABELS.get(init, init): {
+                lr: [None if r.diverged else r.accuracy() for r in self.at(init, lr)] for lr in RATES[init]
+            }
+            for init in (*BASELINES, *HYPERFANS)
         }
-        publish(out, readme(claims, rows, missing, base), content)
+        title = f"Who trains? Test accuracy after {self.base.total} batches of {self.base.batch}"
+        yield "rates", accuracy_by_rate(accuracies, 1 / self.base.classes, title)
 
+    def summary(self) -> dict[str, Any]:
+        """Losses and accuracy of every init at every rate."""
+        return {"settings": self.rows}
 
-def _at(runs: Runs, base: Cifar10, init: str, lr: float) -> list[Run]:
-    return runs.seeds(replace(base, init=init, lr=lr), MOST_SEEDS)
+    @functools.cached_property
+    def rows(self) -> list[dict[str, Any]]:
+        """The numbers of every init at every rate."""
+        return [_row(found) for init in INITS for lr in RATES[init] if (found := self.at(init, lr))]
 
-
-def _rates(runs: Runs, base: Cifar10) -> Any:
-    found = {
-        LABELS[init]: {
-            lr: [None if r.diverged else r.accuracy() for r in _at(runs, base, init, lr)] for lr in RATES[init]
+    def fields(self) -> dict[str, Any]:
+        """The scale of the runs, and a row for every rate."""
+        base = self.base
+        full = base.total == PROFILES[PAPER].total
+        epochs = base.total / base.epoch_batches
+        scale = f"{base.total} batches of {base.batch} images"
+        header = "init|rate|seeds|diverged|test loss of an image, start|training loss, end|accuracy".split("|")
+        return {
+            "scale": f"Each run has {scale}, {epochs:.3g} epochs."
+            if full
+            else f"This is the beginning of training only: {scale}, {epochs:.2g} epochs.",
+            "last": LAST_BATCHES,
+            "rows": markdown_table(header, map(_cells, self.rows)),
+            "time": "on a GPU" if full else "some hours on 2 cores",
         }
-        for init in (*BASELINES, *HYPERFANS)
-    }
-    return accuracy_by_rate(found, 1 / CLASSES, f"Who trains? Test accuracy after {base.total} batches of {base.batch}")
 
 
-def _row(runs: list[Run]) -> dict[str, Any]:
-    config, whole = runs[0].config, [r for r in runs if not r.diverged]
+def _row(runs: list[Cifar10Run]) -> dict[str, Any]:
+    config, finished = runs[0].config, [r for r in runs if not r.diverged]
     accuracies = [r.accuracy() for r in runs]
     return {
         "init": config.init,
         "rate": config.rate,
         "seeds": [r.config.seed for r in runs],
-        "diverged": len(runs) - len(whole),
+        "diverged": len(runs) - len(finished),
         "first loss": statistics.fmean(r.first_loss() for r in runs),
-        "training loss": statistics.fmean(r.training_loss(LAST) for r in whole) if whole else None,
+        "training loss": statistics.fmean(r.last_loss() for r in finished) if finished else None,
         "accuracy": asdict(Estimate.of(accuracies)),
         "accuracies": accuracies,
     }
+
+
+def _cells(row: Mapping[str, Any]) -> list[str]:
+    accuracy = Estimate(**row["accuracy"]).clipped()
+    end = "" if row["training loss"] is None else f"{row['training loss']:.4g}"
+    first, diverged = f"{row['first loss']:.3g}", str(row["diverged"] or "")
+    return [row["init"], f"{row['rate']:g}", str(accuracy.n), diverged, first, end, accuracy.format(".1%")]

@@ -1,4 +1,4 @@
-"""The CIFAR-10 experiment under way: net, optimiser and data, all from one seed."""
+"""Training on CIFAR-10: net, optimiser and data, all from one seed."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -9,18 +9,17 @@ from torch import Tensor, nn
 
 from hyperfan.data import CIFAR10, cifar10, standardise
 from hyperfan.data.augment import shift_and_flip
-from hyperfan.experiments.cifar10.config import Cifar10
+from hyperfan.experiments.cifar10 import Cifar10
 from hyperfan.experiments.classifier import Classifier, classical, device_named, hypernet, sgd
-from hyperfan.experiments.folder import Row
+from hyperfan.experiments.experiment import CLASSICAL
 from hyperfan.experiments.seeds import generator
-from hyperfan.experiments.settings import CLASSICAL
-from hyperfan.hypernet import Chunks
+from hyperfan.generators import Chunks
+from hyperfan.metrics import Row
 from hyperfan.models import all_cnn
 
-PIECE = 100
-"""Test images that go through at once."""
-PIXELS = 4
-"""By how many a picture may be moved."""
+TEST_BATCH = 100
+MAX_SHIFT = 4
+"""Pixels by which augmentation moves a picture at most."""
 
 
 class Cifar10Training(Classifier):
@@ -40,22 +39,22 @@ class Cifar10Training(Classifier):
         super().__init__(config, len(self.x), net, plan, sgd(net, config.rate))
 
     def batch(self, step: int) -> tuple[Tensor, Tensor]:
-        """Standardised, and augmented if so configured."""
-        chosen = self.chosen(step).to(self.device)
+        """Inputs, standardised and augmented if so configured, and classes."""
+        chosen = self.indices(step).to(self.device)
         images = self.x[chosen]
         if self.config.augment:
-            images = shift_and_flip(images, PIXELS, generator(self.config.seed, "augment", step))
+            images = shift_and_flip(images, MAX_SHIFT, generator(self.config.seed, "augment", step))
         return standardise(images, CIFAR10.mean, CIFAR10.std), self.y[chosen]
 
     def test_batches(self) -> Iterator[tuple[Tensor, Tensor]]:
-        """As they are, but for being standardised."""
-        for x, y in zip(torch.split(self.test_x, PIECE), torch.split(self.test_y, PIECE), strict=True):
+        """All test images, standardised, in batches."""
+        for x, y in zip(torch.split(self.test_x, TEST_BATCH), torch.split(self.test_y, TEST_BATCH), strict=True):
             yield standardise(x, CIFAR10.mean, CIFAR10.std), y
 
     def probes(self, step: int) -> Iterator[Row]:
         """A diagnosis on the first batch, before it is trained on."""
         if step == 0:
-            yield from self.diagnosed(*self.batch(0))
+            yield from self.diagnosis(*self.batch(0))
 
     def step(self, step: int) -> float:
         """Train on one batch, at the rate of its epoch."""
@@ -65,7 +64,7 @@ class Cifar10Training(Classifier):
 
 
 def build(config: Cifar10) -> tuple[nn.Module, Any]:
-    """The net, and what was written into it, as JSON."""
+    """The net of a run, and what was written into it, as JSON."""
     with torch.device("meta"):
         mainnet = all_cnn()
     if config.init == CLASSICAL:

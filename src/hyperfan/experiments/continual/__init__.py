@@ -1,1 +1,135 @@
-"""The paper's section 4.2: three regression tasks, one after another."""
+"""Continual learning, the paper's section 4.2: three regression tasks, one after another."""
+
+import math
+from dataclasses import dataclass, replace
+from typing import ClassVar, Literal, NamedTuple
+
+from hyperfan.errors import RunError
+from hyperfan.experiments.experiment import Configuration, Experiment, check_counts, check_rate, check_seed
+
+TASKS = 3
+PAPER_INITS = ("kaiming-fan-in", "kaiming-fan-out", "hyperfan-in", "hyperfan-out")
+ALL_INITS = (*PAPER_INITS, "hyperfan-in@exact", "hyperfan-out@exact", "m2", "m3", "m4")
+OPTIMISER_NAMES = {"sgd": "SGD", "adam": "Adam"}
+ADAM_INITS = ("kaiming-fan-in", "kaiming-fan-out", "hyperfan-in")
+
+
+class GridRun(NamedTuple):
+    """One run of a grid."""
+
+    init: str
+    lr: float
+    seed: int
+
+
+@dataclass(frozen=True)
+class Continual(Configuration):
+    """A grid of runs, trained side by side: every init at every learning rate with every seed.
+
+    Args:
+        inits: init methods ("hyperfan methods" lists them), at the paper's fidelity; "name@exact" has exact moments.
+        rates: learning rates.
+        seeds: how many seeds.
+        seed: the first of them. It draws init, embeddings, the tasks' points and the order of batches.
+        optimiser: plain SGD, or Adam with torch's defaults, anew in every task.
+        iterations: steps on each task.
+        batch: points in a batch.
+        points: training points of each task.
+        beta: weight of the output regulariser.
+        embedding: size of the embeddings.
+        precision: of all numbers.
+        log_every: iterations between two measurements of the loss.
+        checkpoint_every: iterations between checkpoints.
+        threads: for torch. A second one gains little, and loses much where cores are busy.
+    """
+
+    experiment: ClassVar[str] = "continual"
+    UNTITLED: ClassVar = ("log_every", "threads")
+
+    inits: tuple[str, ...] = PAPER_INITS
+    rates: tuple[float, ...] = (1e-2, 1e-3, 1e-4, 1e-5)
+    seeds: int = 15
+    seed: int = 0
+    optimiser: Literal["sgd", "adam"] = "sgd"
+    iterations: int = 6000
+    batch: int = 32
+    points: int = 100
+    beta: float = 0.005
+    embedding: int = 2
+    precision: Literal["float32", "float64"] = "float32"
+    log_every: int = 100
+    checkpoint_every: int = 500
+    threads: int = 1
+
+    def __post_init__(self) -> None:
+        check_counts(self, "seeds", "iterations", "batch", "points", "embedding")
+        check_counts(self, "log_every", "checkpoint_every", "threads")
+        check_seed(self.seed)
+        if self.batch > self.points:
+            raise RunError(f"--batch {self.batch}: a batch has no more than the {self.points} training points")
+        for name, values in (("inits", self.inits), ("rates", self.rates)):
+            if not values or len(set(values)) < len(values):
+                raise RunError(f"--{name} {' '.join(map(str, values))}: name at least one, and each once")
+        for rate in self.rates:
+            check_rate("rates", rate)
+        if not 0 <= self.beta < math.inf:
+            raise RunError(f"--beta {self.beta:g}: the regulariser's weight is not negative, and finite")
+        if self.iterations % self.log_every:
+            raise RunError(f"--iterations {self.iterations} is no multiple of --log-every {self.log_every}")
+
+    @property
+    def runs(self) -> list[GridRun]:
+        """All runs, in the order in which metrics list them."""
+        seeds = range(self.seed, self.seed + self.seeds)
+        return [GridRun(init, lr, seed) for init in self.inits for lr in self.rates for seed in seeds]
+
+    @property
+    def total(self) -> int:
+        """Iterations in all."""
+        return TASKS * self.iterations
+
+    @property
+    def stage(self) -> tuple[str, int]:
+        """A task."""
+        return "task", self.iterations
+
+    @property
+    def title(self) -> str:
+        """The optimiser and whatever is not as in the paper, which also names its folder.
+
+        >>> Continual(inits=ALL_INITS, seeds=3).title
+        'sgd all-inits seeds-3'
+        """
+        others = [f"{name}-{_text(value)}" for name, value in self.changes(omit=("optimiser", "inits"))]
+        inits = {PAPER_INITS: [], ALL_INITS: ["all-inits"]}.get(self.inits, ["+".join(self.inits)])
+        return " ".join([self.optimiser, *inits, *others])
+
+
+def _text(value: object) -> str:
+    return "+".join(f"{v:g}" for v in value) if isinstance(value, tuple) else str(value)
+
+
+PROFILES = {
+    "paper": Continual(),
+    "laptop": Continual(seeds=5, iterations=2000),
+    "smoke": Continual(seeds=2, iterations=100, log_every=10),
+}
+
+
+def grid(base: Continual) -> list[Continual]:
+    """The grids that the claims rest on: every init with SGD, and some with Adam."""
+    return [replace(base, inits=ALL_INITS), replace(base, inits=ADAM_INITS, optimiser="adam")]
+
+
+EXPERIMENT = Experiment(
+    config=Continual,
+    heading="Continual learning",
+    summary="Three regression tasks, one after another (the paper's section 4.2): many runs at once. Needs no data.",
+    example="--inits hyperfan-in m3 --seeds 5",
+    profiles=PROFILES,
+    grid=grid,
+    varied=("inits", "optimiser"),
+    training="training:ContinualTraining",
+    run="results:Grid",
+    results="results:ContinualResults",
+)

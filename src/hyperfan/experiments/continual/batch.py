@@ -14,11 +14,12 @@ from torch.func import functional_call, grad, grad_and_value, vmap
 from torch.nn.functional import mse_loss
 
 from hyperfan.errors import HyperfanError
+from hyperfan.generators import Linear
 from hyperfan.hypernet import HyperNet
 
 Tensors = dict[str, Tensor]
 Rule = Callable[[Tensors, Tensors, Tensors, Tensor, Tensor], tuple[Tensors, Tensors]]
-"""From values, gradients, what the optimiser holds, rate and number of the step to values and what it then holds."""
+"""An optimiser's step: from values, gradients, its state, rate and number of the step to new values and state."""
 EMBEDDING = "embedding"
 BETAS, EPS = (0.9, 0.999), 1e-8
 
@@ -31,7 +32,7 @@ class Structure:
     """
 
     def __init__(self, net: HyperNet) -> None:
-        if net.sharing != "separate" or net.trunk is None or net.embeddings.config.tasks is None:
+        if net.heads.config != Linear("separate") or net.trunk is None or net.embeddings.config.tasks is None:
             raise HyperfanError("only nets with separate heads, a trunk and tasks are trained side by side")
         if len(net.generated) < len(net.spec):
             raise HyperfanError("only nets that generate all of the mainnet are trained side by side")
@@ -43,39 +44,39 @@ class Structure:
         self.columns = [slice(*pair) for pair in itertools.pairwise(ends)]
 
     def values(self) -> Tensors:
-        """The net's own values, as the functions below want them: trunk, heads side by side, embeddings."""
+        """The net's values as the functions below take them: trunk, heads side by side, embeddings."""
         heads = [self.net.heads.head(name) for name in self.net.heads.names]
-        own: Tensors = {f"trunk.{name}": p for name, p in self.trunk.named_parameters()}
-        own["heads.weight"] = torch.cat([head.weight for head in heads], 1)
-        own["heads.bias"] = torch.cat([head.bias for head in heads])
-        own["embeddings"] = self.net.embeddings.get_parameter("weight")
-        return {name: tensor.detach().clone() for name, tensor in own.items()}
+        values: Tensors = {f"trunk.{name}": p for name, p in self.trunk.named_parameters()}
+        values["heads.weight"] = torch.cat([head.weight for head in heads], 1)
+        values["heads.bias"] = torch.cat([head.bias for head in heads])
+        values["embeddings"] = self.net.embeddings.get_parameter("weight")
+        return {name: tensor.detach().clone() for name, tensor in values.items()}
 
-    def make(self, theta: Tensors, embeddings: Tensor) -> Tensor:
+    def generate(self, theta: Tensors, embeddings: Tensor) -> Tensor:
         """All generated values for each task: (tasks, n, size) → (tasks, values)."""
         trunk = {name.removeprefix("trunk."): t for name, t in theta.items() if name.startswith("trunk.")}
         tasks, n, size = embeddings.shape
         codes: Tensor = functional_call(self.trunk, trunk, (embeddings.reshape(-1, size),))
-        made = codes @ theta["heads.weight"] + theta["heads.bias"]
+        values = codes @ theta["heads.weight"] + theta["heads.bias"]
         if n == 1:
-            return made
-        made = made.view(tasks, n, -1)  # each tensor has a code of its own, and its own columns
-        return torch.cat([made[:, i, own] for i, own in enumerate(self.columns)], 1)
+            return values
+        values = values.view(tasks, n, -1)  # by code, of which each tensor has one, and columns
+        return torch.cat([values[:, i, columns] for i, columns in enumerate(self.columns)], 1)
 
     def predict(self, theta: Tensors, embedding: Tensor, x: Tensor) -> Tensor:
-        """What the mainnet makes of x in the task of this embedding, (n, size)."""
-        (made,) = self.make(theta, embedding[None])
-        parts = [v.view(shape) for v, shape in zip(made.split(self.sizes), self.shapes, strict=True)]
+        """The mainnet's outputs for x in the task of this embedding, (n, size)."""
+        (values,) = self.generate(theta, embedding[None])
+        parts = [v.view(shape) for v, shape in zip(values.split(self.sizes), self.shapes, strict=True)]
         out: Tensor = self.net.skeleton(dict(zip(self.names, parts, strict=True)), x)
         return out
 
-    def loss(self, own: Tensors, x: Tensor, y: Tensor) -> Tensor:
-        """Of the task alone. ``own`` is theta with the task's embedding."""
-        return mse_loss(self.predict(own, own[EMBEDDING], x), y)
+    def loss(self, params: Tensors, x: Tensor, y: Tensor) -> Tensor:
+        """The loss of the task alone. ``params`` is theta with the task's embedding."""
+        return mse_loss(self.predict(params, params[EMBEDDING], x), y)
 
     def drift(self, theta: Tensors, embeddings: Tensor, past: Tensor) -> Tensor:
-        """How far earlier tasks are from what was made for them: sum of squares, mean over tasks."""
-        return (self.make(theta, embeddings) - past).square().sum() / len(past)
+        """How far the values of earlier tasks have moved: sum of squares, mean over tasks."""
+        return (self.generate(theta, embeddings) - past).square().sum() / len(past)
 
 
 class Batch:
@@ -109,47 +110,55 @@ class Batch:
         return len(self.rates)
 
     def begin(self, task: int) -> None:
-        """Before the first step on a task: remember what earlier ones are made, and start the optimiser anew."""
+        """Before the first step on a task: remember the values generated for earlier ones, and reset the optimiser."""
         self.task = task
-        own = {**self.theta, EMBEDDING: self.embeddings[:, task]}
+        params = {**self.theta, EMBEDDING: self.embeddings[:, task]}
         moments = ("mean", "square") if self.rule is adam else ()
-        self.held = {f"{moment}.{name}": torch.zeros_like(t) for moment in moments for name, t in own.items()}
-        self.past = vmap(self.structure.make)(self.theta, self.embeddings[:, :task]) if task else self.past[:, :0]
+        self.held = {f"{moment}.{name}": torch.zeros_like(t) for moment in moments for name, t in params.items()}
+        self.past = vmap(self.structure.generate)(self.theta, self.embeddings[:, :task]) if task else self.past[:, :0]
 
     def step(self, x: Tensor, y: Tensor, count: int) -> Tensor:
         """One step of each run on its batch, (runs, batch, 1), the ``count``-th of the task; returns the losses."""
         number = torch.tensor(float(count), dtype=x.dtype)
-        own = {**self.theta, EMBEDDING: self.embeddings[:, self.task]}
+        params = {**self.theta, EMBEDDING: self.embeddings[:, self.task]}
         steps = vmap(self._step, in_dims=(0, 0, 0, 0, 0, 0, 0, None))
         earlier = self.embeddings[:, : self.task]
-        own, self.held, losses = steps(own, self.held, earlier, self.past, x, y, self.rates, number)
+        params, self.held, losses = steps(params, self.held, earlier, self.past, x, y, self.rates, number)
         self.embeddings = self.embeddings.clone()
-        self.embeddings[:, self.task] = own.pop(EMBEDDING)
-        self.theta = own
+        self.embeddings[:, self.task] = params.pop(EMBEDDING)
+        self.theta = params
         return losses
 
     def _step(
-        self, own: Tensors, held: Tensors, earlier: Tensor, past: Tensor, x: Tensor, y: Tensor, rate: Tensor, n: Tensor
+        self,
+        params: Tensors,
+        held: Tensors,
+        earlier: Tensor,
+        past: Tensor,
+        x: Tensor,
+        y: Tensor,
+        rate: Tensor,
+        n: Tensor,
     ) -> tuple[Tensors, Tensors, Tensor]:
-        grads, loss = grad_and_value(self.structure.loss)(own, x, y)
+        grads, loss = grad_and_value(self.structure.loss)(params, x, y)
         if len(past):
-            theta = {name: t for name, t in own.items() if name != EMBEDDING}
+            theta = {name: t for name, t in params.items() if name != EMBEDDING}
             candidate, _ = self.rule(theta, grads, held, rate, n)
             pull = grad(self._pull)(candidate, earlier, past)
             grads = {name: g + pull[name] if name in pull else g for name, g in grads.items()}
-        return *self.rule(own, grads, held, rate, n), loss
+        return *self.rule(params, grads, held, rate, n), loss
 
     def _pull(self, theta: Tensors, earlier: Tensor, past: Tensor) -> Tensor:
         return self.beta * self.structure.drift(theta, earlier, past)
 
     def losses(self, x: Tensor, y: Tensor) -> Tensor:
-        """Of each run in the present task, on (runs, points, 1)."""
-        own = {**self.theta, EMBEDDING: self.embeddings[:, self.task]}
-        found: Tensor = vmap(self.structure.loss)(own, x, y)
+        """The loss of each run in the present task, on (runs, points, 1)."""
+        params = {**self.theta, EMBEDDING: self.embeddings[:, self.task]}
+        found: Tensor = vmap(self.structure.loss)(params, x, y)
         return found
 
     def predictions(self, task: int, x: Tensor) -> Tensor:
-        """Of each run in a task at the same points, (points, 1) → (runs, points)."""
+        """The outputs of each run in a task at the same points, (points, 1) → (runs, points)."""
         predict = vmap(self.structure.predict, in_dims=(0, 0, None))
         return predict(self.theta, self.embeddings[:, task], x).squeeze(-1)
 
@@ -165,7 +174,7 @@ class Batch:
         return {**tensors, "embeddings": self.embeddings, "past": self.past, "rates": self.rates}
 
     def load(self, state: Tensors, task: int) -> None:
-        """Go back to such a state in a task."""
+        """Restore such a state in a task."""
         self.theta, self.held = (
             {name.removeprefix(part): t for name, t in state.items() if name.startswith(part)}
             for part in ("theta.", "held.")

@@ -1,21 +1,77 @@
-"""The continual-learning experiment under way: all runs of a grid, side by side."""
+"""Training of the continual-learning experiment: the nets and points of a grid, and all of its runs side by side."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from hyperfan.codes import Embedding
+from hyperfan.data import regression_tasks
+from hyperfan.data.regression import Task
+from hyperfan.errors import RunError
+from hyperfan.experiments.continual import TASKS, Continual
 from hyperfan.experiments.continual.batch import Batch, Structure, Tensors
-from hyperfan.experiments.continual.build import build, draw, dtype, order, points
-from hyperfan.experiments.continual.config import TASKS, Continual
-from hyperfan.experiments.folder import Row
+from hyperfan.experiments.seeds import generator
+from hyperfan.hypernet import HyperNet
+from hyperfan.init import method
+from hyperfan.metrics import Kind, Row
+from hyperfan.models import regression_net
+
+TRUNK = (10, 10)
+
+
+def build(config: Continual, init: str) -> HyperNet:
+    """A net of this init, still without values: ``draw`` gives it those of a seed."""
+    name, at, fidelity = init.partition("@")
+    if at and fidelity != "exact":
+        raise RunError(f"--inits {init}: write '{name}' for the paper's fidelity, or '{name}@exact'")
+    method_ = method(name)
+    # A method that sets embeddings sets one for each tensor; otherwise a task has one embedding.
+    with torch.device("meta"):
+        mainnet = regression_net().to(dtype(config))
+    return HyperNet(
+        mainnet,
+        Embedding(config.embedding, trainable=True, per="net" if method_.embedding is None else "tensor", tasks=TASKS),
+        generate="weights+biases",
+        trunk=TRUNK,
+        heads="separate",
+        init=method_,
+        fidelity="exact" if at else "paper",
+    ).to_empty(device="cpu")
+
+
+def draw(net: HyperNet, seed: int) -> HyperNet:
+    """Write the init's values of a seed into a net."""
+    net.reset_parameters(generator(seed, "init"), embeddings=generator(seed, "embeddings"))
+    return net
+
+
+def points(config: Continual, seed: int) -> Sequence[Task]:
+    """The points of the three tasks."""
+    drawn = regression_tasks(generator(seed, "points"), train=config.points)
+    kind = dtype(config)
+    return [Task(t.name, *(v.to(kind) for v in (t.train_x, t.train_y, t.test_x, t.test_y))) for t in drawn]
+
+
+def order(config: Continual, seed: int, task: int) -> Tensor:
+    """Which points are in each batch of a task, (iterations, batch): pass after pass, each in a new order."""
+    draws = generator(seed, "order", task)
+    passes = -(-config.iterations * config.batch // config.points)
+    shuffled = torch.rand(passes, config.points, generator=draws).argsort(1)
+    return shuffled.flatten()[: config.iterations * config.batch].view(config.iterations, config.batch)
+
+
+def dtype(config: Continual) -> torch.dtype:
+    """The data type of all numbers."""
+    return {"float32": torch.float32, "float64": torch.float64}[config.precision]
 
 
 class ContinualTraining:
-    """Trains as ``loop.run`` asks. A run whose loss is not finite leaves the batch, and when it did is recorded."""
+    """All runs of a grid, trained side by side. One whose loss is not finite leaves the batch, which is recorded."""
 
-    def __init__(self, config: Continual) -> None:
+    def __init__(self, config: Continual, data_dir: Path | None = None) -> None:
         self.config = config
         seeds = range(config.seed, config.seed + config.seeds)
         drawn = [points(config, seed) for seed in seeds]
@@ -45,10 +101,10 @@ class ContinualTraining:
             structures.setdefault(kind, structure)
             for seed in seeds:
                 draw(net, seed)
-                own = structure.values()
+                drawn = structure.values()
                 for number, run in enumerate(runs):
                     if run.init == init and run.seed == seed:
-                        values.setdefault(kind, []).append(own)
+                        values.setdefault(kind, []).append(drawn)
                         numbers.setdefault(kind, []).append(number)
             self.plan[init] = net.plan.to_dict()
         for kind, structure in structures.items():
@@ -66,10 +122,9 @@ class ContinualTraining:
         all_losses = []
         for batch, members in self._under_way():
             seeds = self._seeds(members)
-            mine = chosen[seeds]
-            x, y = (of[task][seeds[:, None], mine] for of in (self.x, self.y))
+            x, y = (of[task][seeds[:, None], chosen[seeds]] for of in (self.x, self.y))
             losses = batch.step(x, y, iteration + 1)
-            self._notice(members[~losses.isfinite()], step)
+            self._mark_diverged(members[~losses.isfinite()], step)
             all_losses.append(losses[losses.isfinite()])
         left = torch.cat(all_losses) if all_losses else torch.empty(0)
         return left.median().item() if len(left) else float("nan")
@@ -78,7 +133,7 @@ class ContinualTraining:
         """The batches that have runs left, with their runs."""
         return [(b, members) for b, members in zip(self.batches, self.members, strict=True) if len(b)]
 
-    def _notice(self, gone: Tensor, step: int) -> None:
+    def _mark_diverged(self, gone: Tensor, step: int) -> None:
         new = gone[self.diverged[gone] < 0]
         self.diverged[new] = step
 
@@ -88,7 +143,7 @@ class ContinualTraining:
             return
         gone = self._drop()
         if gone:
-            yield {"kind": "diverged", "step": step, "runs": gone}
+            yield {"kind": Kind.DIVERGED, "step": step, "runs": gone}
         task, iteration = divmod(step, self.config.iterations)
         if iteration == 0 and step:
             yield self._losses(step, task - 1, self.config.iterations)
@@ -100,7 +155,7 @@ class ContinualTraining:
         """Nothing beside the tests."""
         return iter(())
 
-    def overflowed(self, step: int) -> str | None:
+    def first_overflow(self, step: int) -> str | None:
         """No layer of a single run stands for all of them."""
         return None
 
@@ -117,24 +172,24 @@ class ContinualTraining:
         return dropped
 
     def _losses(self, step: int, task: int, iteration: int) -> Row:
-        found = self._nothing()
+        found = self._nan()
         for batch, members in self._under_way():
             seeds = self._seeds(members)
             batch.task = task
             found[members] = batch.losses(self.x[task][seeds], self.y[task][seeds])
-        return {"kind": "losses", "step": step, "task": task, "iteration": iteration, "losses": found.tolist()}
+        return {"kind": Kind.LOSSES, "step": step, "task": task, "iteration": iteration, "losses": found.tolist()}
 
     def _errors(self, step: int, after: int) -> Row:
         """Mean squared error on the clean points of every task, and the fits themselves, to four digits."""
-        fits = self._nothing(TASKS, self.test_x.shape[1])
+        fits = self._nan(TASKS, self.test_x.shape[1])
         for batch, members in self._under_way():
             for task in range(TASKS):
                 fits[members, task] = batch.predictions(task, self.test_x[task])
         errors = (fits - self.test_y.squeeze(-1)).square().mean(-1)
         rounded = [[[float(f"{v:.4g}") for v in curve] for curve in run] for run in fits.tolist()]
-        return {"kind": "errors", "step": step, "after": after, "errors": errors.tolist(), "fits": rounded}
+        return {"kind": Kind.ERRORS, "step": step, "after": after, "errors": errors.tolist(), "fits": rounded}
 
-    def _nothing(self, *shape: int) -> Tensor:
+    def _nan(self, *shape: int) -> Tensor:
         return torch.full((len(self.diverged), *shape), float("nan"), dtype=self.x.dtype)
 
     def _seeds(self, members: Tensor) -> Tensor:
@@ -156,13 +211,13 @@ class ContinualTraining:
         return tensors
 
     def load(self, state: dict[str, Tensor]) -> None:
-        """Go back to such a state."""
+        """Restore such a state."""
         self.diverged = state["diverged"]
         for i, batch in enumerate(self.batches):
-            own = {name.removeprefix(f"{i}."): t for name, t in state.items() if name.startswith(f"{i}.")}
-            self.members[i] = own.pop("members")
-            batch.load(own, int(own.pop("task")))
+            tensors = {name.removeprefix(f"{i}."): t for name, t in state.items() if name.startswith(f"{i}.")}
+            self.members[i] = tensors.pop("members")
+            batch.load(tensors, int(tensors.pop("task")))
 
-    def together(self, step: int) -> int:
-        """It is one process."""
+    def synchronise(self, step: int) -> int:
+        """Nothing: it is one process."""
         return step

@@ -18,20 +18,20 @@ from hyperfan.experiments.seeds import generator
 
 Files = list[tuple[str, int]]
 """Pictures by path, with the numbers of their classes."""
-Batch = tuple[Tensor, Tensor, list["Bad"]]
+Batch = tuple[Tensor, Tensor, list["Undecodable"]]
 """Pictures, uint8, their classes, and those that did not decode."""
 
 
-class Bad(NamedTuple):
-    """A picture that does not decode, and why. Workers return it: what they raise arrives as a traceback."""
+class Undecodable(NamedTuple):
+    """A picture that does not decode. Workers return it: what they raise arrives as a traceback."""
 
     path: str
-    why: str
+    reason: str
 
 
 @dataclass(frozen=True)
 class Pictures:
-    """What there is to train on, to test on, and of classes that are not trained on.
+    """The files to train on, to test on, and of classes that are not trained on.
 
     Args:
         classes: the names of those trained on.
@@ -92,18 +92,18 @@ def read_pictures(data_dir: Path | None, held_out: int, skip_bad: bool) -> Pictu
     )
 
 
-def spread(files: Files, most: int | None) -> Files:
-    """At most so many of them, evenly spaced, so that every class has its share."""
-    if most is None or most >= len(files):
+def evenly_spaced(files: Files, count: int | None) -> Files:
+    """At most so many of the files, evenly spaced, so that every class has its share."""
+    if count is None or count >= len(files):
         return files
-    return [files[i * len(files) // most] for i in range(most)]
+    return [files[i * len(files) // count] for i in range(count)]
 
 
 class Crops(Dataset[Any]):
     """Pictures cut to size: for training at random, which follows from seed, epoch and picture; or the middle.
 
     Args:
-        files: which.
+        files: the pictures.
         size: pixels of the sides.
         seed: of random crops; without it, the middle.
     """
@@ -112,28 +112,28 @@ class Crops(Dataset[Any]):
         need_pillow()
         self.files, self.size, self.seed = files, size, seed
 
-    def __getitem__(self, key: tuple[int, int]) -> tuple[Tensor, int] | Bad:
+    def __getitem__(self, key: tuple[int, int]) -> tuple[Tensor, int] | Undecodable:
         epoch, index = key
         path, label = self.files[index]
         try:
             picture = open_picture(path)
         except DataError as error:
-            return Bad(path, str(error))
+            return Undecodable(path, str(error))
         if self.seed is None:
             return pixels(centre_crop(picture, self.size)), label
         return pixels(random_crop(picture, self.size, generator(self.seed, "crop", epoch, index))), label
 
 
-def collate(found: Sequence[tuple[Tensor, int] | Bad]) -> Batch:
+def collate(found: Sequence[tuple[Tensor, int] | Undecodable]) -> Batch:
     """A batch of those that decoded, which may be none."""
-    bad = [f for f in found if isinstance(f, Bad)]
-    good = [f for f in found if not isinstance(f, Bad)]
+    bad = [f for f in found if isinstance(f, Undecodable)]
+    good = [f for f in found if not isinstance(f, Undecodable)]
     pictures = torch.stack([x for x, _ in good]) if good else torch.empty(0, dtype=torch.uint8)
     return pictures, torch.tensor([y for _, y in good], dtype=torch.long), bad
 
 
-class Order(Sampler[list[tuple[int, int]]]):
-    """The batches of a run from one on: each epoch has every picture once, in an order of its own.
+class BatchOrder(Sampler[list[tuple[int, int]]]):
+    """The batches of a run from one on: each epoch has every picture once, in a new order.
 
     Args:
         seed: of the order.
@@ -159,15 +159,15 @@ class Order(Sampler[list[tuple[int, int]]]):
         return self.last - self.first
 
 
-def in_turn(files: Files, batch: int) -> list[list[tuple[int, int]]]:
-    """All of them once, in batches, as :class:`Crops` takes them."""
+def sequential_batches(files: Files, batch: int) -> list[list[tuple[int, int]]]:
+    """All files once, in batches of keys of :class:`Crops`."""
     keys = [(0, index) for index in range(len(files))]
     return [keys[i : i + batch] for i in range(0, len(keys), batch)]
 
 
 def loader(crops: Crops, batches: Sampler[Any] | Sequence[Any], workers: int) -> DataLoader[Batch]:
     """Batches decoded by workers."""
-    # With a generator of its own: it would draw from torch's, from which noise is drawn too.
+    # With its own generator: without one it would draw from torch's, from which noise is drawn too.
     return DataLoader(
         crops, batch_sampler=batches, num_workers=workers, collate_fn=collate, generator=torch.Generator()
     )

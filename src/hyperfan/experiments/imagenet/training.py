@@ -1,4 +1,4 @@
-"""The Bayesian MobileNet under way: net, optimiser and photographs, all from one seed."""
+"""Training of the Bayesian MobileNet: net, optimiser and photographs, all from one seed."""
 
 import math
 from collections.abc import Iterator
@@ -13,32 +13,32 @@ from hyperfan.codes import Embedding
 from hyperfan.data import IMAGENET, standardise
 from hyperfan.errors import DataError, RunError
 from hyperfan.experiments.classifier import Classifier, device_named, hypernet
-from hyperfan.experiments.folder import Row
-from hyperfan.experiments.imagenet.config import Imagenet
+from hyperfan.experiments.imagenet import Imagenet
 from hyperfan.experiments.imagenet.pictures import (
-    Bad,
     Batch,
+    BatchOrder,
     Crops,
     Files,
-    Order,
-    in_turn,
+    Undecodable,
+    evenly_spaced,
     loader,
     read_pictures,
-    spread,
+    sequential_batches,
 )
 from hyperfan.experiments.ranks import Ranks
 from hyperfan.experiments.scores import score, separation
 from hyperfan.experiments.seeds import generator, number
 from hyperfan.hypernet import HyperNet, predict
 from hyperfan.mainnet.spec import TensorSpec
+from hyperfan.metrics import Kind, Row
 from hyperfan.models import mobilenet
 from hyperfan.optim import SGD
 
-PIECE = 100
-"""Test pictures that go through at once."""
+TEST_BATCH = 100
 SKIPPED, DATA = "skipped", "data"
-BINS = 40
-"""Of a histogram of entropies, from 0 to that of guessing."""
+"""Names of texts in a state."""
+ENTROPY_BINS = 40
+"""Bins of a histogram of entropies, from 0 to that of guessing."""
 
 
 class ImagenetTraining(Classifier):
@@ -62,8 +62,8 @@ class ImagenetTraining(Classifier):
         if config.norm and config.batch // ranks.world < 2:
             raise RunError(f"--batch {config.batch}: batch norm needs at least 2 pictures in each process")
         self.classes = len(found.classes)
-        self.train = Crops(spread(found.train, config.images), config.size, config.seed)
-        self.known, self.unknown = (spread(files, config.test_images) for files in (found.test, found.unknown))
+        self.train = Crops(evenly_spaced(found.train, config.images), config.size, config.seed)
+        self.known, self.unknown = (evenly_spaced(files, config.test_images) for files in (found.test, found.unknown))
         self.skipped = set(found.left_out)
         """Pictures and classes that were left out so far."""
         self._stream: tuple[int, Iterator[Batch]] = (-1, iter(()))
@@ -76,22 +76,22 @@ class ImagenetTraining(Classifier):
         )
 
     def batch(self, step: int) -> tuple[Tensor, Tensor]:
-        """This process's part of it, standardised."""
+        """This process's part of the batch after so many, standardised."""
         at, stream = self._stream
         if at != step:
             c, ranks = self.config, self.ranks
-            order = Order(c.seed, c.images, c.batch, step, c.total, ranks.rank, ranks.world)
+            order = BatchOrder(c.seed, c.images, c.batch, step, c.total, ranks.rank, ranks.world)
             stream = iter(loader(self.train, order, c.workers))
         pictures, labels, bad = next(stream)
         self._stream = step + 1, stream
         self._skip(bad)
         if not len(labels):
-            raise DataError(f"none of a batch of {len(bad)} pictures could be read: {bad[0].why}")
+            raise DataError(f"none of a batch of {len(bad)} pictures could be read: {bad[0].reason}")
         return self._ready(pictures), labels.to(self.device)
 
-    def _skip(self, bad: list[Bad]) -> None:
+    def _skip(self, bad: list[Undecodable]) -> None:
         if bad and not self.config.skip_bad:
-            raise DataError(f"{bad[0].why}; --skip-bad leaves such pictures out, and counts them")
+            raise DataError(f"{bad[0].reason}; --skip-bad leaves such pictures out, and counts them")
         self.skipped.update(path for path, _ in bad)
 
     def step(self, step: int) -> float:
@@ -100,35 +100,41 @@ class ImagenetTraining(Classifier):
         return super().step(step)
 
     def tests(self, step: int) -> Iterator[Row]:
-        """Scores on the test pictures, every so often and at the end; what is known of unknown classes at the end."""
+        """Scores on the test pictures, every so often and at the end; at the end also the uncertainty about them."""
         if step == 0 or (step % self.config.tested_every and step != self.config.total):
             return
         seed = number(self.config.seed, "test", step)
         probabilities, labels, entropy, disagreement = self._predict(self.known, seed)
         scores = score(probabilities, labels)
-        row = {k: v for k, v in asdict(scores).items() if k != "reliability"}
-        yield {"kind": "test", "step": step, "loss": scores.nll * len(labels), **row, "skipped": len(self.skipped)}
+        values = {k: v for k, v in asdict(scores).items() if k != "reliability"}
+        yield {
+            "kind": Kind.TEST,
+            "step": step,
+            "loss": scores.nll * len(labels),
+            **values,
+            "skipped": len(self.skipped),
+        }
         if step != self.config.total:
             return
-        told: dict[str, Any] = {"kind": "uncertainty", "step": step, "classes": self.classes}
-        told["reliability"] = scores.reliability
-        told["known"] = _histograms(entropy, disagreement, self.classes)
+        row: dict[str, Any] = {"kind": Kind.UNCERTAINTY, "step": step, "classes": self.classes}
+        row["reliability"] = scores.reliability
+        row["known"] = _histograms(entropy, disagreement, self.classes)
         if self.unknown:
             _, _, other, other_disagreement = self._predict(self.unknown, seed)
-            told["unknown"] = _histograms(other, other_disagreement, self.classes)
-            told["separation by entropy"] = separation(entropy, other)
-            told["separation by disagreement"] = separation(disagreement, other_disagreement)
-        yield told
+            row["unknown"] = _histograms(other, other_disagreement, self.classes)
+            row["separation by entropy"] = separation(entropy, other)
+            row["separation by disagreement"] = separation(disagreement, other_disagreement)
+        yield row
 
     def state(self) -> dict[str, Tensor]:
-        """With the names of what was left out so far."""
+        """Net and optimiser, the names of what was left out so far, and the fingerprint of the pictures."""
         names = "\n".join(sorted(self.skipped)).encode()
-        ours = {SKIPPED: names + b"\n", DATA: self.data.encode()}
-        texts = {name: torch.frombuffer(bytearray(text), dtype=torch.uint8) for name, text in ours.items()}
+        added = {SKIPPED: names + b"\n", DATA: self.data.encode()}
+        texts = {name: torch.frombuffer(bytearray(text), dtype=torch.uint8) for name, text in added.items()}
         return {**super().state(), **texts}
 
     def load(self, state: dict[str, Tensor]) -> None:
-        """Go back to such a state, of a run on the same pictures."""
+        """Restore such a state, of a run on the same pictures."""
         names, data = (bytes(state[name].tolist()).decode() for name in (SKIPPED, DATA))
         if data != self.data:
             raise RunError("the pictures in --data-dir are not those that the run was started on: give it the same")
@@ -136,25 +142,25 @@ class ImagenetTraining(Classifier):
         super().load({name: t for name, t in state.items() if name not in (SKIPPED, DATA)})
 
     def test_batches(self) -> Iterator[tuple[Tensor, Tensor]]:
-        """Of the classes trained on."""
+        """The test pictures of the classes trained on."""
         return self._tested(self.known)
 
     def _tested(self, files: Files) -> Iterator[tuple[Tensor, Tensor]]:
         crops = Crops(files, self.config.size, None)
-        for pictures, labels, bad in loader(crops, in_turn(files, PIECE), self.config.workers):
+        for pictures, labels, bad in loader(crops, sequential_batches(files, TEST_BATCH), self.config.workers):
             self._skip(bad)
             if len(labels):
                 yield self._ready(pictures), labels.to(self.device)
 
     def _predict(self, files: Files, seed: int) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         """Probabilities, labels, entropy and mutual information, batch by batch, all from the draws of a seed."""
-        made: list[tuple[Tensor, ...]] = []
+        batches: list[tuple[Tensor, ...]] = []
         for x, y in self._tested(files):
             p = predict(self.net, x, self.config.samples if self.config.noise else 1, seed=seed)
-            made.append(tuple(t.cpu() for t in (p.probabilities, y, p.entropy, p.mutual_information)))
-        if not made:
+            batches.append(tuple(t.cpu() for t in (p.probabilities, y, p.entropy, p.mutual_information)))
+        if not batches:
             raise DataError(f"none of {len(files)} pictures to test on could be read")
-        probabilities, labels, entropy, disagreement = (torch.cat(column) for column in zip(*made, strict=True))
+        probabilities, labels, entropy, disagreement = (torch.cat(column) for column in zip(*batches, strict=True))
         return probabilities, labels, entropy, disagreement
 
     def _ready(self, pictures: Tensor) -> Tensor:
@@ -162,7 +168,7 @@ class ImagenetTraining(Classifier):
 
 
 def build(config: Imagenet, classes: int) -> tuple[HyperNet, Any]:
-    """The net, and what was written into it, as JSON. A last layer that is plain starts the same under every init."""
+    """The net of a run, and what was written into it, as JSON. A plain last layer starts the same under every init."""
     with torch.device("meta"):
         mainnet = mobilenet(classes, config.width, config.norm)
     net, plan = hypernet(
@@ -190,9 +196,9 @@ def _all_but_the_last(t: TensorSpec) -> bool:
 
 def _histograms(entropy: Tensor, disagreement: Tensor, classes: int) -> dict[str, list[int]]:
     """How many pictures have which entropy and mutual information, from 0 to ln(classes)."""
-    most = math.log(classes)
+    guessing = math.log(classes)
 
     def counts(values: Tensor) -> list[int]:
-        return [int(n) for n in torch.histc(values.double().clamp(max=most), BINS, 0.0, most)]
+        return [int(n) for n in torch.histc(values.double().clamp(max=guessing), ENTROPY_BINS, 0.0, guessing)]
 
     return {"entropy": counts(entropy), "disagreement": counts(disagreement)}

@@ -1,112 +1,259 @@
-"""From runs to what is published of them: figures, a summary as JSON, and a README with the claims."""
+"""What is read from MNIST runs, drawn and published: loss, accuracy, how weights settle, and untrained nets."""
 
 import functools
-from collections.abc import Callable, Sequence
-from dataclasses import asdict, replace
-from pathlib import Path
-from typing import Any
+import itertools
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import Any, Literal
 
-from hyperfan.experiments.files import one_line_if_it_fails
-from hyperfan.experiments.mnist.claims import decide
-from hyperfan.experiments.mnist.config import HEADLINE, SEEDS, Mnist, grid
-from hyperfan.experiments.mnist.figures import figures
-from hyperfan.experiments.mnist.readme import readme
-from hyperfan.experiments.mnist.runs import Run, Runs
-from hyperfan.experiments.mnist.starts import Images, Start, start
-from hyperfan.experiments.publish import check_place, publish
-from hyperfan.experiments.settings import CLASSICAL
-from hyperfan.experiments.statistics import Estimate
-from hyperfan.report import save, settings
+import torch
+from torch import Tensor
 
-START_SEEDS = 10
-LABELS = {
-    CLASSICAL: "classical net",
-    "xavier-fan-in": "Xavier fan-in",
-    "kaiming-fan-in": "Kaiming fan-in",
-    "hyperfan-in": "hyperfan-in",
-    "hyperfan-out": "hyperfan-out",
+from hyperfan.data import MNIST, mnist, standardise
+from hyperfan.experiments.experiment import CLASSICAL
+from hyperfan.experiments.mnist import HEADLINE, LAYERS, SEEDS, Mnist, grid
+from hyperfan.experiments.mnist.claims import CLAIMS, SETTLED_WITHIN
+from hyperfan.experiments.mnist.training import build, probe_images
+from hyperfan.experiments.results.claims import markdown_table
+from hyperfan.experiments.results.runs import ClassifierRun, NamedFigure
+from hyperfan.experiments.results.statistics import Estimate
+from hyperfan.experiments.results.write import Results
+from hyperfan.hypernet import HyperNet
+from hyperfan.metrics import History, Kind, history
+from hyperfan.probe.inside import outputs_of_layers
+from hyperfan.report import Setting, evolution, loss_and_accuracy, ridges, settings
+
+WEIGHTS = "weights"
+"""The probe's quantity from which it is read whether a run has settled."""
+SUBJECTS = {
+    "activations": "Mainnet Activations",
+    "gradients": "Mainnet Gradients",
+    WEIGHTS: "Hypernet Output Layer Activations",
+    "weight gradients": "Hypernet Output Layer Gradients",
 }
+"""The paper's names for the probe's quantities: a hypernet's output layer makes the mainnet's weights."""
 VARIANTS: dict[str, dict[str, Any]] = {
     "weights": {},
     "weights-and-biases": {"generate": "weights+biases"},
     "relu": {"activation": "relu"},
 }
 """A folder of figures for each, and how its runs differ from the base."""
+START_SEEDS = 10
+"""Untrained nets of each setting: one costs a second, a run minutes."""
 
 
-def write_results(
-    runs_dir: Path,
-    out: Path,
-    base: Mnist,
-    data_dir: Path | None,
-    tell: Callable[[str], Any],
-    overwrite: bool = False,
-) -> None:
-    """Write the folder of results. Of the runs, the four headline settings must be there; what else is missing is told.
+class MnistRun(ClassifierRun[Mnist]):
+    """One run that is over."""
 
-    A claim without its runs is not decided, and a variant without them is not drawn.
+    def sentence(self) -> str:
+        """How it ended, and of a run that did not diverge what it was."""
+        c = self.config
+        if self.diverged:
+            return f"{self.outcome()}."
+        net = "a plain net" if c.init == CLASSICAL else f"{c.generate} made by a hypernet"
+        return f"{self.outcome()}; {net}, {c.init}, {c.activation}, {c.optimiser} at {c.rate:g}, seed {c.seed}."
+
+    def figures(self) -> Iterator[NamedFigure]:
+        """The paper's figures, of this run alone."""
+        return paper_figures(settings({self.config.init: [self.rows]}), self.config)
+
+    def test_loss(self) -> float:
+        """Summed over the test images at the end; of a run that diverged, that of guessing."""
+        last = self.last(Kind.TEST)
+        guessing = math.log(self.classes) * self.config.test_images
+        return guessing if self.diverged or last is None else float(last["loss"])
+
+    def settled(self) -> float:
+        """Batches after which the weights' deviations stay near their final value, averaged over layers.
+
+        A run that diverged never settles.
+        """
+        if self.diverged:
+            return float(self.config.total)
+        return sum(self._settled(f"{path}.weight") for path in LAYERS) / len(LAYERS)
+
+    def restless(self, of: Literal["mean", "deviation"], relative: bool) -> float:
+        """How far the weights' mean or deviation moves in 1000 batches after the first third, averaged over layers.
+
+        Relative to the deviation at the end, or as it is. A run that diverged has no such number.
+        """
+        if self.diverged:
+            return math.nan
+        moves = []
+        for path in LAYERS:
+            _, means, deviations = self._moments(f"{path}.weight")
+            values = means if of == "mean" else deviations
+            late = values[len(values) // 3 :]
+            scale = deviations[-1] if relative else 1.0
+            moves += [abs(b - a) / scale for a, b in itertools.pairwise(late)]
+        return sum(moves) / len(moves)
+
+    @functools.cached_property
+    def _histories(self) -> dict[str, History]:
+        return history(self.rows, WEIGHTS)
+
+    def _moments(self, where: str) -> tuple[list[int], list[float], list[float]]:
+        """Steps, and mean and standard deviation of a weight at each."""
+        known = [(step, m, d) for step, m, d in self._histories[where] if m is not None and d is not None]
+        return [step for step, _, _ in known], [m for _, m, _ in known], [d for _, _, d in known]
+
+    def _settled(self, where: str) -> int:
+        steps, _, stds = self._moments(where)
+        far = [step for step, std in zip(steps, stds, strict=True) if abs(std - stds[-1]) > SETTLED_WITHIN * stds[-1]]
+        return 0 if not far else next(s for s in steps if s > far[-1])
+
+
+def paper_figures(compared: Sequence[Setting], config: Mnist) -> Iterator[NamedFigure]:
+    """The thirteen figures of the paper's MNIST section under its titles, for the config's nonlinearity and targets."""
+    note = " (weights and biases generated)" if config.generate == "weights+biases" else ""
+    note += " (ReLU and Kaiming init)" if config.activation == "relu" else ""
+    batches = config.epoch_batches
+    yield "loss", loss_and_accuracy(compared, batches, f"Loss and Test Accuracy Plots on MNIST{note}")
+    for quantity, subject in SUBJECTS.items():
+        name = subject.lower().replace(" ", "-")
+        panels = _panels(quantity, config.generate)
+        before = f"{subject} before the Start of Training on MNIST{note}"
+        yield f"{name}-before", ridges(compared, quantity, panels, before, last=False)
+        during = f"Evolution of {subject} during Training on MNIST{note}"
+        yield f"{name}-evolution", evolution(compared, quantity, panels, batches, during)
+        after = f"{subject} at the End of Training on MNIST{note}"
+        yield f"{name}-end", ridges(compared, quantity, panels, after, last=True)
+
+
+def _panels(quantity: str, generate: str) -> list[list[tuple[str, str]]]:
+    if quantity in ("activations", "gradients"):
+        return [[(path, f"layer {i} ('{path}')") for i, path in enumerate(LAYERS, 1)]]
+    roles = ("weight", "bias") if generate == "weights+biases" else ("weight",)
+    return [[(f"{path}.{role}", f"layer {i}, {role}") for i, path in enumerate(LAYERS, 1)] for role in roles]
+
+
+# ── untrained nets ─────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@dataclass(frozen=True)
+class Start:
+    """One net before training.
+
+    Args:
+        activations: standard deviation of each layer's outputs, before the nonlinearity.
+        flow: for each generated weight, Var(∂L/∂h) over Var(∂L/∂W), the step of a gradient from mainnet to hypernet.
     """
-    check_place(out, overwrite)
-    runs = Runs(runs_dir)
-    missing = [c for c in grid(base) if c not in runs]
-    tell(f"{len(grid(base)) - len(missing)} of {len(grid(base))} runs are in {runs_dir}")
-    for c in _headline(base):
-        runs.need(c, SEEDS)  # before anything takes time
-    variants = {v: replace(base, **changes) for v, changes in VARIANTS.items()}
-    variants = {v: c for v, c in variants.items() if all(runs.seeds(h, SEEDS) for h in _headline(c))}
-    images = Images(data_dir)
 
-    @functools.cache
-    def starts(config: Mnist) -> Sequence[Start]:
-        tell(f"looking at {START_SEEDS} untrained nets: {config.title.replace(f'seed-{config.seed} ', '')}")
-        return [start(replace(config, seed=config.seed + i), images) for i in range(START_SEEDS)]
+    activations: tuple[float, ...]
+    flow: tuple[float, ...]
 
-    claims = decide(runs, starts, base)
-    with one_line_if_it_fails(str(out), "Make room, and write the results again with --overwrite"):
-        for variant, its_base in variants.items():
-            tell(f"drawing {variant}")
-            _draw(runs, its_base, out / "figures" / variant)
-        rows = [_row(mine) for mine in _by_setting(runs, base)]
-        content = {
-            "code of the runs": sorted({str(r.environment.get("code")) for r in runs}),
-            "base": asdict(base),
-            "settings": rows,
-            "claims": [{**asdict(c), "verdict": c.verdict} for c in claims],
-            "missing": [c.title for c in missing],
+
+def measure_start(config: Mnist, test_x: Tensor, test_y: Tensor) -> Start:
+    """Build the net of a run and measure it on the images of its probe."""
+    net, _ = build(config)
+    measured = probe_images(config, len(test_x))
+    x, y = test_x[measured], test_y[measured]
+    plain = net.freeze() if isinstance(net, HyperNet) else net
+    outputs, loss = outputs_of_layers(plain, x, y)
+    activations = tuple(t.std().item() for t in outputs.values())
+    if not isinstance(net, HyperNet):
+        return Start(activations, ())
+    names = [t.name for t in net.generated if t.role == "weight"]
+    grads = torch.autograd.grad(loss / len(x), [plain.get_parameter(name) for name in names])
+    return Start(activations, tuple(_flow(net, names, grads)))
+
+
+def _flow(net: HyperNet, names: list[str], grads: tuple[Tensor, ...]) -> list[float]:
+    """∂L/∂h = H·∂L/∂W for each tensor by itself. Second moments, since both have mean zero in expectation."""
+    heads = dict(zip((t.name for t in net.generated), net.heads.names, strict=True))
+    ratios = []
+    for name, grad in zip(names, grads, strict=True):
+        code_grad = net.heads.head(heads[name]).weight.detach() @ grad.flatten()
+        ratios.append((code_grad.square().mean() / grad.square().mean()).item())
+    return ratios
+
+
+# ── results ────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+class MnistResults(Results[Mnist, MnistRun]):
+    """Three variants of the paper's figures, the accuracy of every setting, and ten claims."""
+
+    claims = CLAIMS
+
+    def check(self) -> None:
+        """The four headline settings must be there. Variants without their runs are not drawn."""
+        for config in headline(self.base):
+            self.runs.need(config, SEEDS)
+
+    def starts(self, config: Mnist) -> Sequence[Start]:
+        """Untrained nets of a setting, measured on the images of its probe."""
+        if config not in self._starts:
+            title = config.title.replace(f"seed-{config.seed} ", "")
+            self.log(f"measuring {START_SEEDS} untrained nets: {title}")
+            seeds = [replace(config, seed=config.seed + i) for i in range(START_SEEDS)]
+            self._starts[config] = [measure_start(c, *self._test_images) for c in seeds]
+        return self._starts[config]
+
+    @functools.cached_property
+    def _starts(self) -> dict[Mnist, Sequence[Start]]:
+        return {}
+
+    @functools.cached_property
+    def _test_images(self) -> tuple[Tensor, Tensor]:
+        test = mnist(self.data_dir).test
+        return standardise(test.images, MNIST.mean, MNIST.std).flatten(1), test.labels
+
+    def variants(self) -> dict[str, Mnist]:
+        """The variants that have runs of all of their settings."""
+        bases = {name: replace(self.base, **changes) for name, changes in VARIANTS.items()}
+        return {name: c for name, c in bases.items() if all(self.runs.seeds(h, SEEDS) for h in headline(c))}
+
+    def figures(self) -> Iterator[NamedFigure]:
+        """The paper's figures for each variant."""
+        for variant, base in self.variants().items():
+            found = {c.init: [r.rows for r in self.runs.need(c, SEEDS)] for c in headline(base)}
+            for name, figure in paper_figures(settings(found), base):
+                yield f"{variant}/{name}", figure
+
+    def summary(self) -> dict[str, Any]:
+        """Accuracy, losses and settling of every setting."""
+        return {"settings": self.rows}
+
+    @functools.cached_property
+    def rows(self) -> list[dict[str, Any]]:
+        """The numbers of every setting, in the order of the grid."""
+        seen = dict.fromkeys(replace(c, seed=self.base.seed) for c in grid(self.base))
+        return [_row(found) for c in seen if (found := self.runs.seeds(c, SEEDS))]
+
+    def fields(self) -> dict[str, Any]:
+        """Accuracies, and the folders of figures."""
+        header = ("setting", "epochs", "seeds", "accuracy [95 % interval]", "diverged")
+        return {
+            "seed": self.base.seed,
+            "accuracies": markdown_table(header, map(_cells, self.rows)),
+            "figures": "\n".join(f"- [{v.replace('-', ' ')}](figures/{v})" for v in self.variants()),
         }
-        publish(out, readme(claims, rows, [c.title for c in missing], list(variants), base), content)
 
 
-def _headline(base: Mnist) -> list[Mnist]:
+def headline(base: Mnist) -> list[Mnist]:
     """The four settings of the paper's figures. The classical net generates nothing."""
     names = [i.replace("xavier", "kaiming") if base.activation == "relu" else i for i in HEADLINE]
     return [replace(base, init=i, generate="weights" if i == CLASSICAL else base.generate) for i in names]
 
 
-def _draw(runs: Runs, base: Mnist, folder: Path) -> None:
-    folder.mkdir(parents=True, exist_ok=True)
-    found = {LABELS[c.init]: [r.rows for r in runs.need(c, SEEDS)] for c in _headline(base)}
-    for name, figure in figures(settings(found), base.epoch_batches, base.generate, base.activation):
-        save(figure, folder / name)
-
-
-def _by_setting(runs: Runs, base: Mnist) -> list[list[Run]]:
-    """The runs of every setting, in the order of the grid."""
-    seen = dict.fromkeys(replace(c, seed=base.seed) for c in grid(base))
-    return [found for c in seen if (found := runs.seeds(c, SEEDS))]
-
-
-def _row(runs: list[Run]) -> dict[str, Any]:
+def _row(runs: list[MnistRun]) -> dict[str, Any]:
     config = runs[0].config
-    accuracy = Estimate.of([r.accuracy() for r in runs])
     return {
         "setting": config.title.replace(f" seed-{config.seed}", ""),
         "epochs": config.total / config.epoch_batches,
         "seeds": [r.config.seed for r in runs],
         "diverged": sum(r.diverged for r in runs),
-        "accuracy": asdict(accuracy),
+        "accuracy": asdict(Estimate.of([r.accuracy() for r in runs])),
         "accuracy after one epoch": [r.accuracy(1) for r in runs] if config.total >= config.epoch_batches else None,
         "final training loss": [r.training_loss() for r in runs],
         "final test loss": [r.test_loss() for r in runs],
         "batches until settled": None if any(r.diverged for r in runs) else [r.settled() for r in runs],
     }
+
+
+def _cells(row: Mapping[str, Any]) -> list[str]:
+    accuracy = Estimate(**row["accuracy"]).clipped()
+    epochs, diverged = f"{row['epochs']:.2g}", str(row["diverged"] or "")
+    return [row["setting"], epochs, str(accuracy.n), accuracy.format(".2%"), diverged]

@@ -1,4 +1,4 @@
-"""The MNIST experiment under way: net, optimiser and data, all from one seed."""
+"""Training on MNIST: net, optimiser and data, all from one seed."""
 
 import dataclasses
 from collections.abc import Iterator
@@ -10,15 +10,14 @@ from torch import Tensor, nn
 
 from hyperfan.data import MNIST, mnist, standardise
 from hyperfan.experiments.classifier import Classifier, classical, hypernet, sgd
-from hyperfan.experiments.folder import Row
-from hyperfan.experiments.mnist.config import Mnist
+from hyperfan.experiments.experiment import CLASSICAL
+from hyperfan.experiments.mnist import Mnist
 from hyperfan.experiments.seeds import generator
-from hyperfan.experiments.settings import CLASSICAL
+from hyperfan.metrics import Kind, Row
 from hyperfan.models import mnist_net
 from hyperfan.probe import Probe
 
-PIECE = 1000
-"""Test images that go through at once."""
+TEST_BATCH = 1000
 ACTIVATIONS: dict[str, type[nn.Module]] = {"tanh": nn.Tanh, "relu": nn.ReLU}
 
 
@@ -33,19 +32,19 @@ class MnistTraining(Classifier):
         self.y = splits.train.labels[: config.images]
         self.test_x = standardise(splits.test.images, MNIST.mean, MNIST.std).flatten(1)
         self.test_y = splits.test.labels
-        seen = probed(config, len(self.test_x))
-        self.probe = Probe(self.test_x[seen], self.test_y[seen])
+        measured = probe_images(config, len(self.test_x))
+        self.probe = Probe(self.test_x[measured], self.test_y[measured])
         net, plan = build(config)
         super().__init__(config, len(self.x), net, plan, _optimiser(net, config))
 
     def batch(self, step: int) -> tuple[Tensor, Tensor]:
-        """As they are."""
-        chosen = self.chosen(step)
+        """Inputs and classes of the batch after so many."""
+        chosen = self.indices(step)
         return self.x[chosen], self.y[chosen]
 
     def test_batches(self) -> Iterator[tuple[Tensor, Tensor]]:
-        """All of them."""
-        return zip(torch.split(self.test_x, PIECE), torch.split(self.test_y, PIECE), strict=True)
+        """All test images, in batches."""
+        return zip(torch.split(self.test_x, TEST_BATCH), torch.split(self.test_y, TEST_BATCH), strict=True)
 
     def probes(self, step: int) -> Iterator[Row]:
         """A diagnosis; then moments of every quantity in every layer, and histograms at the start and at the end."""
@@ -53,29 +52,29 @@ class MnistTraining(Classifier):
         if step % self.config.probe_every and not ends:
             return
         if step == 0:
-            yield from self.diagnosed(self.probe.x, self.probe.y)
+            yield from self.diagnosis(self.probe.x, self.probe.y)
         net = self.plain()
         moments = self.probe.moments(net)
         for quantity, layers in moments.items():
             yield {
-                "kind": "moments",
+                "kind": Kind.MOMENTS,
                 "step": step,
                 "of": quantity,
                 "layers": {where: [m.mean, m.std] for where, m in layers.items()},
             }
         if ends:
             for quantity, counted in self.probe.histograms(net, moments).items():
-                layers_ = {where: dataclasses.asdict(h) for where, h in counted.items()}
-                yield {"kind": "histograms", "step": step, "of": quantity, "layers": layers_}
+                by_layer = {where: dataclasses.asdict(h) for where, h in counted.items()}
+                yield {"kind": Kind.HISTOGRAMS, "step": step, "of": quantity, "layers": by_layer}
 
 
-def probed(config: Mnist, images: int) -> Tensor:
-    """Which of so many test images the probe of a run looks at."""
+def probe_images(config: Mnist, images: int) -> Tensor:
+    """The test images, of so many, that the probe of a run measures on."""
     return torch.randperm(images, generator=generator(config.seed, "probe"))[: config.probe_images]
 
 
 def build(config: Mnist) -> tuple[nn.Module, Any]:
-    """The net, and what was written into it, as JSON."""
+    """The net of a run, and what was written into it, as JSON."""
     with torch.device("meta"):
         mainnet = mnist_net(ACTIVATIONS[config.activation])
     if config.init == CLASSICAL:

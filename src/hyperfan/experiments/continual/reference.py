@@ -1,4 +1,4 @@
-"""One run of the grid by itself, in the plainest way: what a run among others must equal, and a loop to start from."""
+"""One run of a grid by itself, in the plainest way: the reference that each run of the batched program must equal."""
 
 import math
 from collections.abc import Iterator
@@ -6,13 +6,13 @@ from collections.abc import Iterator
 import torch
 from torch.nn.functional import mse_loss
 
-from hyperfan.experiments.continual.build import build, draw, order, points
-from hyperfan.experiments.continual.config import TASKS, Continual, Run
+from hyperfan.experiments.continual import TASKS, Continual, GridRun
+from hyperfan.experiments.continual.training import build, draw, order, points
 from hyperfan.hypernet import HyperNet
 from hyperfan.optim import Memory
 
 
-def alone(config: Continual, run: Run) -> tuple[HyperNet, Iterator[float]]:
+def reference(config: Continual, run: GridRun) -> tuple[HyperNet, Iterator[float]]:
     """The net, and an iterator that trains it by a step each time and yields the batch's loss before it.
 
     It ends with the last task, or after a loss that is not finite. Only plain SGD.
@@ -21,7 +21,7 @@ def alone(config: Continual, run: Run) -> tuple[HyperNet, Iterator[float]]:
     return net, _training(config, run, net)
 
 
-def _training(config: Continual, run: Run, net: HyperNet) -> Iterator[float]:
+def _training(config: Continual, run: GridRun, net: HyperNet) -> Iterator[float]:
     optimiser = torch.optim.SGD(net.parameters(), lr=run.lr)
     tasks = points(config, run.seed)
     for task in range(TASKS):

@@ -1,5 +1,6 @@
-"""Numbers with intervals, and whether two things differ."""
+"""Estimates with 95 % intervals, and a paired test."""
 
+import functools
 import itertools
 import math
 import random
@@ -8,19 +9,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from hyperfan.errors import RunError
+from hyperfan.formulas.student import NORMAL_QUANTILE, student_quantile
 
-# Quantile 0.975 of Student's t, for 1 to 30 degrees of freedom.
-_T = (
-    *(12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228),
-    *(2.201, 2.179, 2.160, 2.145, 2.131, 2.120, 2.110, 2.101, 2.093, 2.086),
-    *(2.080, 2.074, 2.069, 2.064, 2.060, 2.056, 2.052, 2.048, 2.045, 2.042),
-)
 RESAMPLES = 10_000
 
 
 @dataclass(frozen=True)
 class Estimate:
-    """What n values say about one, with a 95 % interval; one value has none."""
+    """An estimate from n values with its 95 % interval, which a single value does not have."""
 
     value: float
     n: int
@@ -39,7 +35,7 @@ class Estimate:
         mean, n = statistics.fmean(values), len(values)
         if n == 1:
             return cls(mean, n, None, None)
-        half = _T[min(n - 1, len(_T)) - 1] * statistics.stdev(values) / math.sqrt(n)
+        half = student_quantile(n - 1) * statistics.stdev(values) / math.sqrt(n)
         return cls(mean, n, mean - half, mean + half)
 
     @classmethod
@@ -58,11 +54,10 @@ class Estimate:
         """
         if not values or any(map(math.isnan, values)):
             raise RunError(f"no median can be taken of {list(values)}: a run is missing")
-        middle, n = statistics.median(values), len(values)
+        middle, n, v = statistics.median(values), len(values), sorted(values)
         if n == 1:
             return cls(middle, n, None, None)
-        draws = random.Random(0)
-        found = sorted(statistics.median(draws.choices(values, k=n)) for _ in range(RESAMPLES))
+        found = sorted(v[i] if i == j else (v[i] + v[j]) / 2 for i, j in _resampled_medians(n))
         return cls(middle, n, found[RESAMPLES // 40], found[-1 - RESAMPLES // 40])
 
     @classmethod
@@ -72,19 +67,40 @@ class Estimate:
         >>> Estimate.share(15, 15)
         Estimate(value=1.0, n=15, low=0.796..., high=1.0)
         """
-        z, p = 1.959964, count / n
+        z, p = NORMAL_QUANTILE, count / n
         middle, half = p + z**2 / (2 * n), z * math.sqrt(p * (1 - p) / n + z**2 / (4 * n**2))
         low, high = ((middle - half) / (1 + z**2 / n), (middle + half) / (1 + z**2 / n))
         return cls(p, n, max(low, 0.0), min(high, 1.0))
 
-    def say(self, form: str = ".3g") -> str:
-        """Value, interval and n.
+    def format(self, form: str = ".3g") -> str:
+        """Value and interval.
 
-        >>> Estimate.of([1.0, 2.0, 3.0]).say()
-        '2 [−0.484, 4.48], n = 3'
+        >>> Estimate.of([1.0, 2.0, 3.0]).format()
+        '2 [−0.484, 4.48]'
         """
         interval = "" if self.low is None or self.high is None else f" [{self.low:{form}}, {self.high:{form}}]"
-        return f"{self.value:{form}}{interval}, n = {self.n}".replace("-", "−")
+        return f"{self.value:{form}}{interval}".replace("-", "−")
+
+    def within(self, low: float = -math.inf, high: float = math.inf) -> bool | None:
+        """Whether the value lies between two bounds; ``None`` where the interval does not decide it."""
+        if self.low is None or self.high is None:
+            return None
+        if low < self.low and self.high < high:
+            return True
+        return False if self.high < low or high < self.low else None
+
+    def clipped(self) -> "Estimate":
+        """The same with the interval of a share, which does not reach beyond 0 and 1."""
+        low, high = (None if end is None else min(max(end, 0.0), 1.0) for end in (self.low, self.high))
+        return Estimate(self.value, self.n, low, high)
+
+
+@functools.cache
+def _resampled_medians(n: int) -> list[tuple[int, int]]:
+    """The two ranks, often one, whose mean is the median, in each of many resamples of n sorted values."""
+    draws = random.Random(0)
+    resamples = (sorted(draws.choices(range(n), k=n)) for _ in range(RESAMPLES))
+    return [(ranks[(n - 1) // 2], ranks[n // 2]) for ranks in resamples]
 
 
 def ratios(a: Sequence[float], b: Sequence[float]) -> list[float]:
@@ -107,7 +123,7 @@ def signed_rank(a: Sequence[float], b: Sequence[float]) -> float:
     if not logs:
         return 1.0
     sizes = sorted(map(abs, logs))
-    # Doubled, so that the mean rank of equal sizes is whole.
+    # Doubled, so that the mean rank of equal sizes is an integer.
     rank = {size: 2 * sizes.index(size) + 1 + sizes.count(size) for size in sizes}
     ranks = [rank[abs(x)] for x in logs]
     seen = sum(r for r, x in zip(ranks, logs, strict=True) if x > 0)

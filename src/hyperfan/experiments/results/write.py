@@ -1,0 +1,151 @@
+"""Writes what people see of runs: the page and figures of a finished run, and the results of an experiment."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+from typing import Any, ClassVar, Generic, NamedTuple, TypeVar
+
+from hyperfan.errors import RunError
+from hyperfan.experiments.experiment import Configuration, Experiment
+from hyperfan.experiments.folder import environment
+from hyperfan.experiments.results.claims import Claim, Claims, claim_sections, decide_all, template, verdict_table
+from hyperfan.experiments.results.runs import NamedFigure, Run, Runs, read_run
+from hyperfan.files import explain_write_errors, finite_or_none, write_json, write_text
+from hyperfan.report import run_page
+
+FIGURES_FOLDER, PAGE_FILE, README_FILE, SUMMARY_FILE = "figures", "report.html", "README.md", "summary.json"
+PAPER = "paper"
+"""The profile at the paper's scale, which commands have by default."""
+C = TypeVar("C", bound=Configuration)
+R = TypeVar("R", bound=Run[Any])
+
+
+class Summary(NamedTuple):
+    """What is shown of a run that is over: a page, and text for a terminal."""
+
+    page: Path
+    text: str
+
+
+def write_summary(path: Path) -> Summary:
+    """Write page and figures of the run in this folder. Writing again gives the same files."""
+    experiment, run = read_run(path)
+    page = path / PAGE_FILE
+    with explain_write_errors(str(path), "Make room, and go on with --resume"):
+        write_figures(path / FIGURES_FOLDER, run.figures())
+        write_text(page, run_page([run.data(experiment.heading)]))
+    return Summary(page, run.text())
+
+
+def write_figures(folder: Path, figures: Iterable[NamedFigure]) -> None:
+    """Write each figure into the folder, or into one below it if its name has a slash."""
+    for name, figure in figures:
+        path = folder / f"{name}.svg"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_text(path, figure)
+
+
+class Results(ABC, Generic[C, R]):
+    """What an experiment publishes about its finished runs.
+
+    Args:
+        runs: the finished runs.
+        base: the configuration that the grid starts from.
+        data_dir: where the data is, if untrained nets are looked at too.
+        log: called with a line of progress.
+    """
+
+    claims: ClassVar[Claims]
+    """The claims, each with the function that decides it, which is given the results."""
+
+    def __init__(
+        self, runs: Runs[R], base: C, data_dir: Path | None = None, log: Callable[[str], object] = lambda _: None
+    ) -> None:
+        self.runs, self.base, self.data_dir, self.log = runs, base, data_dir, log
+
+    @abstractmethod
+    def check(self) -> None:
+        """Raise if a run is missing without which there is no page. It comes before anything that takes time."""
+
+    @abstractmethod
+    def figures(self) -> Iterator[NamedFigure]:
+        """The figures."""
+
+    @abstractmethod
+    def summary(self) -> dict[str, Any]:
+        """The numbers of every setting, for ``summary.json``."""
+
+    @abstractmethod
+    def fields(self) -> dict[str, Any]:
+        """Values for the fields of its page, ``page.md``, that are not in every page."""
+
+    def decide(self) -> list[Claim]:
+        """Decide all claims."""
+        return decide_all(self.claims, self)
+
+    def page(self, claims: list[Claim], missing: list[str]) -> str:
+        """The page in Markdown, with the claims and the titles of runs that are missing."""
+        profiles = self.runs.experiment.profiles
+        profile = next((name for name, p in profiles.items() if p.total == self.base.total), PAPER)
+        text = template(self.runs.experiment.package).format(
+            verdicts=verdict_table(claims),
+            claims=claim_sections(claims),
+            profile="" if profile == PAPER else f" --profile {profile}",
+            **self.fields(),
+        )
+        return text if not missing else f"{text}\nNot run yet: {', '.join(missing)}.\n"
+
+
+def write_results(
+    experiment: Experiment[C],
+    runs_dir: Path,
+    out: Path,
+    base: C,
+    log: Callable[[str], object] = lambda _: None,
+    *,
+    data_dir: Path | None = None,
+    overwrite: bool = False,
+) -> None:
+    """Write figures, numbers and a page with the claims. A claim whose runs are missing is not decided.
+
+    Args:
+        experiment: whose results.
+        runs_dir: where its runs are.
+        out: the folder to write.
+        base: the configuration that the runs' grid started from.
+        log: called with a line of progress.
+        data_dir: where the data is.
+        overwrite: whether to replace results that are there; other files never are.
+    """
+    _check_place(out, overwrite)
+    runs: Runs[Any] = Runs(runs_dir, experiment)
+    wanted = experiment.grid(base)
+    missing = [c.title for c in wanted if c not in runs]
+    log(f"{len(wanted) - len(missing)} of {len(wanted)} runs are in {runs_dir}")
+    results = experiment.results_type()(runs, base, data_dir, log)
+    results.check()
+    claims = results.decide()
+    with explain_write_errors(str(out), "Make room, and write the results again with --overwrite"):
+        log("drawing")
+        write_figures(out / FIGURES_FOLDER, results.figures())
+        content = {
+            "environment": environment(),
+            "code of the runs": sorted({str(r.environment.get("code")) for c in wanted for r in runs.seeds(c, 1)}),
+            "base": base.to_dict(),
+            **results.summary(),
+            "claims": [c.to_dict() for c in claims],
+            "missing": missing,
+        }
+        write_text(out / README_FILE, results.page(claims, missing))
+        write_json(out / SUMMARY_FILE, finite_or_none(content))
+
+
+def _check_place(out: Path, overwrite: bool) -> None:
+    """Raise if results may not be written there."""
+    if out.exists() and any(out.iterdir()):
+        if not (out / SUMMARY_FILE).exists():
+            raise RunError(
+                f"{out} holds files and no {SUMMARY_FILE}, so they are no results: choose another with --out"
+            )
+        if not overwrite:
+            raise RunError(f"{out} holds results already: --overwrite replaces them")

@@ -1,0 +1,132 @@
+"""Atomic writes, JSON and locks: a reader never meets half a file, whatever happens to the writer."""
+
+import contextlib
+import errno
+import json
+import math
+import os
+import tempfile
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import IO, Any
+
+from hyperfan.errors import RunError
+
+PARTIAL_PREFIX = ".partial-"
+
+
+@contextlib.contextmanager
+def atomic_write(path: Path) -> Iterator[Path]:
+    """A temporary path beside ``path`` to write to, which replaces ``path`` when all of it is on disk."""
+    handle, name = tempfile.mkstemp(dir=path.parent, prefix=PARTIAL_PREFIX)
+    os.close(handle)
+    partial = Path(name)
+    try:
+        yield partial
+        with partial.open("rb") as stream:
+            os.fsync(stream.fileno())
+        partial.chmod(0o644)
+        os.replace(partial, path)
+        _sync_folder(path.parent)
+    finally:
+        partial.unlink(missing_ok=True)
+
+
+def write_text(path: Path, text: str) -> None:
+    """Write a text file atomically."""
+    with atomic_write(path) as partial:
+        partial.write_text(text, encoding="utf-8")
+
+
+def write_json(path: Path, content: Any) -> None:
+    """Write a JSON file atomically; NaN and infinity are errors (see :func:`finite_or_none`)."""
+    write_text(path, json.dumps(content, indent=2, allow_nan=False) + "\n")
+
+
+def read_json(path: Path) -> Any:
+    """Read a JSON file, or raise with the reason why it cannot be read."""
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise RunError(f"{path} cannot be read: {error}") from error
+
+
+def finite_or_none(value: Any) -> Any:
+    """Replace numbers that JSON does not have, NaN and infinity, by ``None``, inside lists and mappings too.
+
+    >>> finite_or_none({"loss": [1.5, float("nan")]})
+    {'loss': [1.5, None]}
+    """
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, Mapping):
+        return {k: finite_or_none(v) for k, v in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [finite_or_none(v) for v in value]
+    return value
+
+
+def remove_partial(folder: Path, prefix: str = PARTIAL_PREFIX) -> None:
+    """Remove temporary files that a killed writer left behind."""
+    for left in folder.glob(f"{prefix}*"):
+        left.unlink(missing_ok=True)
+
+
+@contextlib.contextmanager
+def explain_write_errors(target: str, remedy: str) -> Iterator[None]:
+    """Turn a failed write into a :class:`RunError` of one line that ends with the remedy."""
+    try:
+        yield
+    except OSError as error:
+        full = error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+        full = full or "No space left" in str(error) or "File too large" in str(error)
+        reason = "the disk is full, or a limit on file sizes is reached" if full else str(error)
+        raise RunError(f"{target} could not be written: {reason}. {remedy}") from error
+
+
+class Lock:
+    """A lock file that one process at a time holds; the system takes it away from one that dies."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._file: IO[bytes] | None = None
+
+    def acquire(self) -> bool:
+        """Try to take the lock; returns whether this process holds it now."""
+        file = self.path.open("ab")
+        try:
+            _lock(file)
+        except BaseException as error:
+            file.close()
+            if isinstance(error, (BlockingIOError, PermissionError)):  # taken, on Linux and on Windows
+                return False
+            raise
+        self._file = file
+        return True
+
+    def release(self) -> None:
+        """Give the lock back."""
+        if self._file is not None:
+            self._file.close()
+            self._file = None
+
+
+def _lock(file: IO[bytes]) -> None:
+    if os.name == "nt":
+        import msvcrt
+
+        msvcrt.locking(file.fileno(), msvcrt.LK_NBLCK, 1)  # type: ignore[attr-defined]  # only there on Windows
+    else:
+        import fcntl
+
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+
+
+def _sync_folder(folder: Path) -> None:
+    """Flush a folder, so that a new name survives a power cut; Windows has no such call."""
+    if os.name != "nt":
+        handle = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(handle)
+        finally:
+            os.close(handle)
