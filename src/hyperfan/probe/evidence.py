@@ -77,11 +77,11 @@ def gather(subject: Subject, y: Any, loss: UserLoss | None, lr: float | None) ->
     drawn = (draw_twin(subject, targets, generated, generator) for _ in range(TWINS))
     twins = tuple(summarise(run_pass(subject, twin, summed)) for twin in drawn)
     constant = tuple(name for name in subject.constant() if targets[name].variance)
-    start = None if measured.loss is None or y is None else measured.loss / count
+    value = None if measured.loss is None or y is None else measured.loss / count
     trial: Trial | None = None
-    if lr is not None and start is not None:
+    if lr is not None and value is not None:
         gradients = zip(trained, measured.parameter_gradients, strict=True)
-        trial = try_step(subject, mean, start, [(p, g / count) for p, g in gradients if g is not None], lr)
+        trial = try_step(subject, mean, value, [(p, g / count) for p, g in gradients if g is not None], lr)
     readings = Diagnosis(
         subject.name,
         subject.method.name,
@@ -91,7 +91,7 @@ def gather(subject: Subject, y: Any, loss: UserLoss | None, lr: float | None) ->
         _read_tensors(subject, targets, squares, measured, count),
         _read_parts(subject, parts, measured, count),
         findings=(),
-        loss=start,
+        loss=value,
         expected_loss=None if y is None else guessing_loss(measured.output, y, loss),
         stable_rate=None if trial is None else trial.stable_rate,
     )

@@ -3,6 +3,7 @@
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import torch
 from torch import Tensor
@@ -49,8 +50,9 @@ class _LossAlongGradient:
     start: float
     gradients: Sequence[tuple[Tensor, Tensor]]
 
-    @property
+    @cached_property
     def slope(self) -> float:
+        """The squared norm of the gradient."""
         return sum(sum_of_squares(g) for _, g in self.gradients)
 
     def at(self, rate: float) -> float:
