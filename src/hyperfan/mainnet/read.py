@@ -42,7 +42,8 @@ def read(module: nn.Module, example: Any = None, nonlinearity: NonlinearityArgum
     """
     tensors, owners = _parameters(module)
     roles = {pid: (tensors[name].name, tensors[name].role) for pid, name in owners.items()}
-    copied = _copy(module)
+    # A copy in eval mode that shares the parameters only, so that a run changes nothing of the original.
+    copied = duplicate(module, {id(p): p for p in module.parameters()}).eval()
     tracer = Tracer(roles, copied.buffers())
     with torch.random.fork_rng(devices=[]):
         if example is not None:
@@ -61,8 +62,7 @@ def read(module: nn.Module, example: Any = None, nonlinearity: NonlinearityArgum
             residual_blocks=tracer.residual_blocks if t.name in tracer.branch_ends else 0,
         )
     spec = Spec(tuple(tensors.values()), _buffers(module))
-    names = spec.canonical_names
-    spec = replace(spec, tensors=tuple(_like_its_weight(t, spec, names) for t in spec))
+    spec = replace(spec, tensors=tuple(_like_its_weight(t, spec) for t in spec))
     unknown = spec.unknown_nonlinearities
     if unknown and warn:
         warnings.warn(
@@ -124,14 +124,14 @@ def _tied(first: TensorSpec, other: TensorSpec) -> TensorSpec:
     return replace(main, name=first.name, aliases=(*first.aliases, other.name))
 
 
-def _like_its_weight(t: TensorSpec, spec: Spec, names: Mapping[str, str]) -> TensorSpec:
+def _like_its_weight(t: TensorSpec, spec: Spec) -> TensorSpec:
     """A bias with the fans and nonlinearities of its weight; other tensors as they are."""
-    if t.role != "bias" or t.weights[0] not in names:
+    if t.role != "bias" or t.weights[0] not in spec.canonical_names:
         return t
     w = spec[t.weights[0]]
     return replace(
         t,
-        weights=tuple(names[weight] for weight in t.weights),
+        weights=tuple(spec[weight].name for weight in t.weights),
         fans=w.fans,
         consumes=w.consumes,
         reads=w.reads,
@@ -164,11 +164,6 @@ def _run(module: nn.Module, example: Any, tracer: Tracer) -> None:
     except Exception as error:
         reason = str(error).splitlines()[0] if str(error) else ""
         raise MainnetError(f"the mainnet does not run on example=: {type(error).__name__}: {reason}") from error
-
-
-def _copy(module: nn.Module) -> nn.Module:
-    """A copy in eval mode that shares the parameters only, so that a run changes nothing of the original."""
-    return duplicate(module, {id(p): p for p in module.parameters()}).eval()
 
 
 def _override(given: NonlinearityArgument, weights: list[TensorSpec], found: Tracer) -> None:

@@ -97,18 +97,18 @@ def uses(module: nn.Module) -> dict[str, Use]:
     return found
 
 
+def _weight_and_bias(fans: Fans) -> dict[str, Use]:
+    return {"weight": Use("weight", fans), "bias": Use("bias", weight="weight")}
+
+
 @rule(nn.Linear)
 def _(m: nn.Linear) -> dict[str, Use]:
-    return {
-        "weight": Use("weight", Fans(m.in_features, m.out_features)),
-        "bias": Use("bias", weight="weight"),
-    }
+    return _weight_and_bias(Fans(m.in_features, m.out_features))
 
 
 @rule(nn.Conv1d, nn.Conv2d, nn.Conv3d, nn.ConvTranspose1d, nn.ConvTranspose2d, nn.ConvTranspose3d)
 def _(m: nn.Conv2d) -> dict[str, Use]:
-    fans = Fans.conv(m.in_channels, m.out_channels, m.kernel_size, m.stride, m.groups, m.transposed)
-    return {"weight": Use("weight", fans), "bias": Use("bias", weight="weight")}
+    return _weight_and_bias(Fans.conv(m.in_channels, m.out_channels, m.kernel_size, m.stride, m.groups, m.transposed))
 
 
 @rule(nn.Embedding, nn.EmbeddingBag)
@@ -120,8 +120,8 @@ def _(m: nn.Embedding) -> dict[str, Use]:
 @rule(nn.Bilinear)
 def _(m: nn.Bilinear) -> dict[str, Use]:
     # Backward, x1 receives out·in2 terms and x2 out·in1: the mean of the two.
-    fans = Fans(m.in1_features * m.in2_features, m.out_features * (m.in1_features + m.in2_features) / 2)
-    return {"weight": Use("weight", fans), "bias": Use("bias", weight="weight")}
+    into_one_input = m.out_features * (m.in1_features + m.in2_features) / 2
+    return _weight_and_bias(Fans(m.in1_features * m.in2_features, into_one_input))
 
 
 @rule(nn.MultiheadAttention)

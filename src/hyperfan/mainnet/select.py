@@ -5,9 +5,10 @@ import warnings
 from collections.abc import Callable, Sequence
 
 from hyperfan.errors import HyperfanWarning, MainnetError, nearest
-from hyperfan.mainnet.spec import Spec, TensorSpec
+from hyperfan.mainnet.spec import Role, Spec, TensorSpec
 
 Generate = str | Sequence[str] | Callable[[TensorSpec], bool]
+ROLES: dict[str, tuple[Role, ...]] = {"weights": ("weight",), "weights+biases": ("weight", "bias")}
 
 
 def select(spec: Spec, generate: Generate) -> tuple[TensorSpec, ...]:
@@ -16,25 +17,23 @@ def select(spec: Spec, generate: Generate) -> tuple[TensorSpec, ...]:
     ``"weights"`` and ``"weights+biases"`` go by role, so norm parameters are in neither; anything else is a glob
     pattern on names (or several), or a function of the :class:`TensorSpec`.
     """
-    if not callable(generate) and not isinstance(generate, str | Sequence):
-        raise MainnetError(f"generate={generate!r}: give 'weights', 'weights+biases', patterns, or a function")
     if callable(generate):
         chosen = [t for t in spec if generate(t)]
         seen = "a predicate that holds for none"
-    elif generate in ("weights", "weights+biases"):
-        roles = str(generate).replace("weights", "weight").replace("biases", "bias").split("+")
-        chosen = [t for t in spec if t.role in roles]
+    elif isinstance(generate, str) and generate in ROLES:
+        chosen = [t for t in spec if t.role in ROLES[generate]]
         seen = f"'{generate}', and no parameter has that role"
-    else:
+        _warn_about_missing_rules(spec)
+    elif isinstance(generate, str | Sequence):
         patterns = [generate] if isinstance(generate, str) else list(generate)
         for pattern in patterns:
             if not any(_matches(t, pattern) for t in spec):
-                known = nearest(pattern, ["weights", "weights+biases", *(t.name for t in spec)])
+                known = nearest(pattern, [*ROLES, *(t.name for t in spec)])
                 raise MainnetError(f"generate={pattern!r} matches no parameter of the mainnet: {known}")
         chosen = [t for t in spec if any(_matches(t, pattern) for pattern in patterns)]
         seen = "an empty list of patterns"
-    if generate in ("weights", "weights+biases"):
-        _warn_about_missing_rules(spec)
+    else:
+        raise MainnetError(f"generate={generate!r}: give 'weights', 'weights+biases', patterns, or a function")
     if not chosen:
         names = ", ".join(f"{t.name} ({t.role})" for t in spec)
         raise MainnetError(f"nothing to generate: generate= is {seen}. The parameters are {names}")

@@ -11,9 +11,8 @@ from torch.utils import _pytree as pytree
 
 from hyperfan.errors import CallError, HyperfanError
 from hyperfan.hypernet import HyperNet
-from hyperfan.probe import hypernet_view as view
 from hyperfan.probe.checks.scale import MAX_VARIANCE_RATIO
-from hyperfan.probe.correction import TOLERANCE, correct_layers, output_targets
+from hyperfan.probe.correction import TOLERANCE, correct_layers
 from hyperfan.probe.hypernet_subject import HyperNetSubject
 from hyperfan.probe.moments import mean_square
 from hyperfan.probe.passes import draw_twin
@@ -102,7 +101,7 @@ def calibrate_(net: HyperNet, x: Any, *, task: int | None = None, embedding: Ten
     """
     if not isinstance(net, HyperNet):
         raise HyperfanError(f"calibrate_ scales the heads of a HyperNet; this is a {type(net).__name__}")
-    if view.embedding(net).given and embedding is None:
+    if net.embeddings.config.given and embedding is None:
         raise CallError("this net's embeddings are given at the call: pass embedding=, one like those to come")
     for tensor in pytree.tree_leaves(x):
         if isinstance(tensor, Tensor) and (not tensor.numel() or tensor.isnan().any()):
@@ -113,78 +112,75 @@ def calibrate_(net: HyperNet, x: Any, *, task: int | None = None, embedding: Ten
 
 def _calibrate(net: HyperNet, subject: HyperNetSubject) -> Calibration:
     targets = find_targets(subject)
-    before = after = _measure(subject, targets, subject.draws())
+    tied = {t.name for t in subject.generated if t.aliases}  # these have several layers
+    wanted = {name: t.layer_output for name, t in targets.items() if t.layer_output and name not in tied}
+    before = after = _measure(subject, wanted, subject.draws())
     _check(before)
     total: dict[str, float] = {}
-    if not _on_target(subject, targets, before):
+    if not _on_target(subject, targets, wanted, before):
         for _ in range(MAX_ROUNDS if subject.random else 1):
-            factors = correct_layers(subject, targets)
+            factors = correct_layers(subject, wanted)
             if not factors:
                 break
             net.rescale_(factors)
             total = {name: total.get(name, 1.0) * factors.get(name, 1.0) for name in {**total, **factors}}
             subject = subject.renewed(net)
-            after = _measure(subject, targets, subject.draws())
-    measured = {r.weight for r in before}
+            after = _measure(subject, wanted, subject.draws())
+    measured = {weight for _, weight in before}
     return Calibration(
-        tuple(Correction(r.label, r.weight, r.target, before[r], after[r], total.get(r.weight, 1.0)) for r in before),
+        tuple(Correction(*key, wanted[key[1]], before[key], after[key], total.get(key[1], 1.0)) for key in before),
         tuple(t.name for t in subject.generated if t.role in ("weight", "other") and t.name not in measured),
     )
 
 
-@dataclass(frozen=True)
-class _Layer:
-    label: str
-    weight: str
-    target: float
+Outputs = Mapping[tuple[str, str], float]
+"""Mean squares of layers' outputs, in forward order, by the layer's label and the name of its weight."""
 
 
-def _measure(subject: HyperNetSubject, targets: Targets, draws: Iterable[Mapping[str, Tensor]]) -> dict[_Layer, float]:
-    """The layers that can be calibrated, in forward order, and the mean square that each puts out, over draws."""
-    wanted = output_targets(subject, targets)
-    found: dict[_Layer, list[float]] = {}
+def _measure(subject: HyperNetSubject, wanted: Mapping[str, float], draws: Iterable[Mapping[str, Tensor]]) -> Outputs:
+    """The mean square that each layer puts out, over draws, where it can be calibrated."""
+    found: dict[tuple[str, str], list[float]] = {}
     for generated in draws:
         for label, out in subject.run(generated)[1].outputs.items():
             weights = subject.weights_of(out)
             if len(weights) == 1 and weights[0] in wanted and out.sums:
-                layer = _Layer(label, weights[0], wanted[weights[0]])
-                found.setdefault(layer, []).append(mean_square(out.values))
-    return {layer: sum(squares) / len(squares) for layer, squares in found.items()}
+                found.setdefault((label, weights[0]), []).append(mean_square(out.values))
+    return {key: sum(squares) / len(squares) for key, squares in found.items()}
 
 
-def _check(before: Mapping[_Layer, float]) -> None:
+def _check(before: Outputs) -> None:
     if not before:
         raise CallError("no layer with a generated weight and a known target ran on these inputs: nothing to calibrate")
-    for layer, value in before.items():
+    for (label, _), value in before.items():
         if value == 0:
-            raise CallError(f"'{layer.label}' puts out zeros, which no factor mends: see hyperfan.diagnose(net, x)")
+            raise CallError(f"'{label}' puts out zeros, which no factor mends: see hyperfan.diagnose(net, x)")
         if not math.isfinite(value):
-            raise CallError(
-                f"'{layer.label}' overflows, so nothing can be measured: call net.reset_parameters() before"
-            )
+            raise CallError(f"'{label}' overflows, so nothing can be measured: call net.reset_parameters() before")
 
 
-def _on_target(subject: HyperNetSubject, targets: Targets, before: Mapping[_Layer, float]) -> bool:
+def _on_target(subject: HyperNetSubject, targets: Targets, wanted: Mapping[str, float], before: Outputs) -> bool:
     """Whether every layer is on target, or off by no more than plain nets of its widths are by chance."""
-    if all(abs(value / r.target - 1) <= TOLERANCE for r, value in before.items()):
+    weights = [weight for _, weight in before]
+    if all(abs(value / wanted[weight] - 1) <= TOLERANCE for (_, weight), value in before.items()):
         return True
-    if any(subject.spec[r.weight].scale_assumed for r in before):
+    if any(subject.spec[weight].scale_assumed for weight in weights):
         return False
     generated = subject.generate()
-    for r in before:
-        ratio = mean_square(generated[r.weight]) / (targets[r.weight].variance or 1.0)
+    for weight in weights:
+        ratio = mean_square(generated[weight]) / (targets[weight].variance or 1.0)
         if not 1 / MAX_VARIANCE_RATIO <= ratio <= MAX_VARIANCE_RATIO:
             return False
     generator = torch.Generator().manual_seed(SEED)
     twins = (draw_twin(subject, targets, generated, generator) for _ in range(CALIBRATION_TWINS))
-    measured = [_measure(subject, targets, [twin]) for twin in twins]
-    for i, r in enumerate(before, 1):
-        ratios = torch.tensor([m[r] / r.target for m in measured], dtype=torch.float64)
+    measured = [_measure(subject, wanted, [twin]) for twin in twins]
+    for i, (key, value) in enumerate(before.items(), 1):
+        target = wanted[key[1]]
+        ratios = torch.tensor([m[key] / target for m in measured], dtype=torch.float64)
         error = 3 * ratios.std().item() / math.sqrt(CALIBRATION_TWINS)
         if abs(ratios.mean().item() - 1) > TOLERANCE + error:
             return False
         # Twice the 95 % reach, because there are many layers.
         reach = 4 * ratios.log().std().item() + 2 * math.sqrt(subject.code_scatter) * i
-        if abs(math.log(before[r] / r.target) - ratios.log().mean().item()) > reach:
+        if abs(math.log(value / target) - ratios.log().mean().item()) > reach:
             return False
     return True

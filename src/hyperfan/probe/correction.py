@@ -6,8 +6,8 @@ behind it see what they will see, and one pass is enough.
 """
 
 import math
-from collections.abc import Mapping
-from typing import Any, cast
+from collections.abc import Collection, Mapping
+from typing import cast
 
 import torch
 from torch import Tensor, nn
@@ -16,78 +16,63 @@ from hyperfan.errors import CallError
 from hyperfan.mainnet.spec import qualified_name
 from hyperfan.probe.hypernet_subject import HyperNetSubject
 from hyperfan.probe.moments import mean_square
-from hyperfan.probe.recorder import bias_shape, layer_hooks, layers_with_weights, projections, puts_out_sums, weights_of
-from hyperfan.probe.targets import Targets
+from hyperfan.probe.recorder import LayerOutput, bias_shape, layer_hooks
 
 TOLERANCE = 0.1
 """Within a tenth of its target, a layer is on target."""
 
 
-def output_targets(subject: HyperNetSubject, targets: Targets) -> dict[str, float]:
-    """The mean square that the layer of each generated weight should put out; tied weights have several layers."""
-    tied = {t.name for t in subject.generated if t.aliases}
-    return {name: t.layer_output for name, t in targets.items() if t.layer_output and name not in tied}
+def correct_layers(subject: HyperNetSubject, targets: Mapping[str, float]) -> dict[str, float]:
+    """The factor for each tensor that is off, over draws; in a draw that is on target it counts as 1.
 
-
-def correct_layers(subject: HyperNetSubject, targets: Targets) -> dict[str, float]:
-    """The factor for each tensor that is off, over draws; in a draw that is on target it counts as 1."""
-    each = [_correct_draw(subject, targets, generated) for generated in subject.draws()]
+    Args:
+        subject: the net.
+        targets: the mean square that the layer of each generated weight should put out.
+    """
+    each = []
+    for generated in subject.draws():
+        corrector = _Corrector(targets, generated.keys())
+        with layer_hooks(subject.skeleton.module, corrector.correct):
+            subject.run(generated)
+        each.append(corrector.factors)
     means = {n: math.exp(sum(math.log(f[n]) for f in each) / len(each)) for n in each[0]}
     return {name: factor for name, factor in means.items() if factor != 1}
 
 
-def _correct_draw(subject: HyperNetSubject, targets: Targets, generated: Mapping[str, Tensor]) -> dict[str, float]:
-    """Run a pass in which every layer is corrected before the next reads it."""
-    corrector = _Corrector(output_targets(subject, targets), set(targets))
-    with layer_hooks(layers_with_weights(subject.module), corrector.after, corrector.before_attention):
-        subject.run(generated)
-    return corrector.factors
-
-
 class _Corrector:
-    """Hooks that correct layers, and the factors they find."""
+    """Corrects every layer before the next reads it, and has the factors that it found."""
 
-    def __init__(self, targets: Mapping[str, float], generated: set[str]) -> None:
+    def __init__(self, targets: Mapping[str, float], generated: Collection[str]) -> None:
         self.factors: dict[str, float] = {}
         self._targets, self._generated = targets, generated
 
-    def after(self, path: str, module: nn.Module, _inputs: Any, output: Any) -> Any:
-        """Correct what a layer puts out."""
-        layer, weights = module, weights_of(module)
-        if isinstance(module, nn.MultiheadAttention):
-            layer, weights = module.out_proj, ("out_proj.weight",)
-        if len(weights) != 1 or not puts_out_sums(module):
+    def correct(self, out: LayerOutput) -> Tensor | None:
+        """The corrected output of a layer; ``None`` where there is nothing to correct."""
+        if len(out.weights) != 1 or not out.sums:
             return None
-        weight = qualified_name(path, weights[0])
+        weight = qualified_name(out.path, out.weights[0])
         if weight not in self._targets:
             return None
-        values = output[0] if isinstance(output, tuple) else output
-        bias = self._plain_bias(layer._parameters.get("bias"), layer, weight, values)
+        bias = self._plain_bias(weight, out)
         if weight not in self.factors:
-            self._choose_factor(weight, values, bias)
-        corrected = (values - bias) * self.factors[weight] + bias
-        return (corrected, *output[1:]) if isinstance(output, tuple) else corrected
+            self._choose_factor(weight, out.values, bias)
+            if isinstance(out.owner, nn.MultiheadAttention):
+                self._correct_projections(out.path, out.owner)
+        return (out.values - bias) * self.factors[weight] + bias
 
-    def before_attention(
-        self, path: str, module: nn.MultiheadAttention, args: tuple[Any, ...], kwargs: dict[str, Any]
-    ) -> None:
-        """Correct the input projections of an attention, which are never put out."""
-        values, names = projections(module, args, kwargs)
-        weight = qualified_name(path, names[0])
-        if len(names) > 1 or weight not in self._targets or weight in self.factors:
-            return
-        self._choose_factor(weight, values, self._plain_bias(module.in_proj_bias, module, weight, values))
-        # In place of the tensors of this pass; the skeleton puts the mainnet's own back.
+    def _correct_projections(self, path: str, attention: nn.MultiheadAttention) -> None:
+        """Scale the input projections of this pass, which are never put out; the skeleton puts the mainnet's back."""
         for local in ("in_proj_weight", "in_proj_bias"):
-            factor, held = self.factors.get(qualified_name(path, local)), module._parameters[local]
+            factor, held = self.factors.get(qualified_name(path, local)), attention._parameters[local]
             if factor is not None and held is not None:
-                module._parameters[local] = cast(nn.Parameter, held * factor)
+                attention._parameters[local] = cast(nn.Parameter, held * factor)
 
-    def _plain_bias(self, bias: Tensor | None, layer: nn.Module, weight: str, output: Tensor) -> Tensor:
+    def _plain_bias(self, weight: str, out: LayerOutput) -> Tensor:
         """The layer's plain bias, shaped to fit its output; zero where it is generated, and scaled with the weight."""
+        bias = out.owner._parameters.get(_bias_beside(weight).rpartition(".")[2])
         if bias is None or _bias_beside(weight) in self._generated:
-            return torch.zeros((), dtype=output.dtype, device=output.device)
-        return bias.detach().reshape(bias_shape(layer))
+            return torch.zeros((), dtype=out.values.dtype, device=out.values.device)
+        return bias.detach().reshape(bias_shape(out.owner))
 
     def _choose_factor(self, weight: str, output: Tensor, bias: Tensor) -> None:
         """Choose the factor that brings the output to its target, or 1 if it is there."""

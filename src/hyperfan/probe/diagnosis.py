@@ -72,6 +72,10 @@ class Scale:
     low: float
     high: float
 
+    def widened(self, reach: float) -> "Scale":
+        """The same with the ends further away, by a reach in logarithms."""
+        return Scale(self.value, self.low * math.exp(-reach), self.high * math.exp(min(reach, 700)))  # exp overflows
+
 
 @dataclass(frozen=True)
 class LayerReading:
@@ -124,6 +128,11 @@ class TensorReading:
     realised: Scale
     gradient: float
 
+    @property
+    def ratio(self) -> float | None:
+        """Realised over target variance, where both are positive."""
+        return self.realised.value / self.target if self.target and self.realised.value > 0 else None
+
 
 @dataclass(frozen=True)
 class PartReading:
@@ -164,9 +173,10 @@ class Finding:
     remedy: str
 
     def __str__(self) -> str:
-        head = f"{self.severity}: {self.name}" + (f" in {_shown(self.where)}" if self.where else "")
-        rows = [("seen", self.evidence), ("likely", self.cause), ("mend", self.remedy)]
-        return "\n".join([head, *(_wrapped(label, text) for label, text in rows)])
+        lines = [f"{self.severity}: {self.name}{_in(self.where)}"]
+        for label, text in (("  seen:", self.evidence), ("  likely:", self.cause), ("  mend:", self.remedy)):
+            lines.append(textwrap.fill(text, REPORT_WIDTH, initial_indent=f"{label:<10}", subsequent_indent=" " * 10))
+        return "\n".join(lines)
 
 
 @dataclass(frozen=True)
@@ -211,7 +221,7 @@ class Diagnosis:
             some = f"{known} of {len(self.layers)}" if known < len(self.layers) else f"{known}"
             return f"Healthy: {some} layers have a target, and are like those of plain nets that {self.theory} starts."
         more = f", and {len(bad) - 1} more" if len(bad) > 1 else ""
-        return f"{bad[0].name.capitalize()}{' in ' + _shown(bad[0].where) if bad[0].where else ''}{more}."
+        return f"{bad[0].name.capitalize()}{_in(bad[0].where)}{more}."
 
     def to_dict(self) -> dict[str, Any]:
         """Convert to plain values for JSON, which knows no infinity: what is not finite is ``None``."""
@@ -279,11 +289,7 @@ def _from_dict(kind: type[Any], values: Mapping[str, Any]) -> Any:
     return kind(**fields)
 
 
-def _shown(names: tuple[str, ...]) -> str:
-    """The first names, and how many more there are."""
+def _in(names: tuple[str, ...]) -> str:
+    """Where something is, for the end of a sentence: the first names, and how many more there are."""
     more = f" and {len(names) - MAX_NAMES_SHOWN} more" if len(names) > MAX_NAMES_SHOWN else ""
-    return ", ".join(f"'{n}'" for n in names[:MAX_NAMES_SHOWN]) + more
-
-
-def _wrapped(label: str, text: str) -> str:
-    return textwrap.fill(text, REPORT_WIDTH, initial_indent=f"  {label + ':':<8}", subsequent_indent=" " * 10)
+    return " in " + ", ".join(f"'{n}'" for n in names[:MAX_NAMES_SHOWN]) + more if names else ""

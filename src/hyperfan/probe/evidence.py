@@ -1,6 +1,7 @@
 """``Evidence``: everything measured on a subject and on its twins, before it is judged."""
 
-from collections.abc import Mapping
+import math
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -9,11 +10,11 @@ from torch import Tensor
 from torch.utils import _pytree as pytree
 
 from hyperfan.errors import CallError
-from hyperfan.probe.diagnosis import PLAIN_PART, LayerReading, PartReading, TensorReading
-from hyperfan.probe.losses import UserLoss, mean_loss, random_direction
-from hyperfan.probe.moments import mean_square
+from hyperfan.probe.diagnosis import PLAIN_PART, Diagnosis, LayerReading, PartReading, Scale, TensorReading, head_part
+from hyperfan.probe.intervals import measured_scale, predicted_scale
+from hyperfan.probe.losses import UserLoss, guessing_loss, mean_loss, random_direction
+from hyperfan.probe.moments import Histogram, Moments, mean_square, sum_of_squares
 from hyperfan.probe.passes import Pass, PassSummary, draw_twin, run_pass, summarise
-from hyperfan.probe.readings import read_layers, read_parts, read_tensors
 from hyperfan.probe.subject import SEED, Subject
 from hyperfan.probe.targets import Targets, find_targets
 from hyperfan.probe.trial import Trial, try_step
@@ -31,10 +32,8 @@ class Evidence:
         targets: what the theory wants of each generated tensor.
         generated: the generated tensors.
         measured, twins: a pass of the net, and what plain nets at the target variances do.
-        layers, tensors, parts: readings.
-        inputs: their number.
+        readings: of layers, tensors and parts, and the loss: a diagnosis without findings.
         input_scale: mean square of the inputs, if they are numbers.
-        loss, expected_loss: mean over inputs; that of a net which knows nothing.
         constant: tensors that do not change with the embedding.
         noise: share of noise in the mean square of each tensor, where it has any.
         trial: one step of plain SGD, if a learning rate was given.
@@ -46,13 +45,8 @@ class Evidence:
     generated: Mapping[str, Tensor]
     measured: Pass
     twins: tuple[PassSummary, ...]
-    layers: tuple[LayerReading, ...]
-    tensors: tuple[TensorReading, ...]
-    parts: tuple[PartReading, ...]
-    inputs: int
+    readings: Diagnosis
     input_scale: float | None
-    loss: float | None
-    expected_loss: float | None
     constant: tuple[str, ...]
     noise: Mapping[str, float]
     trial: Trial | None
@@ -62,43 +56,49 @@ class Evidence:
 def gather(subject: Subject, y: Any, loss: UserLoss | None, lr: float | None) -> Evidence:
     """Measure a net and its twins."""
     targets = find_targets(subject)
+    torch.manual_seed(SEED)
     generated = subject.generate()
-    parts = {**subject.trained_parts(generated), PLAIN_PART: subject.trained_plain()}
-    parts = {part: parameters for part, parameters in parts.items() if parameters}
+    parts = subject.trained_parts(generated)
+    trained = [p for parameters in parts.values() for p in parameters.values()]
     inputs = subject.inputs
     count = len(inputs[0]) if inputs and inputs[0].ndim else 1
     if not count:
         raise CallError("x is empty: give as many inputs as a training batch has")
-    with torch.no_grad():
-        output, _ = subject.run({name: t.detach() for name, t in generated.items()})
-    mean, expected = (random_direction(output), None) if y is None else mean_loss(output, y, loss)
+
+    def mean(out: object) -> Tensor:
+        return random_direction(out) if y is None else mean_loss(out, y, loss)
 
     def summed(out: object) -> Tensor:
         return mean(out) * count
 
     squares, noise = _over_draws(subject, targets)
-    measured = run_pass(subject, generated, summed, [p for ps in parts.values() for p in ps.values()])
+    measured = run_pass(subject, generated, summed, trained)
     generator = torch.Generator().manual_seed(SEED)
     drawn = (draw_twin(subject, targets, generated, generator) for _ in range(TWINS))
     twins = tuple(summarise(run_pass(subject, twin, summed)) for twin in drawn)
-    numbers = [t for t in inputs if t.is_floating_point()]
-    return Evidence(
-        subject,
-        targets,
-        generated,
-        measured,
-        twins,
-        read_layers(subject, targets, measured, twins),
-        read_tensors(subject, targets, squares, measured, count),
-        read_parts(subject, parts, measured, count),
+    constant = tuple(name for name in subject.constant() if targets[name].variance)
+    value = None if measured.loss is None or y is None else measured.loss / count
+    trial: Trial | None = None
+    if lr is not None and value is not None:
+        gradients = zip(trained, measured.parameter_gradients, strict=True)
+        trial = try_step(subject, mean, value, [(p, g / count) for p, g in gradients if g is not None], lr)
+    readings = Diagnosis(
+        subject.name,
+        subject.method.name,
         count,
-        mean_square(numbers[0]) if numbers else None,
-        None if measured.loss is None or y is None else measured.loss / count,
-        expected,
-        tuple(name for name in subject.constant() if targets[name].variance),
-        noise,
-        None if lr is None else try_step(subject, summed, count, lr),
-        all(bool(t.isfinite().all()) for t in pytree.tree_leaves(y) if isinstance(t, Tensor)),
+        TWINS,
+        _read_layers(subject, targets, measured, twins),
+        _read_tensors(subject, targets, squares, measured, count),
+        _read_parts(subject, parts, measured, count),
+        findings=(),
+        loss=value,
+        expected_loss=None if y is None else guessing_loss(measured.output, y, loss),
+        stable_rate=None if trial is None else trial.stable_rate,
+    )
+    input_scale = next((mean_square(t) for t in inputs if t.is_floating_point()), None)
+    y_is_finite = all(bool(t.isfinite().all()) for t in pytree.tree_leaves(y) if isinstance(t, Tensor))
+    return Evidence(
+        subject, targets, generated, measured, twins, readings, input_scale, constant, noise, trial, y_is_finite
     )
 
 
@@ -120,3 +120,65 @@ def _over_draws(subject: Subject, targets: Targets) -> tuple[dict[str, float], d
     # The mean over draws still has 1/draws of the noise in it.
     noise = {n: (squares[n] - mean_square(sums[n] / draws)) * draws / (draws - 1) for n in squares}
     return squares, {n: v / squares[n] for n, v in noise.items() if v > 1e-12 * squares[n]}
+
+
+def _read_layers(
+    subject: Subject, targets: Targets, measured: Pass, twins: Sequence[PassSummary]
+) -> tuple[LayerReading, ...]:
+    """Read every layer in forward order, beside the twins."""
+    # A code that is larger than expected makes every layer larger, one after the other.
+    drift = 2 * math.sqrt(subject.code_scatter)
+    rows, count = [], len(measured.recording.outputs)
+    for i, (label, out) in enumerate(measured.recording.outputs.items(), 1):
+        weights = subject.weights_of(out)
+        gradient = measured.gradients.get(label)
+        activations = [t.activations[label] for t in twins if label in t.activations]
+        gradients = [t.gradients[label] for t in twins if label in t.gradients]
+        rows.append(
+            LayerReading(
+                label,
+                out.kind,
+                weights,
+                generated=any(w in targets for w in weights) or not weights,
+                target=next((targets[w].layer_output for w in weights if w in targets and out.sums), None),
+                predicted=predicted_scale(activations).widened(drift * i) if activations else None,
+                measured=measured_scale(out.values, out.units),
+                predicted_gradient=predicted_scale(gradients).widened(drift * (count - i + 1)) if gradients else None,
+                measured_gradient=None if gradient is None else measured_scale(gradient, out.units),
+                histogram=Histogram.around(out.values, Moments.of(out.values)),
+            )
+        )
+    return tuple(rows)
+
+
+def _read_tensors(
+    subject: Subject, targets: Targets, squares: Mapping[str, float], measured: Pass, count: int
+) -> tuple[TensorReading, ...]:
+    """Read every generated tensor, by its mean square, beside its target."""
+    rows = []
+    for source in subject.sources:
+        t, target, value = source.tensor, targets[source.tensor.name], squares[source.tensor.name]
+        # With the scatter of the code, if the head was not fitted to that.
+        realised = Scale(value, value, value).widened(2 * math.sqrt(2 / t.numel + subject.code_scatter))
+        gradient = measured.tensor_gradients.get(t.name)
+        rms = math.nan if gradient is None else math.sqrt(mean_square(gradient)) / count
+        rows.append(
+            TensorReading(t.name, t.role, t.shape, source.head, target.variance, target.equation, realised, rms)
+        )
+    return tuple(rows)
+
+
+def _read_parts(
+    subject: Subject, parts: Mapping[str, Mapping[str, Tensor]], measured: Pass, count: int
+) -> tuple[PartReading, ...]:
+    """Read everything that is trained: ``measured`` has the gradients of all parts' parameters, in order."""
+    rows, gradients = [], iter(measured.parameter_gradients)
+    of_tensors = {name: sum_of_squares(g) for name, g in measured.tensor_gradients.items()}
+    for part, parameters in parts.items():
+        of_part = sum(sum_of_squares(next(gradients)) for _ in parameters)
+        tensors = [s.tensor.name for s in subject.sources if part == head_part(s.head)] or list(of_tensors)
+        of_its_tensors = sum(of_tensors.get(name, 0.0) for name in tensors)
+        rate = of_part / of_its_tensors if of_its_tensors and part != PLAIN_PART else None
+        norm = math.nan if measured.loss is None else math.sqrt(of_part) / count
+        rows.append(PartReading(part, sum(p.numel() for p in parameters.values()), norm, rate))
+    return tuple(rows)

@@ -1,6 +1,7 @@
 """``diagnose``: look into a hypernet before its first step, and say what is wrong with it."""
 
 import math
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -10,7 +11,7 @@ from hyperfan.errors import HyperfanError
 from hyperfan.hypernet import HyperNet
 from hyperfan.probe.checks import CHECKS
 from hyperfan.probe.diagnosis import SEVERITIES, Diagnosis
-from hyperfan.probe.evidence import TWINS, gather
+from hyperfan.probe.evidence import gather
 from hyperfan.probe.foreign_subject import ForeignSubject, GenerateFunction
 from hyperfan.probe.hypernet_subject import HyperNetSubject
 from hyperfan.probe.losses import UserLoss
@@ -63,22 +64,9 @@ def diagnose(
     if torch.is_inference_mode_enabled():
         raise HyperfanError("a diagnosis needs gradients, which torch.inference_mode() rules out: call it outside")
     with preserved_random_state(x):
-        subject = _subject(net, x, generated, task, embedding)
-        evidence = gather(subject, y, loss, lr)
+        evidence = gather(_subject(net, x, generated, task, embedding), y, loss, lr)
     findings = [f for check in CHECKS for f in check(evidence)]
-    return Diagnosis(
-        subject.name,
-        subject.method.name,
-        evidence.inputs,
-        TWINS,
-        evidence.layers,
-        evidence.tensors,
-        evidence.parts,
-        tuple(sorted(findings, key=lambda f: SEVERITIES.index(f.severity))),
-        evidence.loss,
-        evidence.expected_loss,
-        None if evidence.trial is None else evidence.trial.stable_rate,
-    )
+    return replace(evidence.readings, findings=tuple(sorted(findings, key=lambda f: SEVERITIES.index(f.severity))))
 
 
 def _subject(

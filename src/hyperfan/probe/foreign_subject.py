@@ -1,5 +1,6 @@
 """A hypernet of any kind as the subject of a diagnosis: a mainnet, and a callable that returns its parameters."""
 
+import math
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -36,11 +37,9 @@ class ForeignSubject(Subject):
             plain,
             example,
             spec,
-            [Source(t, "", t.numel, None) for t in spec if t.name in names],
-            {t.name: widths[t.numel] for t in spec if t.numel in widths},
+            [Source(t, width=widths.get(t.numel, math.nan)) for t in spec if t.name in names],
             method("hyperfan-in"),
             "exact",
-            planned_variances={},
             code_scatter=0.0,
             code_known=False,
             random=True,
@@ -51,10 +50,10 @@ class ForeignSubject(Subject):
         with torch.enable_grad():
             return {self._names[name]: t for name, t in self._call().items()}
 
-    def trained_parts(self, generated: Mapping[str, Tensor]) -> dict[str, dict[str, Tensor]]:
+    def hypernet_parts(self, generated: Mapping[str, Tensor]) -> dict[str, dict[str, Tensor]]:
         """The leaves of the graph that the tensors came from, as one part."""
         leaves = _leaves(t for t in generated.values() if t.requires_grad)
-        return {HYPERNET_PART: {str(i): leaf for i, leaf in enumerate(leaves)}} if leaves else {}
+        return {HYPERNET_PART: {str(i): leaf for i, leaf in enumerate(leaves)}}
 
     def constant(self) -> list[str]:
         """No tensors: the embeddings cannot be changed from outside."""

@@ -12,7 +12,7 @@ Of a hypernet, measure ``net.freeze()``. Inputs go through in pieces, so memory 
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Literal, TypeVar, get_args
+from typing import Literal, TypeVar, get_args
 
 import torch
 from torch import Tensor, nn
@@ -20,7 +20,7 @@ from torch.func import functional_call
 from torch.nn.functional import cross_entropy
 
 from hyperfan.probe.moments import Histogram, Moments
-from hyperfan.probe.recorder import layer_hooks, layers_with_weights
+from hyperfan.probe.recorder import LayerOutput, layer_hooks
 
 Quantity = Literal["activations", "gradients", "weights", "weight gradients"]
 QUANTITIES: tuple[Quantity, ...] = get_args(Quantity)
@@ -119,10 +119,10 @@ def outputs_of_layers(net: nn.Module, x: Tensor, y: Tensor) -> tuple[dict[str, T
     """The output of every layer with weights, in the order they ran, and the summed loss."""
     outputs: dict[str, Tensor] = {}
 
-    def keep(path: str, _module: nn.Module, _inputs: Any, output: Tensor) -> None:
-        outputs[path] = output
+    def keep(output: LayerOutput) -> None:
+        outputs[output.path] = output.values
 
     buffers = {name: buffer.clone() for name, buffer in net.named_buffers()}  # a norm layer may count what it sees
-    with layer_hooks(layers_with_weights(net), keep), torch.enable_grad():
+    with layer_hooks(net, keep), torch.enable_grad():
         loss = cross_entropy(functional_call(net, buffers, (x,)), y, reduction="sum")
     return outputs, loss

@@ -26,7 +26,7 @@ def measured_scale(values: Tensor, units: int) -> Scale:
         return Scale(mean, 0.0, math.inf)
     error = math.sqrt(sum(p.var().item() / len(p) for p in parts)) / mean
     reach = student_quantile(min(len(p) for p in parts) - 1) * error
-    return Scale(mean, mean * math.exp(-reach), mean * math.exp(min(reach, 700)))
+    return Scale(mean, mean, mean).widened(reach)
 
 
 def predicted_scale(draws: Sequence[float]) -> Scale:
@@ -34,9 +34,7 @@ def predicted_scale(draws: Sequence[float]) -> Scale:
     if not all(0 < d < math.inf for d in draws):
         middle = sorted(draws)[len(draws) // 2]
         return Scale(middle, min(draws), max(draws))
-    logs = torch.tensor(draws, dtype=torch.float64).log()
-    mean = logs.mean().item()
-    reach = (
-        student_quantile(len(draws) - 1) * logs.std().item() * math.sqrt(1 + 1 / len(draws)) if len(draws) > 1 else 0.0
-    )
-    return Scale(math.exp(mean), math.exp(mean - reach), math.exp(min(mean + reach, 700)))
+    logs, n = torch.tensor(draws, dtype=torch.float64).log(), len(draws)
+    middle = math.exp(logs.mean().item())
+    reach = student_quantile(n - 1) * logs.std().item() * math.sqrt(1 + 1 / n) if n > 1 else 0.0
+    return Scale(middle, middle, middle).widened(reach)

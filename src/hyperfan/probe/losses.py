@@ -18,38 +18,42 @@ UserLoss = Callable[[Any, Any], Tensor]
 """A function from the mainnet's output and ``y`` to the mean loss."""
 
 
-def random_direction(output: object) -> Loss:
-    """A loss where none is given: the output along a random direction, over the number of inputs."""
+def random_direction(output: object) -> Tensor:
+    """A loss where none is given: the output along a random direction, always the same, over the number of inputs."""
     tensors = float_tensors(output)
     generator = torch.Generator().manual_seed(SEED + 1)
     directions = [torch.randn(t.shape, generator=generator).to(t) / max(len(tensors[0]), 1) for t in tensors]
-
-    def loss(out: object) -> Tensor:
-        return torch.stack([(t * d).sum() for t, d in zip(float_tensors(out), directions, strict=True)]).sum()
-
-    return loss
+    return torch.stack([(t * d).sum() for t, d in zip(tensors, directions, strict=True)]).sum()
 
 
-def mean_loss(output: object, y: Any, given: UserLoss | None) -> tuple[Loss, float | None]:
-    """The mean loss for outputs like this one, and that of guessing, ln(classes), if it is a cross-entropy."""
+def mean_loss(output: object, y: Any, given: UserLoss | None) -> Tensor:
+    """The mean loss over inputs: the user's, or the usual one for an output and a y like these."""
     first, *rest = float_tensors(output)
-    second, last = _class_dimensions(first, y)
     if given is not None:
-        usual = given is cross_entropy or (isinstance(given, nn.CrossEntropyLoss) and given.reduction == "mean")
-        return lambda out: _scalar(given(out, y)), math.log(first.shape[1]) if second and usual else None
+        return _scalar(given(output, y))
     if rest:
         raise HyperfanError(f"the mainnet puts out {1 + len(rest)} tensors: pass loss=, a function of them and y")
+    second, last = _class_dimensions(first, y)
     if second and not last:
-        return lambda out: cross_entropy(first_tensor(out), y), math.log(first.shape[1])
+        return cross_entropy(first, y)
     if last and not second:  # as language models have it
-        return lambda out: cross_entropy(first_tensor(out).flatten(0, -2), y.flatten()), math.log(first.shape[-1])
+        return cross_entropy(first.flatten(0, -2), y.flatten())
     if isinstance(y, Tensor) and y.is_floating_point() and y.shape == first.shape:
-        return lambda out: mse_loss(first_tensor(out), y.to(first)), None
+        return mse_loss(first, y.to(first))
     why = ", whose classes may be in its second or in its last dimension" if second and last else ""
     raise HyperfanError(
         f"the loss is not known for an output of shape {tuple(first.shape)}{why}, and this y: pass loss=, a function "
         "of the output and y that returns the mean loss"
     )
+
+
+def guessing_loss(output: Tensor, y: Any, given: UserLoss | None) -> float | None:
+    """The mean loss of guessing, ln(classes), if it is a cross-entropy."""
+    second, last = _class_dimensions(output, y)
+    if given is None and last:
+        return math.log(output.shape[-1])
+    usual = given in (None, cross_entropy) or (isinstance(given, nn.CrossEntropyLoss) and given.reduction == "mean")
+    return math.log(output.shape[1]) if second and usual else None
 
 
 def first_tensor(output: object) -> Tensor:

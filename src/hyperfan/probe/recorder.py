@@ -2,9 +2,9 @@
 
 import functools
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -26,16 +26,20 @@ class LayerOutput:
     """The output of one call of a layer.
 
     Args:
+        label: the layer's name in a reading.
         path: of the module.
         kind: its class.
+        owner: the module that holds the weights and a bias: of an attention's output, its projection.
         weights: local names of the weights that made it.
         values: with the graph that they came from, if there is one.
         units: the dimension of the units or channels.
         sums: whether the values are the sums that the weights make; a recurrent layer puts out a function of them.
     """
 
+    label: str
     path: str
     kind: str
+    owner: nn.Module
     weights: tuple[str, ...]
     values: Tensor
     units: int
@@ -59,32 +63,20 @@ class NonlinearityInput:
     dead: float
 
 
-@dataclass
-class Recording:
+class Recording(TorchFunctionMode):
     """The record of one run, in the order it ran: layer outputs by label, and inputs of nonlinearities."""
 
-    outputs: dict[str, LayerOutput] = field(default_factory=dict)
-    nonlinearity_inputs: list[NonlinearityInput] = field(default_factory=list)
-
-
-@contextmanager
-def record(module: nn.Module, paths: Collection[str] = ()) -> Iterator[Recording]:
-    """Record every run of a module inside the context.
-
-    Args:
-        module: the mainnet.
-        paths: modules to record besides those known to have weights.
-    """
-    recorder = _Recorder()
-    with layer_hooks(layers_with_weights(module, paths), recorder.after, recorder.before_attention), recorder:
-        yield recorder.recording
-
-
-class _Recorder(TorchFunctionMode):
     def __init__(self) -> None:
         super().__init__()
-        self.recording = Recording()
+        self.outputs: dict[str, LayerOutput] = {}
+        self.nonlinearity_inputs: list[NonlinearityInput] = []
         self._calls: Counter[str] = Counter()
+
+    def add(self, output: LayerOutput) -> None:
+        """Record a layer's output, under its label and the number of the call."""
+        self._calls[output.label] += 1
+        calls = self._calls[output.label]
+        self.outputs[output.label if calls == 1 else f"{output.label} (call {calls})"] = output
 
     def __torch_function__(
         self, func: Callable[..., Any], types: Any, args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
@@ -92,76 +84,75 @@ class _Recorder(TorchFunctionMode):
         """Run the function; of a nonlinearity, look at its input."""
         name = getattr(func, "__name__", "").strip("_")
         watched = name in SATURATED_BEYOND or name in RECTIFIERS
-        if watched and args and isinstance(args[0], Tensor) and self.recording.outputs:
+        if watched and args and isinstance(args[0], Tensor) and self.outputs:
             self._record_input(name, args[0].detach())
         return func(*args, **(kwargs or {}))
 
     def _record_input(self, name: str, z: Tensor) -> None:
-        label, layer = next(reversed(self.recording.outputs.items()))
+        label, layer = next(reversed(self.outputs.items()))
         units = layer.units if z.shape == layer.values.shape else z.ndim - 1
         saturated = dead = 0.0
         if name in SATURATED_BEYOND:
             saturated = (z.abs() > SATURATED_BEYOND[name]).count_nonzero().item() / z.numel()
         elif z.ndim > 1:
             dead = (z.movedim(units, 0).flatten(1) <= 0).all(1).double().mean().item()
-        self.recording.nonlinearity_inputs.append(NonlinearityInput(label, name, saturated, dead))
+        self.nonlinearity_inputs.append(NonlinearityInput(label, name, saturated, dead))
 
-    def before_attention(
-        self, path: str, module: nn.MultiheadAttention, args: tuple[Any, ...], kwargs: dict[str, Any]
-    ) -> None:
-        values, names = projections(module, args, kwargs)
-        self._add(qualified_name(path, "in_proj"), LayerOutput(path, type(module).__name__, names, values, -1))
 
-    def after(self, path: str, module: nn.Module, _inputs: Any, output: Any) -> None:
-        values = next((t for t in pytree.tree_leaves(output) if isinstance(t, Tensor)), None)
-        if values is None or not values.is_floating_point() or values.ndim == 0:
-            return
-        attention = isinstance(module, nn.MultiheadAttention)
-        label = qualified_name(path, "out_proj") if attention else path or "net"
-        weights = ("out_proj.weight",) if attention else weights_of(module)
-        units = values.ndim - 1 - _kernel_dimensions(module)
-        self._add(label, LayerOutput(path, type(module).__name__, weights, values, units, puts_out_sums(module)))
-
-    def _add(self, label: str, output: LayerOutput) -> None:
-        self._calls[label] += 1
-        calls = self._calls[label]
-        self.recording.outputs[label if calls == 1 else f"{label} (call {calls})"] = output
+@contextmanager
+def record(module: nn.Module, paths: Collection[str] = ()) -> Iterator[Recording]:
+    """Record every run of a module inside the context; modules at these paths too, besides those with weights."""
+    recording = Recording()
+    with layer_hooks(module, recording.add, paths), recording:
+        yield recording
 
 
 @contextmanager
 def layer_hooks(
-    layers: Iterable[tuple[str, nn.Module]],
-    after: Callable[[str, nn.Module, Any, Any], Any],
-    before_attention: Callable[[str, nn.MultiheadAttention, tuple[Any, ...], dict[str, Any]], Any] | None = None,
+    net: nn.Module, on_output: Callable[[LayerOutput], Tensor | None], others: Collection[str] = ()
 ) -> Iterator[None]:
-    """Call ``after(path, module, inputs, output)`` at every run of these modules, and the other before an attention."""
+    """Call a function with each output of the submodules that are known to have weights, and of others by path.
+
+    A tensor that it returns takes the output's place. The input projections of an attention are not put out: it is
+    called with them before the attention runs, and what it returns is not used.
+    """
+
+    def before_attention(
+        path: str, module: nn.MultiheadAttention, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> None:
+        values, names = _projections(module, args, kwargs)
+        on_output(LayerOutput(qualified_name(path, "in_proj"), path, type(module).__name__, module, names, values, -1))
+
+    def after(path: str, module: nn.Module, _inputs: Any, output: Any) -> Any:
+        leaves, tree = pytree.tree_flatten(output)
+        first = next((i for i, leaf in enumerate(leaves) if isinstance(leaf, Tensor)), None)
+        if first is None or not leaves[first].is_floating_point() or leaves[first].ndim == 0:
+            return None
+        label, owner, weights = path or "net", module, _weights_of(module)
+        if isinstance(module, nn.MultiheadAttention):
+            label, owner, weights = qualified_name(path, "out_proj"), module.out_proj, ("out_proj.weight",)
+        units = leaves[first].ndim - 1 - _kernel_dimensions(module)
+        sums = not isinstance(module, nn.RNNBase | nn.RNNCellBase)
+        replaced = on_output(
+            LayerOutput(label, path, type(module).__name__, owner, weights, leaves[first], units, sums)
+        )
+        if replaced is None:
+            return None
+        leaves[first] = replaced
+        return pytree.tree_unflatten(leaves, tree)
+
     handles = []
     try:
-        for path, module in layers:
-            if before_attention is not None and isinstance(module, nn.MultiheadAttention):
+        for path, module in net.named_modules():
+            if isinstance(module, nn.MultiheadAttention):
                 hook = functools.partial(before_attention, path)
                 handles.append(module.register_forward_pre_hook(hook, with_kwargs=True))
-            handles.append(module.register_forward_hook(functools.partial(after, path)))
+            if path in others or _weights_of(module):
+                handles.append(module.register_forward_hook(functools.partial(after, path)))
         yield
     finally:
         for handle in handles:
             handle.remove()
-
-
-def layers_with_weights(net: nn.Module, others: Collection[str] = ()) -> list[tuple[str, nn.Module]]:
-    """The submodules that are known to have weights, and others by path, each with its path."""
-    return [(path, module) for path, module in net.named_modules() if path in others or weights_of(module)]
-
-
-def weights_of(module: nn.Module) -> tuple[str, ...]:
-    """Local names of a module's weights, without those of its children."""
-    found = uses(module).items()
-    return tuple(n for n, use in found if use.role == "weight" and module._parameters.get(n, module) is not None)
-
-
-def puts_out_sums(module: nn.Module) -> bool:
-    """Whether a module puts out the sums that its weights make, as all but recurrent ones do."""
-    return not isinstance(module, nn.RNNBase | nn.RNNCellBase)
 
 
 def bias_shape(module: nn.Module) -> tuple[int, ...]:
@@ -169,11 +160,17 @@ def bias_shape(module: nn.Module) -> tuple[int, ...]:
     return (-1, *[1] * _kernel_dimensions(module))
 
 
+def _weights_of(module: nn.Module) -> tuple[str, ...]:
+    """Local names of a module's weights, without those of its children."""
+    found = uses(module).items()
+    return tuple(n for n, use in found if use.role == "weight" and module._parameters.get(n, module) is not None)
+
+
 def _kernel_dimensions(module: nn.Module) -> int:
     return len(module.kernel_size) if isinstance(module, nn.modules.conv._ConvNd) else 0
 
 
-def projections(
+def _projections(
     attention: nn.MultiheadAttention, args: Sequence[Any], kwargs: Mapping[str, Any]
 ) -> tuple[Tensor, tuple[str, ...]]:
     """Outputs of an attention's input projections, side by side where they fit, and the names of their weights."""

@@ -1,5 +1,6 @@
 """``Subject``: a mainnet and the source of its generated parameters, as a diagnosis and a calibration look at it."""
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -15,6 +16,7 @@ from hyperfan.init.registry import Fidelity, Method
 from hyperfan.mainnet.read import arguments
 from hyperfan.mainnet.skeleton import Skeleton
 from hyperfan.mainnet.spec import Spec, TensorSpec, qualified_name
+from hyperfan.probe.diagnosis import PLAIN_PART
 from hyperfan.probe.recorder import LayerOutput, Recording, batch_statistics, record
 
 SEED = 2020_1043
@@ -25,19 +27,22 @@ RANDOM_DRAWS = 8
 
 @dataclass(frozen=True)
 class Source:
-    """Where one generated tensor comes from.
+    """Where one generated tensor comes from. What is not known is NaN.
 
     Args:
         tensor: the tensor, as read.
         head: name of the head that makes it.
-        outputs: number of values that the head makes at once.
-        moment: ‖h‖² of its code, where it is known and the tensor is linear in its head.
+        width, outputs: d_k of the head, and the number of values that it makes at once.
+        moment: ‖h‖² of its code, if the tensor is linear in its head.
+        planned: its variance by the plan, if there is one.
     """
 
     tensor: TensorSpec
-    head: str
-    outputs: int
-    moment: float | None
+    head: str = ""
+    width: float = math.nan
+    outputs: float = math.nan
+    moment: float = math.nan
+    planned: float | None = None
 
 
 @dataclass(eq=False)
@@ -51,9 +56,7 @@ class Subject(ABC):
         example: the inputs, as a mainnet takes them.
         spec: the mainnet, as read.
         sources: where each generated tensor comes from.
-        head_widths: d_k of the head behind each tensor, where it is known.
         method, fidelity: whose targets it should meet.
-        planned_variances: of generated tensors, where there is a plan.
         code_scatter: relative variance of ‖h‖² about the value that the heads were started for.
         code_known: whether the codes and the heads behind the tensors can be looked at.
         random: whether it may generate something else each time.
@@ -65,18 +68,11 @@ class Subject(ABC):
     example: Any
     spec: Spec
     sources: Sequence[Source]
-    head_widths: Mapping[str, int]
     method: Method
     fidelity: Fidelity
-    planned_variances: Mapping[str, float]
     code_scatter: float
     code_known: bool
     random: bool
-
-    @property
-    def module(self) -> nn.Module:
-        """The mainnet, to put hooks on. It holds no values."""
-        return self.skeleton.module
 
     @property
     def generated(self) -> list[TensorSpec]:
@@ -93,7 +89,7 @@ class Subject(ABC):
         """Generate the tensors, with the graph they came from, from the same draw each time or from a new one."""
 
     @abstractmethod
-    def trained_parts(self, generated: Mapping[str, Tensor]) -> dict[str, dict[str, Tensor]]:
+    def hypernet_parts(self, generated: Mapping[str, Tensor]) -> dict[str, dict[str, Tensor]]:
         """The trained parameters behind these tensors: part → name → parameter."""
 
     @abstractmethod
@@ -107,7 +103,8 @@ class Subject(ABC):
         plain = {name: t.detach().clone() if name in buffers else t for name, t in self.plain.items()}
         args, kwargs = arguments(pytree.tree_map_only(Tensor, Tensor.clone, self.example))  # a net may write into them
         layers = [t.layer for t in self.generated if t.start is None]
-        with batch_statistics(self.module), record(self.module, layers) as recording:
+        module = self.skeleton.module
+        with batch_statistics(module), record(module, layers) as recording:
             try:
                 output = self.skeleton({**plain, **generated}, *args, **kwargs)
             except ValueError as error:
@@ -133,9 +130,11 @@ class Subject(ABC):
         local = [qualified_name(output.path, w) for w in output.weights]
         return tuple(names.get(name, name) for name in local)
 
-    def trained_plain(self) -> dict[str, Tensor]:
-        """The plain parameters that are trained."""
-        return {name: t for name, t in self.plain.items() if t.requires_grad}
+    def trained_parts(self, generated: Mapping[str, Tensor]) -> dict[str, dict[str, Tensor]]:
+        """All that is trained, behind these tensors and beside them: part → name → parameter."""
+        plain = {name: t for name, t in self.plain.items() if t.requires_grad}
+        parts = {**self.hypernet_parts(generated), PLAIN_PART: plain}
+        return {part: parameters for part, parameters in parts.items() if parameters}
 
 
 @contextmanager

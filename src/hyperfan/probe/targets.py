@@ -34,10 +34,14 @@ Targets = dict[str, Target]
 
 def find_targets(subject: Subject, fidelity: Fidelity | None = None) -> Targets:
     """The target of every generated tensor, by its name; where a tensor was rescaled since, by its plan."""
-    planned = {} if fidelity else subject.planned_variances
     asked = theory.Targets(subject.generated, subject.method, fidelity or subject.fidelity)
-    found = {t.name: _target(asked, t) for t in subject.generated}
-    return {name: replace(t, variance=planned.get(name, t.variance)) for name, t in found.items()}
+    found = {}
+    for source in subject.sources:
+        target = _target(asked, source.tensor)
+        if source.planned is not None and not fidelity:
+            target = replace(target, variance=source.planned)
+        found[source.tensor.name] = target
+    return found
 
 
 def aims_at_variances(tensors: Sequence[TensorSpec], method: Method, fidelity: Fidelity) -> bool:

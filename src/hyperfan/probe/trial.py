@@ -3,6 +3,7 @@
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import torch
 from torch import Tensor
@@ -40,44 +41,40 @@ class Trial:
         return not self.after <= self.before + ROUNDING * abs(self.before)
 
 
-def try_step(subject: Subject, loss: Loss, count: int, lr: float) -> Trial | None:
-    """Try a step; ``None`` where there is nothing to train, or no finite loss to start from."""
-    line = _LossAlongGradient(subject, loss, count)
-    if not line.slope or not math.isfinite(line.start):
-        return None
-    return Trial(lr, line.start, line.at(lr), _stable_rate(line))
-
-
+@dataclass(frozen=True)
 class _LossAlongGradient:
-    """The loss along the negative gradient. A random hypernet draws the same at every point."""
+    """The mean loss along its negative gradient. A random hypernet draws the same at every point."""
 
-    def __init__(self, subject: Subject, loss: Loss, count: int) -> None:
-        self._subject, self._loss, self._count = subject, loss, count
-        torch.manual_seed(SEED)
-        generated = subject.generate()
-        parts = [*subject.trained_parts(generated).values(), subject.trained_plain()]
-        self._trained = [p for parameters in parts for p in parameters.values()]
-        with torch.enable_grad():
-            value = loss(subject.run(generated)[0]) / count
-        self.start, self.slope = value.item(), 0.0
-        self._gradients: Sequence[Tensor | None] = ()
-        if self._trained and math.isfinite(self.start) and value.requires_grad:
-            self._gradients = torch.autograd.grad(value, self._trained, allow_unused=True)
-            self.slope = sum(sum_of_squares(g) for g in self._gradients)
+    subject: Subject
+    loss: Loss
+    start: float
+    gradients: Sequence[tuple[Tensor, Tensor]]
+
+    @cached_property
+    def slope(self) -> float:
+        """The squared norm of the gradient."""
+        return sum(sum_of_squares(g) for _, g in self.gradients)
 
     def at(self, rate: float) -> float:
         """The loss after a step of this rate, which is undone."""
-        moved = [(p, g) for p, g in zip(self._trained, self._gradients, strict=True) if g is not None]
-        saved = [p.detach().clone() for p, _ in moved]
+        saved = [p.detach().clone() for p, _ in self.gradients]
         try:
-            for p, g in moved:
+            for p, g in self.gradients:
                 p.data.add_(g, alpha=-rate)  # through .data, so that a graph the user still holds stays valid
             torch.manual_seed(SEED)
             with torch.no_grad():
-                return self._loss(self._subject.run(self._subject.generate())[0]).item() / self._count
+                return self.loss(self.subject.run(self.subject.generate())[0]).item()
         finally:
-            for (p, _), old in zip(moved, saved, strict=True):
+            for (p, _), old in zip(self.gradients, saved, strict=True):
                 p.data.copy_(old)
+
+
+def try_step(
+    subject: Subject, loss: Loss, start: float, gradients: Sequence[tuple[Tensor, Tensor]], lr: float
+) -> Trial | None:
+    """Try a step from this mean loss, on parameters with their gradients; ``None`` where all of these are zero."""
+    line = _LossAlongGradient(subject, loss, start, gradients)
+    return Trial(lr, start, line.at(lr), _stable_rate(line)) if line.slope else None
 
 
 def _stable_rate(line: _LossAlongGradient) -> float | None:

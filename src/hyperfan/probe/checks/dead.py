@@ -10,7 +10,7 @@ from hyperfan.probe.evidence import Evidence
 
 def dead_heads(e: Evidence) -> Iterator[Finding]:
     """Find tensors that are zero, constant in the embedding, detached from the graph, or without a gradient."""
-    zero = _zero(e)
+    zero = zero_tensors(e)
     if zero:
         yield Finding(
             FindingName.ZERO_OUTPUT,
@@ -58,13 +58,10 @@ def dead_heads(e: Evidence) -> Iterator[Finding]:
 
 def dead_parts(e: Evidence) -> Iterator[Finding]:
     """Find a trunk or embeddings that are to be trained, and that no gradient reaches though the heads get some."""
-    if _zero(e) or e.constant or _without_gradient(e):
+    if zero_tensors(e) or e.constant or _without_gradient(e):
         return
-    names = {
-        TRUNK_PART: FindingName.NO_TRUNK_GRADIENT,
-        EMBEDDING_PART: FindingName.NO_EMBEDDING_GRADIENT,
-    }
-    for part in e.parts:
+    names = {TRUNK_PART: FindingName.NO_TRUNK_GRADIENT, EMBEDDING_PART: FindingName.NO_EMBEDDING_GRADIENT}
+    for part in e.readings.parts:
         if part.gradient == 0 and part.part in names:
             yield Finding(
                 names[part.part],
@@ -76,12 +73,13 @@ def dead_parts(e: Evidence) -> Iterator[Finding]:
             )
 
 
-def _zero(e: Evidence) -> list[str]:
-    return [t.tensor for t in e.tensors if t.target and t.realised.value == 0]
+def zero_tensors(e: Evidence) -> list[str]:
+    """Generated tensors whose values are all zero, and should not be."""
+    return [t.tensor for t in e.readings.tensors if t.target and t.realised.value == 0]
 
 
 def _without_gradient(e: Evidence) -> list[str]:
     """Tensors without a gradient, where there is a loss and every layer puts out something."""
-    if e.measured.loss is None or not all(r.measured.value > 0 for r in e.layers):
+    if e.measured.loss is None or not all(r.measured.value > 0 for r in e.readings.layers):
         return []
-    return [t.tensor for t in e.tensors if t.gradient == 0 or math.isnan(t.gradient)]
+    return [t.tensor for t in e.readings.tensors if t.gradient == 0 or math.isnan(t.gradient)]

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 
 from hyperfan.probe.checks.mainnet import inputs_on_scale
 from hyperfan.probe.checks.remedies import calibrate_layers, restart_heads
-from hyperfan.probe.checks.scale import is_wrong_scale
+from hyperfan.probe.checks.scale import off_target
 from hyperfan.probe.diagnosis import Finding, FindingName, LayerReading, Scale
 from hyperfan.probe.evidence import Evidence
 from hyperfan.probe.passes import backward_growth
@@ -25,8 +25,8 @@ Comparison = tuple[LayerReading, Scale, Scale]
 
 def deviation_from_prediction(e: Evidence) -> Iterator[Finding]:
     """Find layers far from what plain nets do."""
-    activations = [(r, r.measured, r.predicted) for r in e.layers]
-    gradients = [(r, r.measured_gradient, r.predicted_gradient) for r in e.layers]
+    activations = [(r, r.measured, r.predicted) for r in e.readings.layers]
+    gradients = [(r, r.measured_gradient, r.predicted_gradient) for r in e.readings.layers]
     for backward, pairs in ((False, activations), (True, gradients)):
         compared = [(r, m, p) for r, m, p in pairs if m is not None and p is not None and _finite(m) and _finite(p)]
         off = [each for each in compared if _apart(each[1], each[2])]
@@ -34,7 +34,7 @@ def deviation_from_prediction(e: Evidence) -> Iterator[Finding]:
             continue
         r, m, p = max(off, key=lambda each: abs(math.log(each[1].value / each[2].value)))
         ratio = math.sqrt(m.value / p.value)
-        if is_wrong_scale(e):
+        if off_target(e):
             cause = "the generated weights are of the wrong scale, see above"
         elif _adds_up(e, ratio):
             cause = "each generated weight is a little off its target, and from layer to layer that adds up"
@@ -50,7 +50,7 @@ def deviation_from_prediction(e: Evidence) -> Iterator[Finding]:
             f"in '{r.layer}' they are {_times(ratio)} those of a plain net at the target scale"
             + _per_layer(compared, backward),
             cause,
-            restart_heads(e, [t.tensor for t in e.tensors if t.role == "weight"]),
+            restart_heads(e, [t.tensor for t in e.readings.tensors if t.role == "weight"]),
         )
 
 
@@ -58,7 +58,7 @@ def deviation_from_target(e: Evidence) -> Iterator[Finding]:
     """Find layers far from their target as in plain nets, so that the fault is not in the generated weights."""
     off = [
         (r, r.measured.value / r.target)
-        for r in e.layers
+        for r in e.readings.layers
         if r.target and r.predicted and not _within(r.predicted.value / r.target, MAX_RATIO_TO_TARGET)
     ]
     off = [(r, ratio) for r, ratio in off if ratio and not _within(ratio, MAX_RATIO_TO_TARGET)]
@@ -75,8 +75,9 @@ def deviation_from_target(e: Evidence) -> Iterator[Finding]:
     growths = [backward_growth(e.measured), *(t.backward_growth for t in e.twins)]
     per_layer = math.log(MAX_BACKWARD_GROWTH_PER_LAYER) * (len(e.measured.gradients) - 1)
     steep = max(math.log(MAX_BACKWARD_GROWTH), per_layer)
-    if len(e.layers) > 2 and all(g and abs(math.log(g)) > steep for g in growths):
-        first, last = e.layers[0], e.layers[-1]
+    layers = e.readings.layers
+    if len(layers) > 2 and all(g and abs(math.log(g)) > steep for g in growths):
+        first, last = layers[0], layers[-1]
         yield Finding(
             _name(growths[0], backward=True),
             "warning",
@@ -96,8 +97,8 @@ def _name(ratio: float, backward: bool) -> FindingName:
 
 def _adds_up(e: Evidence, ratio: float) -> bool:
     """Whether the weights' deviations, multiplied, make up at least half of a ratio, in logarithms."""
-    each = [t.realised.value / t.target for t in e.tensors if t.role == "weight" and t.target and t.realised.value > 0]
-    return sum(math.log(r) for r in each) / 2 * math.copysign(1, math.log(ratio)) > abs(math.log(ratio)) / 2
+    logs = [math.log(t.ratio) for t in e.readings.tensors if t.role == "weight" and t.ratio]
+    return sum(logs) / 2 * math.copysign(1, math.log(ratio)) > abs(math.log(ratio)) / 2
 
 
 def _within(ratio: float, factor: float) -> bool:

@@ -3,6 +3,7 @@
 import math
 from collections.abc import Iterator
 
+from hyperfan.probe.checks.dead import zero_tensors
 from hyperfan.probe.checks.remedies import restart, standardise_inputs
 from hyperfan.probe.diagnosis import Finding, FindingName
 from hyperfan.probe.evidence import Evidence
@@ -33,7 +34,7 @@ def inputs_on_scale(mean_square: float) -> bool:
 
 def inputs_off_scale(e: Evidence) -> Iterator[Finding]:
     """Find inputs far from mean square 1, which the theory starts from, unless the first layer makes up for it."""
-    first = next((r.measured.value / r.target for r in e.layers if r.target), None)
+    first = next((r.measured.value / r.target for r in e.readings.layers if r.target), None)
     if e.input_scale is None or not math.isfinite(e.input_scale) or inputs_on_scale(e.input_scale):
         return
     if first is None or not inputs_on_scale(first):
@@ -50,7 +51,7 @@ def inputs_off_scale(e: Evidence) -> Iterator[Finding]:
 def inputs_alike(e: Evidence) -> Iterator[Finding]:
     """Find inputs that no longer differ at the output."""
     out = e.measured.output
-    if e.inputs < 2 or out.ndim < 2 or len(out) != e.inputs:
+    if e.readings.inputs < 2 or out.ndim < 2 or len(out) != e.readings.inputs:
         return
     variation = input_variation(out)
     if not variation < MIN_VARIATION:
@@ -68,8 +69,8 @@ def inputs_alike(e: Evidence) -> Iterator[Finding]:
         FindingName.INPUTS_ALIKE,
         "note" if by_nature and variation > MIN_NATURAL_VARIATION else "warning",
         (first,),
-        f"over {e.inputs} inputs the output varies by {variation:.2g} of its mean square; the first to do so is "
-        f"'{first}'",
+        f"over {e.readings.inputs} inputs the output varies by {variation:.2g} of its mean square; the first to do so "
+        f"is '{first}'",
         cause,
         remedy,
     )
@@ -137,20 +138,17 @@ def useless_units(e: Evidence) -> Iterator[Finding]:
             + (", and so does a plain net at the target scale" if by_nature else ""),
             "scale what stands before it down: " + restart(e),
         )
-    usual = [_dead_in_twins(e, k) for k in range(len(recorded))]
     dead = [
-        i
-        for i, share in zip(recorded, usual, strict=True)
-        if i.dead > max(MAX_DEAD_SHARE, share + MAX_DEAD_SHARE_OVER_TWINS)
+        found
+        for k, found in enumerate(recorded)
+        if found.dead > max(MAX_DEAD_SHARE, _dead_in_twins(e, k) + MAX_DEAD_SHARE_OVER_TWINS)
     ]
-    if any(t.realised.value == 0 for t in e.tensors if t.target):  # behind weights of zero nothing is alive
-        dead = []
-    if dead:
+    if dead and not zero_tensors(e):  # behind weights of zero nothing is alive
         yield Finding(
             FindingName.DEAD_RELU,
             "warning",
             tuple(dict.fromkeys(i.layer for i in dead)),
-            f"{max(i.dead for i in dead):.0%} of the units are zero on all {e.inputs} inputs",
+            f"{max(i.dead for i in dead):.0%} of the units are zero on all {e.readings.inputs} inputs",
             "their biases are far below zero, or the layer's inputs have a mean that its weights turn negative",
             "start the biases at 0; " + restart(e),
         )

@@ -9,7 +9,6 @@ from hyperfan.mainnet.gains import has_gain
 from hyperfan.mainnet.spec import TensorSpec
 from hyperfan.probe.evidence import Evidence
 from hyperfan.probe.hypernet_subject import HyperNetSubject
-from hyperfan.probe.hypernet_view import embedding
 
 MAX_FACTORS_SHOWN = 3
 
@@ -27,7 +26,7 @@ def restart(e: Evidence) -> str:
 def restart_forward(e: Evidence) -> str:
     """Restart the net so that activations keep their scale."""
     if isinstance(e.subject, HyperNetSubject) and e.subject.net.init.name != "hyperfan-in":
-        return f"HyperNet(mainnet, embedding={embedding(e.subject.net).size}, init='hyperfan-in')"
+        return f"HyperNet(mainnet, embedding={e.subject.embedding_config.size}, init='hyperfan-in')"
     return restart(e)
 
 
@@ -63,12 +62,12 @@ def reduce_noise(e: Evidence) -> str:
 def restart_heads(e: Evidence, tensors: Sequence[str]) -> str:
     """Restart the heads of these tensors, or multiply their outputs."""
     if isinstance(e.subject, HyperNetSubject):
-        if embedding(e.subject.net).given:
+        if e.subject.embedding_config.given:
             return "Embedding(…, given=True, normalise=True); or std= that of the embeddings given"
         return restart(e)
     more = " and so on" if len(tensors) > 1 else ""
     call = f"{_head_init(e, e.subject.spec[tensors[0]])}{more}, for a code of mean square 1"
-    ratios = {t.tensor: t.realised.value / t.target for t in e.tensors if t.target and t.realised.value > 0}
+    ratios = {t.tensor: t.ratio for t in e.readings.tensors if t.ratio}
     factors = [f"'{n}' by {1 / math.sqrt(ratios[n]):.3g}" for n in tensors if n in ratios]
     if not factors:
         return call
@@ -82,7 +81,7 @@ def _head_init(e: Evidence, t: TensorSpec) -> str:
     settings = f", '{consumed}'" if has_gain(consumed) and consumed not in ("linear", "relu") else ""
     if t.followed_by is not None and t.followed_by.name == "relu":
         settings = ", 'relu'"
-    layer = e.subject.module.get_submodule(t.layer)
+    layer = e.subject.skeleton.module.get_submodule(t.layer)
     if isinstance(layer, nn.modules.conv._ConvNd):
         settings += f", groups={layer.groups}" if layer.groups > 1 else ""
         settings += f", stride={layer.stride}, transposed=True" if layer.transposed else ""

@@ -21,7 +21,7 @@ MAX_NOISE_SHARE = 0.5
 
 def wrong_scale(e: Evidence) -> Iterator[Finding]:
     """Find generated tensors whose variance is off, grouped by the mistake that explains it."""
-    for group, mistake in explain([_case(e, t) for t in _off_target(e)]):
+    for group, mistake in explain([_case(e, t) for t in off_target(e)]):
         ratios = [c.realised / c.target for c in group]
         low, high = min(ratios), max(ratios)
         shown = f"{low:.3g}" if high < 1.1 * low else f"{low:.3g} to {high:.3g}"
@@ -36,11 +36,6 @@ def wrong_scale(e: Evidence) -> Iterator[Finding]:
             mistake or "no usual mistake gives this ratio: was the net trained, or the head set by hand?",
             restart_heads(e, [c.tensor for c in group]),
         )
-
-
-def is_wrong_scale(e: Evidence) -> bool:
-    """Whether the variance of some generated tensor is off."""
-    return bool(_off_target(e))
 
 
 def noise(e: Evidence) -> Iterator[Finding]:
@@ -73,14 +68,15 @@ def unpredicted(e: Evidence) -> Iterator[Finding]:
         )
 
 
-def _off_target(e: Evidence) -> list[TensorReading]:
+def off_target(e: Evidence) -> list[TensorReading]:
+    """The generated tensors whose variance is off."""
     if e.subject.code_known:
-        return [t for t in e.tensors if _is_off(t.realised, t.target, MAX_VARIANCE_RATIO)]
+        return [t for t in e.readings.tensors if _is_off(t.realised, t.target, MAX_VARIANCE_RATIO)]
     # Started by the paper's table or by the exact reading: it is not known which.
     paper, factor = find_targets(e.subject, "paper"), MAX_VARIANCE_RATIO_UNKNOWN_CODE
     return [
         t
-        for t in e.tensors
+        for t in e.readings.tensors
         if _is_off(t.realised, t.target, factor) and _is_off(t.realised, paper[t.tensor].variance, factor)
     ]
 
@@ -98,7 +94,7 @@ def _case(e: Evidence, t: TensorReading) -> Case:
     layer, fans = e.targets[t.tensor].reading, source.tensor.fans
     assert layer is not None
     assert t.target is not None
-    module = e.subject.module.get_submodule(source.tensor.layer)
+    module = e.subject.skeleton.module.get_submodule(source.tensor.layer)
     return Case(
         t.tensor,
         t.realised.value,
@@ -106,7 +102,7 @@ def _case(e: Evidence, t: TensorReading) -> Case:
         layer,
         fans.receptive if fans else 1,
         module.groups if isinstance(module, nn.modules.conv._ConvNd) else 1,
-        e.subject.head_widths.get(t.tensor, math.nan),
-        source.outputs if e.subject.code_known else math.nan,
-        math.nan if source.moment is None else source.moment,
+        source.width,
+        source.outputs,
+        source.moment,
     )

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 import torch
 
 from hyperfan.probe.checks.remedies import calibrate, restart, restart_forward
-from hyperfan.probe.checks.scale import is_wrong_scale
+from hyperfan.probe.checks.scale import off_target
 from hyperfan.probe.diagnosis import Finding, FindingName
 from hyperfan.probe.evidence import Evidence
 from hyperfan.probe.moments import mean_square
@@ -17,7 +17,7 @@ MAX_LOSS_OVER_GUESSING = 2.0
 
 def not_finite(e: Evidence) -> Iterator[Finding]:
     """Find the first layer whose output is not finite, or a loss that is not."""
-    first = next((r.layer for r in e.layers if not math.isfinite(r.measured.value)), None)
+    first = next((r.layer for r in e.readings.layers if not math.isfinite(r.measured.value)), None)
     if first is not None:
         yield Finding(
             FindingName.VALUES_NOT_FINITE,
@@ -51,21 +51,22 @@ def _cause_and_remedy(e: Evidence) -> tuple[str, str]:
 
 def loss(e: Evidence) -> Iterator[Finding]:
     """Find a loss far from that of guessing."""
-    if e.loss is None or e.expected_loss is None:
+    value, expected, layers = e.readings.loss, e.readings.expected_loss, e.readings.layers
+    if value is None or expected is None:
         return
-    seen = f"{e.loss:.4g}; a net that knows nothing has ln(classes) = {e.expected_loss:.3g}"
-    if e.loss > e.expected_loss + MAX_LOSS_OVER_GUESSING:
+    seen = f"{value:.4g}; a net that knows nothing has ln(classes) = {expected:.3g}"
+    if value > expected + MAX_LOSS_OVER_GUESSING:
         yield Finding(
             FindingName.LOSS_TOO_LARGE,
             "warning",
             (),
             seen,
             f"the outputs are too large: their mean square is {mean_square(e.measured.output):.3g}, where 1 is usual",
-            f"scale '{e.layers[-1].layer}' down, which is not generated"
-            if e.layers and not e.layers[-1].generated
-            else "scale the last layer down: " + (restart_forward(e) if is_wrong_scale(e) else calibrate(e)),
+            f"scale '{layers[-1].layer}' down, which is not generated"
+            if layers and not layers[-1].generated
+            else "scale the last layer down: " + (restart_forward(e) if off_target(e) else calibrate(e)),
         )
-    elif e.loss < e.expected_loss / 2:
+    elif value < expected / 2:
         yield Finding(
             FindingName.LOSS_BELOW_GUESSING,
             "note",
@@ -81,7 +82,7 @@ def rate(e: Evidence) -> Iterator[Finding]:
     trial = e.trial
     if trial is None or not trial.too_large:
         return
-    largest = max((p for p in e.parts if p.rate), key=lambda p: p.rate or 0.0, default=None)
+    largest = max((p for p in e.readings.parts if p.rate), key=lambda p: p.rate or 0.0, default=None)
     effective = f"; '{largest.part}' multiplies it by {largest.rate:.3g}" if largest and largest.rate else ""
     if trial.stable_rate is None:
         allowed, remedy = "is too large for it", f"a smaller rate, such as lr={trial.lr / 100:.1g}; and try again"
