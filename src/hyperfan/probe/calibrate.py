@@ -170,6 +170,7 @@ def _on_target(subject: HyperNetSubject, targets: Targets, wanted: Mapping[str, 
         ratio = mean_square(generated[weight]) / (targets[weight].variance or 1.0)
         if not 1 / MAX_VARIANCE_RATIO <= ratio <= MAX_VARIANCE_RATIO:
             return False
+    spread = max(source.spread for source in subject.sources)
     generator = torch.Generator().manual_seed(SEED)
     twins = (draw_twin(subject, targets, generated, generator) for _ in range(CALIBRATION_TWINS))
     measured = [_measure(subject, wanted, [twin]) for twin in twins]
@@ -180,7 +181,8 @@ def _on_target(subject: HyperNetSubject, targets: Targets, wanted: Mapping[str, 
         if abs(ratios.mean().item() - 1) > TOLERANCE + error:
             return False
         # Twice the 95 % reach, because there are many layers.
-        reach = 4 * ratios.log().std().item() + 2 * math.sqrt(subject.code_scatter) * i
+        # Chunks whose codes have unequal norms have unequal variances, which a nonlinearity feels to second order.
+        reach = 4 * ratios.log().std().item() + (2 * math.sqrt(subject.code_scatter) + spread) * i
         if abs(math.log(value / target) - ratios.log().mean().item()) > reach:
             return False
     return True

@@ -122,8 +122,9 @@ def _sources(net: HyperNet, spec: Spec, codes: Tensor) -> list[Source]:
         moment = squares[span].mean().item()
         linear = math.isclose(net.heads.made_variance(i, 1.0, moment), moment)
         outputs = net.heads.head_fans(i).fan_out
+        spread = squares[span].var(correction=0).item() / moment**2 if moment else 0.0
         moment = moment if linear else math.nan
-        sources.append(Source(spec[t.name], head, net.heads.head_width, outputs, moment, planned.get(t.name)))
+        sources.append(Source(spec[t.name], head, net.heads.head_width, outputs, moment, planned.get(t.name), spread))
     return sources
 
 

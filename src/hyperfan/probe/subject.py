@@ -35,6 +35,7 @@ class Source:
         width, outputs: d_k of the head, and the number of values that it makes at once.
         moment: ‖h‖² of its code, if the tensor is linear in its head.
         planned: its variance by the plan, if there is one.
+        spread: relative variance of ‖h‖² among its codes, where it comes in chunks.
     """
 
     tensor: TensorSpec
@@ -43,6 +44,7 @@ class Source:
     outputs: float = math.nan
     moment: float = math.nan
     planned: float | None = None
+    spread: float = 0.0
 
 
 @dataclass(eq=False)
