@@ -4,16 +4,16 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from types import MappingProxyType
 
-from hyperfan.charts.axis import asinh_axis, asinh_unit, category_axis, digits
-from hyperfan.charts.density import density, furthest
-from hyperfan.charts.html import MAX_NAMES, findings, table
+from hyperfan.charts.axis import digits
+from hyperfan.charts.html import findings, table
 from hyperfan.charts.markup import Markup, tag, text
-from hyperfan.charts.palette import looks
-from hyperfan.charts.panel import Curve, Note, Panel
+from hyperfan.charts.palette import FIRST, looks
 from hyperfan.charts.scale import root
 from hyperfan.probe.diagnosis import Diagnosis, LayerReading, Scale
-from hyperfan.report.page import Switch, compared, figure, page, pictures, section, switches
-from hyperfan.report.scale import dots_figure, scale_section, tensor_dots
+from hyperfan.report.page import Switch, compared, figure, page, section, switches
+from hyperfan.report.ridges import DENSITY, ridge_panels
+from hyperfan.report.scale import scale_section, tensor_figure
+from hyperfan.report.setting import Setting
 
 
 def diagnosis_page(
@@ -70,30 +70,19 @@ def _tensors(d: Diagnosis) -> Markup:
          _interval(t.realised), digits(t.gradient), t.equation]
         for t in d.tensors
     ]  # fmt: skip
-    chart = tensor_dots(d.tensors)
-    without = [t.tensor for t in d.tensors if not t.target]
-    caption = "Points: the variance that each generated tensor has over the one it should have, with 95 % interval."
-    caption += f" Without a target: {', '.join(without[:MAX_NAMES])}." if without else ""
-    drawn = [dots_figure(caption, [chart], "Generated tensors")] if chart.names else []
-    return section("Generated tensors", *drawn, table(header, rows))
+    return section("Generated tensors", *tensor_figure(d.tensors), table(header, rows))
 
 
 def _histograms(layers: Sequence[LayerReading]) -> Markup:
-    bins = [(h.centre, h.unit, h.reach, h.counts) for h in (r.histogram for r in layers)]
-    reach = furthest(bins)
-    x = asinh_axis(reach, min(asinh_unit(root(r.measured.value) for r in layers), reach))
-    panels = []
-    for i, (r, histogram) in enumerate(zip(layers, bins, strict=True)):
-        line = density(x, *histogram)
-        tips = [f"{digits(v)}: {height:.0%} of the densest" for v, height in line]
-        curve = Curve(r.layer, line, tips=tips, kind="area", switches=(f"layer-{i}",))
-        note = Note(f"rms {digits(root(r.measured.value))}" if line else "nothing to draw", curve.look)
-        y = category_axis([], 0, 1.15)
-        panels.append(Panel(f"layer {r.layer}", [curve], x, y, switches=(f"layer-{i}",), notes=[note], left=6))
-    caption = (
-        "Distribution of the values of each layer's output, on an axis that is linear around 0 and logarithmic beyond."
-    )
-    return section("Values of each layer", figure(caption, *pictures(panels), label="Histograms"))
+    """A ridge for each layer, as for a run whose metrics are those of the diagnosis."""
+    found = {
+        "moments": {r.layer: (r.histogram.centre, root(r.measured.value - r.histogram.centre**2)) for r in layers},
+        "histograms": {r.layer: asdict(r.histogram) for r in layers},
+    }
+    rows = [{"kind": kind, "step": 0, "of": "outputs", "layers": named} for kind, named in found.items()]
+    where = [(r.layer, f"layer {r.layer}", (f"layer-{i}",)) for i, r in enumerate(layers)]
+    panels = ridge_panels([Setting("measured", (rows,), FIRST)], "outputs", where, last=False)
+    return section("Values of each layer", figure(f"Values of each layer's output: {DENSITY}", panels, "Histograms"))
 
 
 def _layer_table(layers: Sequence[LayerReading]) -> Markup:

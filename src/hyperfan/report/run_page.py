@@ -10,13 +10,12 @@ from hyperfan.charts.palette import looks
 from hyperfan.report.evolution import Layers, evolution_panels
 from hyperfan.report.losses import loss_panels
 from hyperfan.report.metrics import Rows, histograms, history, last_step, quantities
-from hyperfan.report.page import Switch, compared, figure, page, pictures, section, switches
-from hyperfan.report.ridges import ridge_panels
+from hyperfan.report.page import Switch, compared, figure, page, section, switches
+from hyperfan.report.ridges import DENSITY, ridge_panels
 from hyperfan.report.run_data import RunData, Section
 from hyperfan.report.scale import scale_section
 from hyperfan.report.setting import Setting
 
-LOSS_SIZE = (390, 250)
 SUBJECTS = {
     "activations": "Activations, before the nonlinearity",
     "gradients": "Gradients of the activations",
@@ -26,10 +25,6 @@ SUBJECTS = {
 EVOLUTION = (
     "During training: mean, and in a band one standard deviation to each side, on an axis that is linear around 0 and "
     "logarithmic far from it."
-)
-DENSITY = (
-    "distribution of values, a ridge for each run, scaled to its highest point, on an axis that is linear around 0 and "
-    "logarithmic far from it; bars and numbers: σ, one standard deviation to each side of the mean."
 )
 
 
@@ -85,11 +80,11 @@ def _list(runs: Sequence[RunData], lines: Sequence[Setting]) -> Markup:
 
 
 def _losses(lines: Sequence[Setting], unit: tuple[str, int]) -> list[Markup]:
-    panels = loss_panels(lines, *unit, LOSS_SIZE)
+    panels = loss_panels(lines, *unit)
     if not panels:
         return [tag("p", text("No losses were recorded."))]
     caption = "Long lines are thinned; their extremes are kept."
-    return [section("Training", figure(caption, *pictures(panels), label="Losses and accuracy", wide=True))]
+    return [section("Training", figure(caption, panels, "Losses and accuracy", wide=True))]
 
 
 def _start(runs: Sequence[RunData], lines: Sequence[Setting]) -> list[Markup]:
@@ -127,7 +122,7 @@ def _sections(k: int, run: RunData, several: bool) -> list[Markup]:
     of = f": {run.name}" if several else ""
     parts = [section(f"Results{of}", tag("pre", text(run.text)), switches=[f"run-{k}"])] if run.text else []
     for part in run.sections:
-        drawn = figure(part.caption, *pictures(part.panels), label=part.heading, wide=True)
+        drawn = figure(part.caption, part.panels, part.heading, wide=True)
         parts.append(section(f"{part.heading}{of}", _key(part), drawn, switches=[f"run-{k}"]))
     return parts
 
@@ -148,12 +143,11 @@ def _inside(lines: Sequence[Setting], quantity: str, layers: Sequence[str], unit
     names = list(dict.fromkeys(name for s in lines for name in _named(s.runs[0], quantity)))
     where: Layers = [(n, _title(n), _switches(n, layers)) for n in sorted(names, key=_biases_last)]
     subject = SUBJECTS.get(quantity, quantity)
-    drawn = pictures(evolution_panels(lines, quantity, where, *unit))
-    figures = [figure(EVOLUTION, *drawn, label=f"{subject}: evolution")]
+    figures = [figure(EVOLUTION, evolution_panels(lines, quantity, where, *unit), f"{subject}: evolution")]
     for last, when in ((False, "Before training"), (True, "At the last look")):
         if any(histograms(s.runs[0], quantity, last=last) for s in lines):
-            drawn = pictures(ridge_panels(lines, quantity, where, last=last))
-            figures.append(figure(f"{when}: {DENSITY}", *drawn, label=f"{subject}: histograms, {when.lower()}"))
+            drawn = ridge_panels(lines, quantity, where, last=last)
+            figures.append(figure(f"{when}: {DENSITY}", drawn, f"{subject}: histograms, {when.lower()}"))
     return section(subject, *figures)
 
 

@@ -6,9 +6,10 @@ from dataclasses import replace
 from typing import Any
 
 from hyperfan.charts.axis import linear_axis
-from hyperfan.charts.figure import WIDTH, figure
+from hyperfan.charts.curve import Curve
+from hyperfan.charts.figure import figure
 from hyperfan.charts.palette import NEUTRAL, Look, looks
-from hyperfan.charts.panel import Curve, Note, Panel
+from hyperfan.charts.panel import LARGE, Note, Panel
 
 Scores = Mapping[str, Any]
 """A run's line of metrics about its uncertainty."""
@@ -26,16 +27,16 @@ def uncertainty(found: Mapping[str, Sequence[Scores]], classes: int, title: str)
         classes: how many the nets were trained on.
         title: of the figure.
     """
-    size = (min((WIDTH - 24) / len(found), 400), 210)
-    columns = [
-        uncertainty_panels(runs, classes, look, size, f"{label}: ")
+    pairs = [
+        uncertainty_panels(runs, classes, look, prefix=f"{label}: ")
         for (label, runs), look in zip(found.items(), looks(list(found)), strict=True)
     ]
-    return figure(title, [list(row) for row in zip(*columns, strict=True)], note=NOTE)
+    panels = [panel for row in zip(*pairs, strict=True) for panel in row]
+    return figure(title, panels, max(len(found), 2), note=NOTE)
 
 
 def uncertainty_panels(
-    runs: Sequence[Scores], classes: int, look: Look, size: tuple[float, float], prefix: str = ""
+    runs: Sequence[Scores], classes: int, look: Look, size: tuple[float, float] = LARGE, prefix: str = ""
 ) -> list[Panel]:
     """Reliability, and entropies of known and unknown classes, over several runs."""
     return [
