@@ -10,8 +10,9 @@ from hyperfan.charts.markup import Markup, tag, text
 from hyperfan.charts.palette import FIRST, looks
 from hyperfan.charts.scale import root
 from hyperfan.probe.diagnosis import Diagnosis, LayerReading, Scale
+from hyperfan.report.evolution import Layers
 from hyperfan.report.page import Switch, compared, figure, page, section, switches
-from hyperfan.report.ridges import DENSITY, ridge_panels
+from hyperfan.report.ridges import RIDGES, ridge_panels
 from hyperfan.report.scale import scale_section, tensor_figure
 from hyperfan.report.setting import Setting
 
@@ -66,7 +67,7 @@ def _facts(d: Diagnosis) -> str:
 def _tensors(d: Diagnosis) -> Markup:
     header = ["tensor", "role", "shape", "head", "target variance", "realised", "[95 %]", "gradient (rms)", "equation"]
     rows = [
-        [t.tensor, t.role, "×".join(map(str, t.shape)), t.head, _cell(t.target), digits(t.realised.value),
+        [t.tensor, t.role, "×".join(map(str, t.shape)), t.head, _value(t.target), _value(t.realised),
          _interval(t.realised), digits(t.gradient), t.equation]
         for t in d.tensors
     ]  # fmt: skip
@@ -80,16 +81,16 @@ def _histograms(layers: Sequence[LayerReading]) -> Markup:
         "histograms": {r.layer: asdict(r.histogram) for r in layers},
     }
     rows = [{"kind": kind, "step": 0, "of": "outputs", "layers": named} for kind, named in found.items()]
-    where = [(r.layer, f"layer {r.layer}", (f"layer-{i}",)) for i, r in enumerate(layers)]
+    where: Layers = [(r.layer, f"layer {r.layer}", (f"layer-{i}",)) for i, r in enumerate(layers)]
     panels = ridge_panels([Setting("measured", (rows,), FIRST)], "outputs", where, last=False)
-    return section("Values of each layer", figure(f"Values of each layer's output: {DENSITY}", panels, "Histograms"))
+    return section("Values of each layer", figure(f"Values of each layer's output: {RIDGES}", panels, "Histograms"))
 
 
 def _layer_table(layers: Sequence[LayerReading]) -> Markup:
     header = ["layer", "kind", "generated", "target", "predicted", "measured", "[95 %]", "gradient predicted",
               "measured", "[95 %]"]  # fmt: skip
     rows = [
-        [r.layer, r.kind, "yes" if r.generated else "no", _cell(r.target), _value(r.predicted), _value(r.measured),
+        [r.layer, r.kind, "yes" if r.generated else "no", _value(r.target), _value(r.predicted), _value(r.measured),
          _interval(r.measured), _value(r.predicted_gradient), _value(r.measured_gradient),
          _interval(r.measured_gradient)]
         for r in layers
@@ -102,17 +103,12 @@ def _part_table(d: Diagnosis) -> Markup:
     header = ["part", "parameters", "gradient norm", "effective rate"]
     note = tag("p", text("The effective rate is how far along their gradient a step of SGD on the part moves "
                          "the generated tensors, over the same step on them."), class_="soft")  # fmt: skip
-    return Markup(
-        note + table(header, [[p.part, f"{p.parameters:,}", digits(p.gradient), _cell(p.rate)] for p in d.parts])
-    )
+    rows = [[p.part, f"{p.parameters:,}", digits(p.gradient), _value(p.rate)] for p in d.parts]
+    return Markup(note + table(header, rows))
 
 
-def _cell(value: float | None) -> str:
-    return "–" if value is None else digits(value)
-
-
-def _value(scale: Scale | None) -> str:
-    return "–" if scale is None else digits(scale.value)
+def _value(found: Scale | float | None) -> str:
+    return "–" if found is None else digits(found.value if isinstance(found, Scale) else found)
 
 
 def _interval(scale: Scale | None) -> str:

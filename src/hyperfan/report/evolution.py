@@ -9,17 +9,14 @@ from hyperfan.charts.panel import Note, Panel
 from hyperfan.report.metrics import History, history, last_step
 from hyperfan.report.setting import Setting, legend
 
-Layers = Sequence[tuple[str, str, tuple[str, ...]]]
+Layers = list[tuple[str, str, tuple[str, ...]]]
 """Name in the metrics, title, and switches of each panel."""
 COLUMNS = 3
 MAX_POINTS = 60
 """In a curve of a figure, which has a band too."""
 MAX_START = 4.0
 """A start this many times further out than all that follows is left off the axis, and its σ written instead."""
-NOTE = (
-    "Lines: mean; bands: one standard deviation to each side, in the first run of each setting. "
-    "Linear around 0, logarithmic beyond."
-)
+EVOLUTION = "Lines: mean; bands: one standard deviation to each side. Linear around 0, logarithmic beyond."
 
 
 def evolution(
@@ -31,8 +28,9 @@ def evolution(
 ) -> str:
     """Mean ± one standard deviation by epoch, layer by layer, as an SVG; arguments as for ``ridges``."""
     where: Layers = [(name, label, ()) for row in panels for name, label in row]
+    note = f"{EVOLUTION} Of each setting the first run."
     drawn = evolution_panels(settings, quantity, where, "epoch", epoch_batches)
-    return figure(title, drawn, COLUMNS, legend(settings), NOTE, max_points=MAX_POINTS)
+    return figure(title, drawn, COLUMNS, legend(settings), note, max_points=MAX_POINTS)
 
 
 def evolution_panels(settings: Sequence[Setting], quantity: str, where: Layers, unit: str, batches: int) -> list[Panel]:

@@ -19,8 +19,6 @@ LOSSES: tuple[Loss, ...] = (
     ("test", "loss", "Test loss, summed over the test set", lambda values: log_axis(values, 1)),
     ("test", "accuracy", "Test accuracy", share_axis),
 )
-Means = tuple[list[tuple[float, float | None]], list[tuple[float | None, float | None]]]
-"""Points of a mean over runs, and the lowest and highest of them beside each."""
 
 
 def loss_and_accuracy(settings: Sequence[Setting], epoch_batches: int, title: str, unit: str = "epoch") -> str:
@@ -47,13 +45,10 @@ def loss_panels(settings: Sequence[Setting], unit: str, batches: int, max_means:
 def _panel(settings: Sequence[Setting], loss: Loss, unit: str, batches: int, max_means: int | None) -> Panel:
     """A curve for each setting, and a note where all runs of one diverged at once."""
     kind, key, title, axis = loss
-    curves: list[Curve] = []
-    notes: list[Note] = []
-    for s in settings:
-        points, band = _means([series(rows, kind, key) for rows in s.runs], batches, max_means)
-        interval = band if len(s.runs) > 1 else ()
-        curves.append(Curve(s.label, points, s.look, band=interval, switches=s.switches))
-        seen = [(x, y) for x, y in points if y is not None]
+    curves = [_curve(s, kind, key, batches, max_means) for s in settings]
+    notes = []
+    for s, curve in zip(settings, curves, strict=True):
+        seen = [(x, y) for x, y in curve.points if y is not None]
         if len(seen) == 1 and kind == "train" and all(divergence(rows) for rows in s.runs):
             notes.append(Note("← diverges at once", s.look, seen[0], "start"))
     values = [v for c in curves for v in (*(y for _, y in c.points), *itertools.chain(*c.band))]
@@ -61,8 +56,9 @@ def _panel(settings: Sequence[Setting], loss: Loss, unit: str, batches: int, max
     return Panel(title, curves, x, axis(values), unit, size=LARGE, notes=notes)
 
 
-def _means(runs: Sequence[list[tuple[int, float | None]]], batches: int, max_means: int | None) -> Means:
-    """Where the runs were measured, the mean and range of those that got so far. ``None`` where no run has a number."""
+def _curve(s: Setting, kind: str, key: str, batches: int, max_means: int | None) -> Curve:
+    """The mean of the runs that got so far, and a band from the lowest to the highest if there are several."""
+    runs = [series(rows, kind, key) for rows in s.runs]
     size = 1 if max_means is None else max(-(-max(map(len, runs)) // max_means), 1)
     values = [dict(_averaged(run, size)) for run in runs]
     points: list[tuple[float, float | None]] = []
@@ -71,7 +67,7 @@ def _means(runs: Sequence[list[tuple[int, float | None]]], batches: int, max_mea
         found = [y for run in values if (y := run.get(step)) is not None]
         points.append((step / batches, sum(found) / len(found) if found else None))
         band.append((min(found), max(found)) if found else (None, None))
-    return points, band
+    return Curve(s.label, points, s.look, band=band if len(runs) > 1 else (), switches=s.switches)
 
 
 def _averaged(run: list[tuple[int, float | None]], size: int) -> Iterable[tuple[int, float | None]]:

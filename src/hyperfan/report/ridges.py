@@ -19,14 +19,9 @@ RIDGE_HEIGHT = 0.78
 """Of a ridge, where the next one stands at 1."""
 LEFT, RIGHT = 26.0, 50.0
 """Room beside the axes, for the ends of marks and for standard deviations."""
-NOTE = (
-    "Ridges: distribution of values, all on one axis, linear around 0 and logarithmic beyond, where a wide bell has "
-    "two humps. "
-    "Bars: σ to each side of the mean."
-)
-DENSITY = (
-    "distribution of values, each ridge scaled to its highest point, on an axis that is linear around 0 and "
-    "logarithmic far from it; bars and numbers: σ, one standard deviation to each side of the mean."
+RIDGES = (
+    "distribution of values on one axis, linear around 0 and logarithmic beyond, where a wide bell has two humps; "
+    "bars: σ to each side of the mean."
 )
 
 
@@ -47,13 +42,14 @@ def ridges(
     y = category_axis([s.label for s in reversed(settings)], drawn[0].y.low, drawn[0].y.high)
     left = 20 + LABEL_WIDTH * max(len(s.label) for s in settings)
     drawn[::COLUMNS] = [replace(panel, y=y, left=left) for panel in drawn[::COLUMNS]]
-    return figure(title, drawn, COLUMNS, (), NOTE)
+    return figure(title, drawn, COLUMNS, note=f"Ridges: {RIDGES}")
 
 
 def ridge_panels(settings: Sequence[Setting], quantity: str, where: Layers, *, last: bool) -> list[Panel]:
     """A panel for each layer or tensor, on an axis that all of them share."""
     found = [histograms(s.runs[0], quantity, last=last) for s in settings]
-    moments = [_moments(s, quantity, last=last) for s in settings]
+    step = -1 if last else 0
+    moments = [{name: steps[step][1:] for name, steps in history(s.runs[0], quantity).items()} for s in settings]
     rows = len(settings)
     x, y = _axis(found, moments), category_axis([""] * rows, -0.3, rows)
     size = (SMALL[0], 56 + max(34 * rows, 60))
@@ -108,8 +104,3 @@ def _ridge(
         Curve(s.label, bar, s.look, kind="extent", switches=s.switches),
     ]
     return curves, f"σ {digits(deviation, 2)}"
-
-
-def _moments(s: Setting, quantity: str, *, last: bool) -> dict[str, tuple[float | None, float | None]]:
-    """Means and standard deviations before training, or the last ones taken."""
-    return {name: steps[-1 if last else 0][1:] for name, steps in history(s.runs[0], quantity).items()}

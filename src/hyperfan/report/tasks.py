@@ -26,7 +26,7 @@ def losses_by_task(curves: Mapping[str, Tensor], iterations: Sequence[int], task
         curves: label → losses, (seed, task, measurement), NaN from where a run diverged.
         iterations: of the measurements in a task.
         tasks: their names.
-        title: of the figure.
+        title: a headline.
     """
     axes = [_limits([losses[:, j] for losses in curves.values()]) for j in range(len(tasks))]
     panels = []
@@ -104,13 +104,7 @@ def _limits(losses: Sequence[Tensor]) -> Axis:
 
 @dataclass(frozen=True)
 class Fit:
-    """What one run has learnt.
-
-    Args:
-        label: name of the run.
-        predictions: (after, task, point).
-        errors: (after, task).
-    """
+    """What one run has learnt: predictions, (after, task, point), and errors, (after, task)."""
 
     label: str
     predictions: Tensor
@@ -120,11 +114,7 @@ class Fit:
 def fits(runs: Sequence[Fit], x: Tensor, y: Tensor, tasks: Sequence[str], title: str) -> str:
     """Tasks and the fits to those learnt so far, as an SVG: a row for each run, a column after each task.
 
-    Args:
-        runs: the runs.
-        x, y: the functions to learn, (task, point).
-        tasks: their names.
-        title: of the figure.
+    ``x`` and ``y`` are the functions to learn, (task, point).
     """
     low, high = y.min().item(), y.max().item()
     room = 0.25 * (high - low)

@@ -22,10 +22,7 @@ NOTE = "Dots: accuracy by confidence; a calibrated net is on the diagonal. Areas
 def uncertainty(found: Mapping[str, Sequence[Scores]], classes: int, title: str) -> str:
     """Reliability above and entropies below, as an SVG: a column for each label, over all of its runs.
 
-    Args:
-        found: label → the lines of its runs.
-        classes: how many the nets were trained on.
-        title: of the figure.
+    ``classes`` is the number of classes that the nets were trained on.
     """
     pairs = [
         uncertainty_panels(runs, classes, look, prefix=f"{label}: ")
