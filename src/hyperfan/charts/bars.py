@@ -14,13 +14,7 @@ NAME_WIDTH = 6.5
 
 
 def bar_chart(title: str, bars: Sequence[tuple[str, float, str, Look]], width: float = 820) -> str:
-    """A self-contained SVG of bars from zero.
-
-    Args:
-        title: a headline.
-        bars: name, length, the length in words, and look of each.
-        width: in pixels.
-    """
+    """A self-contained SVG of bars from zero: name, length, the length in words, and look of each."""
     rows = list(enumerate(reversed(bars)))
     x = Axis(lambda length: length, 0, max(length for _, length, _, _ in bars), ())
     y = category_axis([name for _, (name, *_) in rows])

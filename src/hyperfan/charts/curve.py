@@ -84,7 +84,9 @@ class Frame:
 def draw_curve(curve: Curve, frame: Frame, x_label: str, max_points: int, tips: bool) -> Markup:
     """The SVG of a curve, with tips for a page or without."""
     silent = curve.kind in SILENT
-    said = [] if silent or not tips else curve.tips or [_tip(frame, x_label, *point) for point in curve.points]
+    said: Sequence[str] = ()
+    if tips and not silent:
+        said = curve.tips or [f"{x_label} {frame.x_axis.words(x)}: {frame.y_axis.words(y)}" for x, y in curve.points]
     inside = _points(curve, frame, said) if curve.kind == "points" else _line(curve, frame, max_points, said)
     return tag(
         "g",
@@ -98,10 +100,6 @@ def draw_curve(curve: Curve, frame: Frame, x_label: str, max_points: int, tips: 
 def switched(switches: Sequence[str]) -> str | None:
     """The value of the attribute that names an element's switches."""
     return " ".join(switches) or None
-
-
-def _tip(frame: Frame, x_label: str, x: float, y: float | None) -> str:
-    return f"{x_label} {frame.x_axis.words(x)}: {frame.y_axis.words(y)}"
 
 
 def _line(curve: Curve, frame: Frame, max_points: int, tips: Sequence[str]) -> Iterable[Markup]:

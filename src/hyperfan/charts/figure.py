@@ -33,7 +33,7 @@ def figure(
 
     Args:
         title: a headline.
-        panels: from left to right, and from top to bottom; their axes share its width equally.
+        panels: charts from left to right, and from top to bottom; their axes share its width equally.
         columns: number of panels in a row.
         legend: names and looks of the curves.
         note: a line below it all.

@@ -39,16 +39,9 @@ class Note:
 
 @dataclass(frozen=True)
 class Panel:
-    """A chart.
+    """A chart: curves and notes on two axes.
 
-    Args:
-        title: above it.
-        curves: what it shows.
-        x, y: its axes, and ``x_label`` and ``y_label``, what lies on them.
-        switches: names of the switches that show it; it is hidden while any of them is off.
-        size: in pixels.
-        notes: text inside it.
-        left, right: room beside the axes, for marks and notes.
+    It is hidden while any of its switches is off. ``left`` and ``right`` are room beside the axes, for marks and notes.
     """
 
     title: str

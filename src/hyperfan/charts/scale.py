@@ -69,19 +69,24 @@ class Measurements:
         return f"up to {factor}× {self.theory_name}" if worst > 0 else f"down to 1/{factor} of {self.theory_name}"
 
 
-def scale_chart(series: Mapping[str, Readings], of: Of = "activations", title: str = "", width: float = 844) -> str:
+def scale_chart(
+    series: Mapping[str, Readings],
+    of: Of = "activations",
+    title: str = "",
+    size: tuple[float, float] = (820, 360),
+) -> str:
     """A self-contained SVG: root mean squares by layer, a dashed line for the theory and points for measurements.
 
     Args:
         series: label → layers in forward order, of the same net each time.
         of: outputs of layers, or gradients at them.
         title: a headline.
-        width: in pixels.
+        size: of the chart below it, in pixels.
     """
     rows = layer_scales(series, of)
-    panel = interval_panel(AXES[of], layer_names(series), rows, size=(width - 2 * MARGIN, 360))
+    panel = interval_panel(AXES[of], layer_names(series), rows, size=size)
     described = "; ".join(f"{row.label} {row.distance}".strip() for row in rows)
-    note = not_on_axis(rows, MAX_SENTENCES)
+    note, width = not_on_axis(rows, MAX_SENTENCES), size[0] + 2 * MARGIN
     return figure(title, [panel], 1, note=note, width=width, description=f"{AXES[of]}: {described}.")
 
 
@@ -163,11 +168,11 @@ def _theory(names: Sequence[str], row: Measurements, look: Look) -> Curve:
     """A line with a band, which goes on a little where it begins and ends."""
     known = [at if (at := row.theory.get(name)) and _on_axis(at.value) else MISSING for name in names]
     places = []
-    for i, at in enumerate(known):
-        places += [(i - OVERHANG, at)] if i == 0 or known[i - 1] is MISSING else []
-        places += [(i, at)]
-        places += [(i + OVERHANG, at)] if i == len(known) - 1 or known[i + 1] is MISSING else []
-    points, band = (tuple(found) for found in ([(x, at.value) for x, at in places], [at[1:] for _, at in places]))
+    for i, (before, at, after) in enumerate(zip([MISSING, *known[:-1]], known, [*known[1:], MISSING], strict=True)):
+        places += [(i - OVERHANG, at)] if before is MISSING else []
+        places.append((i, at))
+        places += [(i + OVERHANG, at)] if after is MISSING else []
+    points, band = tuple((x, at.value) for x, at in places), tuple(at[1:] for _, at in places)
     return Curve(row.theory_name, points, look, (), band, "theory")
 
 

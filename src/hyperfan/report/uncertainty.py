@@ -36,16 +36,12 @@ def uncertainty_panels(
     runs: Sequence[Scores], classes: int, look: Look, size: tuple[float, float] = LARGE, prefix: str = ""
 ) -> list[Panel]:
     """Reliability, and entropies of known and unknown classes, over several runs."""
-    return [
-        _reliability([run["reliability"] for run in runs], look, size, prefix),
-        _entropies(runs, math.log(classes), look, size, prefix),
-    ]
+    panels = [_reliability(runs, look), _entropies(runs, math.log(classes), look)]
+    return [replace(panel, title=f"{prefix}{panel.title}", size=size) for panel in panels]
 
 
-def _reliability(
-    tables: Sequence[Sequence[tuple[int, float, float]]], look: Look, size: tuple[float, float], prefix: str
-) -> Panel:
-    columns = list(zip(*tables, strict=True))
+def _reliability(runs: Sequence[Scores], look: Look) -> Panel:
+    columns = list(zip(*(run["reliability"] for run in runs), strict=True))
     counts = [sum(n for n, _, _ in column) for column in columns]
     total = max(sum(counts), 1)
     points = []
@@ -59,10 +55,10 @@ def _reliability(
         Curve("share of images", _steps([n / total for n in counts], 1.0), look, kind="area"),
         Curve("accuracy", points, look, kind="dots", switches=("setting-known",)),
     ]
-    return Panel(f"{prefix}accuracy", curves, axis, axis, "confidence", size=size)
+    return Panel("accuracy", curves, axis, axis, "confidence")
 
 
-def _entropies(runs: Sequence[Scores], guessing: float, look: Look, size: tuple[float, float], prefix: str) -> Panel:
+def _entropies(runs: Sequence[Scores], guessing: float, look: Look) -> Panel:
     curves = []
     for name, its_look in (("known", look), ("unknown", UNKNOWN)):
         if name in runs[0]:
@@ -75,7 +71,7 @@ def _entropies(runs: Sequence[Scores], guessing: float, look: Look, size: tuple[
     notes.append(Note("guessing", None, (guessing, 0.92 * top)))
     curves.append(Curve("guessing", [(guessing, 0), (guessing, top)], kind="reference"))
     x, y = linear_axis(0, 1.02 * guessing), linear_axis(0, top)
-    return Panel(f"{prefix}entropy", curves, x, y, "predictive entropy, nats", size=size, notes=notes)
+    return Panel("entropy", curves, x, y, "predictive entropy, nats", notes=notes)
 
 
 def _steps(heights: Sequence[float], end: float) -> list[tuple[float, float | None]]:
