@@ -11,7 +11,7 @@ from readings import BAD, diagnosis, histogram, layer, layers, scale, tensor
 
 from hyperfan.charts.axis import asinh_axis, linear_axis, log_axis, share_axis, thinned
 from hyperfan.charts.bars import bar_chart
-from hyperfan.charts.curve import Curve
+from hyperfan.charts.curve import DOWN, SHAPES, UP, Curve
 from hyperfan.charts.density import density, edges, wide_enough
 from hyperfan.charts.palette import CLASSICAL, INITS, LABELS, Look, looks, style
 from hyperfan.charts.panel import LABEL_WIDTH, MAX_POINTS, Note, Panel, draw
@@ -133,6 +133,7 @@ def test_every_look_is_in_the_style_sheet_in_light_and_dark():
         assert len(re.findall(rf"--s{look.colour}: #", style())) == 2
         assert f".s{look.colour} {{" in style()
         assert look.dash == 0 or f".d{look.dash} > .line" in style()
+        assert look.dash < len(SHAPES)
 
 
 # ── histograms ─────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -235,6 +236,8 @@ def test_what_has_no_place_on_the_axis_is_said():
     assert any("Not on the axis: net of '0' is infinite" in (e.text or "") for e in svg.iter(f"{SVG}text"))
     dots = [e for e in series(layer_panel({"net": ODD}), 0) if e.get("class") == "point"]
     assert [e.get("data-tip").partition(":")[0] for e in dots] == ["0", "4", "6", "8"]  # all but what is no number
+    shapes = [next(e for e in dot if e.get("class") == "dot").get("d") for dot in dots]
+    assert shapes == [UP, DOWN, SHAPES[0], SHAPES[0]]  # infinite, zero, and two on the axis
     assert "nan" not in ET.tostring(svg, encoding="unicode")
 
 

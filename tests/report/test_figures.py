@@ -143,6 +143,15 @@ def test_ridges_stand_one_above_the_other_with_their_deviations(compared):
     assert "σ 2" in texts(ridges(compared, "activations", PANELS, "t", last=True))
 
 
+def test_the_axes_of_a_figure_have_one_width_whatever_is_written_beside_them(compared):
+    root = ET.fromstring(ridges(compared, "activations", PANELS, "title", last=False))
+    edges = [e for e in root.iter(f"{SVG}line") if e.get("class") == "edge" and e.get("y1") == e.get("y2")]
+    labelled, other = (float(e.get("x2")) - float(e.get("x1")) for e in edges)
+    assert labelled == pytest.approx(other, abs=0.2)  # both ends are rounded to a tenth of a pixel
+    first, second = (e for e in root if e.tag == f"{SVG}svg")
+    assert float(first.get("x")) + float(first.get("width")) == pytest.approx(float(second.get("x")), abs=0.2)
+
+
 def test_a_run_that_diverged_is_said_to():
     gone = settings({"gone": [rows(outcome="diverged")]})
     assert texts(ridges(gone, "activations", PANELS, "title", last=True)).count("diverged at batch 8") == 2

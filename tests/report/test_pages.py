@@ -96,6 +96,7 @@ def test_a_diagnosis_says_what_is_wrong_and_how_to_mend_it():
         "ℹ note",
         "mean square 478 where hyperfan-in predicts 0.61",
         "up to 77× theory",
+        "σ 22",
         "12,750,000",
         "loss 2.41 (guessing has 2.3)",
         "allows a learning rate of 0.0123",
