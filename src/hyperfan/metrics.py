@@ -77,11 +77,6 @@ def histograms(rows: Rows, quantity: str, *, last: bool) -> dict[str, Mapping[st
     return dict(taken[-1]["layers"]) if taken else {}
 
 
-def quantities(rows: Rows) -> list[str]:
-    """Names of the quantities that were measured inside the net."""
-    return list(dict.fromkeys(r["of"] for r in rows if r["kind"] in (Kind.MOMENTS, Kind.HISTOGRAMS)))
-
-
 def last_step(rows: Rows) -> int:
     """The last step that left a line."""
     return max((int(row["step"]) for row in rows), default=0)

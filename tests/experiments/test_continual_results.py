@@ -289,10 +289,10 @@ def test_tables_show_errors_after_the_last_task_and_after_each():
 
 def test_means_have_their_standard_error_and_medians_their_quartiles():
     losses = torch.tensor([[1.0], [2.0], [4.0], [9.0], [math.nan]], dtype=torch.float64)
-    mean, low, high = (t.item() for t in tasks._means(losses))
+    low, mean, high = (t.item() for t in tasks._means(losses))
     assert mean == 4.0
     assert high - mean == mean - low == pytest.approx(math.sqrt((9 + 4 + 0 + 25) / 3) / 2)
-    assert [t.item() for t in tasks._medians(losses)] == [4.0, 2.0, 9.0]
+    assert [t.item() for t in tasks.quartiles(losses)] == [2.0, 4.0, 9.0]
     assert [t.item() for t in tasks.quartiles(losses[:2])] == [1.25, 1.5, 1.75]
 
 

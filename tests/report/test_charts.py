@@ -11,15 +11,15 @@ from readings import BAD, diagnosis, histogram, layer, layers, scale, tensor
 
 from hyperfan.charts.axis import asinh_axis, linear_axis, log_axis, share_axis, thinned
 from hyperfan.charts.bars import bar_chart
+from hyperfan.charts.curve import DOWN, SHAPES, UP, Curve
 from hyperfan.charts.density import density, edges, wide_enough
-from hyperfan.charts.dots import beyond
 from hyperfan.charts.palette import CLASSICAL, INITS, LABELS, Look, looks, style
-from hyperfan.charts.panel import LABEL_WIDTH, MAX_POINTS, Curve, Note, Panel, draw
-from hyperfan.charts.scale import scale_dots
+from hyperfan.charts.panel import LABEL_WIDTH, MAX_POINTS, Note, Panel, draw
+from hyperfan.charts.scale import interval_panel, layer_names, layer_scales, not_on_axis
 from hyperfan.init import available
 from hyperfan.probe.diagnosis import Scale
 from hyperfan.report import diagnosis_page, scale_chart
-from hyperfan.report.scale import tensor_dots
+from hyperfan.report.scale import tensor_ratios
 
 SVG = "{http://www.w3.org/2000/svg}"
 
@@ -36,7 +36,7 @@ def points(element):
 def test_a_line_goes_through_its_values_and_has_gaps():
     svg = drawn([Curve("a", [(1, 1), (10, 10), (20, None), (100, 100)])])
     line = next(e for e in svg.iter("path") if e.get("class") == "line")
-    assert points(line) == [(46, 145), (143, 84.5), (240, 24)]
+    assert points(line) == [(46, 155), (143, 89.5), (240, 24)]
     assert line.get("d").count("M") == 2
     assert line.get("data-tip").split("|") == [" 1: 1", " 10: 10", " 100: 100"]
 
@@ -57,7 +57,7 @@ def test_axes_leave_out_what_they_cannot_hold():
     axis = log_axis([1e-3, math.nan, math.inf, 0.0, -1.0, None, 1e3])
     assert (axis.low, axis.high) == (-4, 4)
     assert [axis.at(v) for v in (0.0, -1.0, math.inf, math.nan, None)] == [None] * 5
-    assert (axis.nearest(0.0), axis.nearest(math.inf), axis.nearest(math.nan)) == (0.0, 1.0, None)
+    assert [axis.at(v, clip=True) for v in (0.0, math.inf, math.nan)] == [0.0, 1.0, None]
     assert log_axis([]).at(1.0) == 0.5
     assert next(mark for _, mark in log_axis([5e-324, 1e308]).marks).startswith("10⁻")
     assert share_axis([]).at(0.5) == 0.5
@@ -79,16 +79,16 @@ def test_an_area_reaches_its_base_and_a_note_its_place():
     notes = [Note("here", None, (0, 1), "start"), Note("top")]
     svg = drawn([curve], x=linear_axis(0, 1), y=linear_axis(0, 3), notes=notes)
     area = next(e.get("d") for e in svg.iter("path") if e.get("class") == "area")
-    base = 145 - (145 - 24) / 3
+    base = 155 - (155 - 24) / 3
     assert (area[: area.index("L")], area[area.index("V") :]) == (f"M46,{base:.1f}", f"V{base:.1f}Z")
     written = [(e.text, float(e.get("x")), float(e.get("y"))) for e in svg.iter("text") if e.get("class") == "note"]
-    assert written == [("here", 50, round(base, 1)), ("top", 240, 33)]
+    assert written == [("here", 51, round(base, 1)), ("top", 240, 33)]
 
 
 def test_a_band_is_clipped_to_the_frame_and_a_line_is_not_drawn_beyond_it():
     svg = drawn([Curve("a", [(1, 10), (10, 1e9)], band=[(1e-9, 1e9), (1, 1e9)])])
     band, line = (next(e for e in svg.iter("path") if e.get("class") == name) for name in ("band", "line"))
-    assert {y for _, y in points(band)} == {24, 145}
+    assert {y for _, y in points(band)} == {24, 155}
     assert len(points(line)) == 1
 
 
@@ -133,6 +133,7 @@ def test_every_look_is_in_the_style_sheet_in_light_and_dark():
         assert len(re.findall(rf"--s{look.colour}: #", style())) == 2
         assert f".s{look.colour} {{" in style()
         assert look.dash == 0 or f".d{look.dash} > .line" in style()
+        assert look.dash < len(SHAPES)
 
 
 # ── histograms ─────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -184,13 +185,19 @@ def chart(series, **options):
     return ET.fromstring(scale_chart(series, **options))
 
 
+def layer_panel(series, of="activations"):
+    """As in a page, where points have tips."""
+    return ET.fromstring(draw(interval_panel("title", layer_names(series), layer_scales(series, of))))
+
+
 def series(svg, number):
-    return [e for e in svg.iter(f"{SVG}g") if "series" in (e.get("class") or "")][number]
+    return [e for e in svg.iter("g") if "series" in (e.get("class") or "")][number]
 
 
 def test_points_lie_on_the_line_where_theory_holds_and_off_it_where_not():
-    svg = chart({"ours": layers(*[1.0] * 6), "theirs": layers(*BAD)}, title="Scale")
-    theory = [e for e in svg.iter(f"{SVG}g") if e.get("class") == f"theory {CLASSICAL.classes}"]
+    compared = {"ours": layers(*[1.0] * 6), "theirs": layers(*BAD)}
+    svg = layer_panel(compared)
+    theory = [e for e in svg.iter("g") if e.get("class") == f"theory {CLASSICAL.classes}"]
     assert len(theory) == 1  # both have the same
     line = points(next(e for e in theory[0] if e.get("class") == "line"))[1:-1]
     for number, on in ((0, True), (1, False)):
@@ -198,7 +205,7 @@ def test_points_lie_on_the_line_where_theory_holds_and_off_it_where_not():
         assert [(float(e.get("data-x")), float(e.get("data-y"))) == at for e, at in zip(dots, line, strict=True)] == [
             on
         ] * 6
-    written = [e.text for e in svg.iter(f"{SVG}text")]
+    written = [e.text for e in chart(compared, title="Scale").iter(f"{SVG}text")]
     assert {"Scale", "ours", "theirs", "theory", "within 1.01× of theory", "up to 77× theory"} <= set(written)
     said = [e.get("data-tip") for e in series(svg, 1) if e.get("class") == "point"]
     assert said[0] == "0: 21.9 [20.9, 22.9], theory 0.781"
@@ -207,7 +214,7 @@ def test_points_lie_on_the_line_where_theory_holds_and_off_it_where_not():
 def test_gradients_have_a_chart_of_their_own():
     svg = chart({"net": layers()}, of="gradients")
     assert any("gradient" in e.text for e in svg.iter(f"{SVG}text") if e.get("class") == "title")
-    said = [e.get("data-tip") for e in series(svg, 0) if e.get("class") == "point"]
+    said = [e.get("data-tip") for e in series(layer_panel({"net": layers()}, "gradients"), 0)]
     assert said[-1] == "10: 0.3 [0.286, 0.315], theory 0.3"
 
 
@@ -221,17 +228,16 @@ ODD = [
 
 
 def test_what_has_no_place_on_the_axis_is_said():
-    rows = scale_dots({"net": ODD}, "activations", (560, 330)).rows
-    assert beyond(rows) == [
-        "net of '0' is infinite",
-        "net of '2' is no number",
-        "net of '4' is 0",
-        "net, theory of '4' is infinite",
-    ]
+    rows = layer_scales({"net": ODD}, "activations")
+    said = "net of '0' is infinite; net of '2' is no number; net of '4' is 0; net, theory of '4' is infinite"
+    assert not_on_axis(rows, 4) == f"Not on the axis: {said}."
+    assert not_on_axis(rows, 3).endswith("'4' is 0; and 1 more.")
     svg = chart({"net": ODD})
     assert any("Not on the axis: net of '0' is infinite" in (e.text or "") for e in svg.iter(f"{SVG}text"))
-    dots = [e for e in series(svg, 0) if e.get("class") == "point"]
+    dots = [e for e in series(layer_panel({"net": ODD}), 0) if e.get("class") == "point"]
     assert [e.get("data-tip").partition(":")[0] for e in dots] == ["0", "4", "6", "8"]  # all but what is no number
+    shapes = [next(e for e in dot if e.get("class") == "dot").get("d") for dot in dots]
+    assert shapes == [UP, DOWN, SHAPES[0], SHAPES[0]]  # infinite, zero, and two on the axis
     assert "nan" not in ET.tostring(svg, encoding="unicode")
 
 
@@ -251,14 +257,15 @@ def test_many_layers_with_long_names_fit():
 
 
 def test_tensors_are_drawn_over_their_targets():
-    shown = tensor_dots([tensor(0), tensor(1, 4.0), tensor(2, target=None), tensor(3, target=0.0)])
-    assert list(shown.names) == ["0.weight", "2.weight"]
-    assert [round(s.value, 6) for s in shown.rows[0].values.values()] == [1.0, 4.0]
-    assert shown.rows[0].note == "up to 4× target"
+    shown = tensor_ratios([tensor(0), tensor(1, 4.0), tensor(2, target=None), tensor(3, target=0.0)])
+    assert list(shown.values) == ["0.weight", "2.weight"]
+    assert [round(s.value, 6) for s in shown.values.values()] == [1.0, 4.0]
+    assert shown.distance == "up to 4× target"
 
 
 def test_bars_are_as_long_as_their_values():
     svg = ET.fromstring(bar_chart("Times", [("<us>", 1.0, "1 ms", Look(1)), ("they", 4.0, "4 ms", Look(11))]))
-    ours, theirs = (float(e.get("width")) for e in svg.iter(f"{SVG}rect") if "bar" in e.get("class"))
+    ends = [points(bar[0]) for bar in svg.iter(f"{SVG}g") if "bar" in bar.get("class")]
+    theirs, ours = (end[0] - start[0] for start, end in ends)
     assert theirs == pytest.approx(4 * ours, rel=0.01)
     assert {"Times", "<us>", "1 ms", "they", "4 ms"} <= {e.text for e in svg.iter(f"{SVG}text")}

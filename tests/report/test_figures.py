@@ -30,7 +30,6 @@ from hyperfan.report.uncertainty import uncertainty_panels
 SVG = "{http://www.w3.org/2000/svg}"
 PANELS = [[("0", "layer 1"), ("2", "layer 2")]]
 LAYERS = [("0", "layer 1", ()), ("2", "layer 2", ())]
-SIZE = (300, 200)
 
 
 @pytest.fixture
@@ -47,7 +46,7 @@ def texts(svg):
 
 
 def test_loss_is_the_mean_over_runs_by_epoch(compared):
-    train, test, accuracy = loss_panels(compared, "epoch", 6000, SIZE)
+    train, test, accuracy = loss_panels(compared, "epoch", 6000)
     assert curve(train, "small").points == [(1.0, 0.4)]
     assert curve(train, "small").band == [(0.3, 0.5)]
     assert curve(accuracy, "small").points == [(0.0, 0.1), (1.0, pytest.approx(0.8))]
@@ -60,9 +59,9 @@ def test_loss_is_the_mean_over_runs_by_epoch(compared):
 def test_where_nobody_is_good_accuracy_is_drawn_as_it_is_and_batches_may_be_counted(compared):
     poor = settings({"poor": [rows((0.1, 0.2))]})
     for drawn, marks in ((compared, ["10 %", "50 %", "90 %"]), (poor, ["0 %", "5 %", "10 %", "15 %", "20 %"])):
-        assert [mark for _, mark in loss_panels(drawn, "epoch", 6000, SIZE)[2].y.marks] == marks
+        assert [mark for _, mark in loss_panels(drawn, "epoch", 6000)[2].y.marks] == marks
     assert "batch" in texts(loss_and_accuracy(poor, 1, "title", "batch"))
-    assert loss_panels(poor, "batch", 1, SIZE)[0].curves[0].points == [(6000, 1.0)]
+    assert loss_panels(poor, "batch", 1)[0].curves[0].points == [(6000, 1.0)]
 
 
 def test_accuracies_by_rate_and_runs_that_diverged():
@@ -84,7 +83,7 @@ def test_runs_of_different_length_are_averaged_alike():
         return [*losses, {"kind": "end", "step": steps, "outcome": "finished"}]
 
     both = settings({"both": [run(700, 3.0), run(300, 1.0)]})
-    drawn = loss_panels(both, "batch", 1, SIZE, 120)[0].curves[0].points
+    drawn = loss_panels(both, "batch", 1, 120)[0].curves[0].points
     assert len(drawn) <= 121
     assert [y for x, y in drawn if x <= 300] == [2.0] * sum(x <= 300 for x, _ in drawn)
     assert {y for x, y in drawn if x > 300} == {3.0}
@@ -94,7 +93,7 @@ def test_runs_of_different_length_are_averaged_alike():
 def test_losses_that_are_no_numbers_are_gaps_and_a_run_that_diverges_at_once_is_said_to():
     lost = [{"kind": "train", "step": 1, "loss": 1e9}, {"kind": "train", "step": 2, "loss": None}]
     gone = settings({"gone": [[*lost, {"kind": "end", "step": 2, "outcome": "diverged"}]], "here": [rows()]})
-    assert loss_panels(gone, "batch", 1, SIZE)[0].curves[0].points == [(1, 1e9), (2, None)]
+    assert loss_panels(gone, "batch", 1)[0].curves[0].points == [(1, 1e9), (2, None)]
     for svg in (loss_and_accuracy(gone, 1, "title", "batch"), training_losses({"panel": gone}, "title")):
         assert "← diverges at once" in texts(svg)
 
@@ -144,6 +143,15 @@ def test_ridges_stand_one_above_the_other_with_their_deviations(compared):
     assert "σ 2" in texts(ridges(compared, "activations", PANELS, "t", last=True))
 
 
+def test_the_axes_of_a_figure_have_one_width_whatever_is_written_beside_them(compared):
+    root = ET.fromstring(ridges(compared, "activations", PANELS, "title", last=False))
+    edges = [e for e in root.iter(f"{SVG}line") if e.get("class") == "edge" and e.get("y1") == e.get("y2")]
+    labelled, other = (float(e.get("x2")) - float(e.get("x1")) for e in edges)
+    assert labelled == pytest.approx(other, abs=0.2)  # both ends are rounded to a tenth of a pixel
+    first, second = (e for e in root if e.tag == f"{SVG}svg")
+    assert float(first.get("x")) + float(first.get("width")) == pytest.approx(float(second.get("x")), abs=0.2)
+
+
 def test_a_run_that_diverged_is_said_to():
     gone = settings({"gone": [rows(outcome="diverged")]})
     assert texts(ridges(gone, "activations", PANELS, "title", last=True)).count("diverged at batch 8") == 2
@@ -173,7 +181,7 @@ def test_reliability_and_entropies_are_over_all_runs():
         "unknown": {"entropy": [0, 4]},
     }
     other = {**scores, "reliability": [[1, 0.4, 0.0], [0, 0.0, 0.0]], "known": {"entropy": [0, 4]}}
-    reliability, entropies = uncertainty_panels([scores, other], 8, INITS["m2"], SIZE)
+    reliability, entropies = uncertainty_panels([scores, other], 8, INITS["m2"])
     assert curve(reliability, "accuracy", "dots").points == [(pytest.approx(0.3), 0.5), (pytest.approx(0.8), 0.5)]
     assert [y for _, y in curve(reliability, "share of images", "area").points] == [0.4, 0.4, 0.6, 0.6]
     middle, end = pytest.approx(math.log(8) / 2), pytest.approx(math.log(8))

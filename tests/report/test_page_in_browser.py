@@ -192,3 +192,10 @@ def test_the_picture_alone_follows_dark_mode(opened):
         fills.add(page.evaluate("getComputedStyle(document.querySelector('.paper')).fill"))
         assert WORSE in page.locator(".headline").text_content()
     assert len(fills) == 2
+
+
+def test_a_finding_is_as_large_as_any_other_whatever_its_severity(opened, ill):
+    page = opened(ill)
+    sizes = page.evaluate("[...document.querySelectorAll('.findings li')].map((li) => getComputedStyle(li).fontSize)")
+    assert len(sizes) == 3
+    assert len(set(sizes)) == 1

@@ -17,9 +17,10 @@ from torch import nn
 
 import hyperfan as hf
 from hyperfan.charts.axis import linear_axis
+from hyperfan.charts.curve import Curve
 from hyperfan.charts.markup import tag, text
 from hyperfan.charts.palette import INITS
-from hyperfan.charts.panel import Curve, Panel
+from hyperfan.charts.panel import Panel
 from hyperfan.probe.diagnosis import Finding, PartReading, Scale
 from hyperfan.report import RunData, Section, diagnosis_page, run_page, scale_chart
 from hyperfan.report.page import page, switches
@@ -95,6 +96,7 @@ def test_a_diagnosis_says_what_is_wrong_and_how_to_mend_it():
         "ℹ note",
         "mean square 478 where hyperfan-in predicts 0.61",
         "up to 77× theory",
+        "σ 22",
         "12,750,000",
         "loss 2.41 (guessing has 2.3)",
         "allows a learning rate of 0.0123",
@@ -205,7 +207,7 @@ def test_a_run_that_was_diagnosed_shows_findings_and_the_scale_of_its_layers():
     assert "Scale by layer" in shown
     assert "within 1.01× of theory" in shown
     html = run_page(runs)
-    assert re.search(r'class="series [^"]*" data-label="bad one" data-in="run-2"', html)  # its run's switch, and colour
+    assert re.search(r'class="series [^"]*" data-in="run-2" data-label="bad one"', html)  # its run's switch, and colour
     assert "Scale by layer" not in texts(run_page([run()]))
 
 

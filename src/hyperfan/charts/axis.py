@@ -1,5 +1,6 @@
 """Axes: the place of a value on an axis, and its marks."""
 
+import contextlib
 import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
@@ -12,6 +13,22 @@ MIN_EXPONENT, MAX_EXPONENT = -323, 307
 _SUPERSCRIPTS = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 
 
+def digits(value: Number, precision: int = 3) -> str:
+    """A value as people read it, with three significant digits unless another precision is given.
+
+    >>> digits(0.78083), digits(12345.0), digits(1e-7), digits(float("inf")), digits(None)
+    ('0.781', '12,345', '1e−7', 'infinite', 'no number')
+    >>> digits(0.0124, 2), digits(412, 2)
+    ('0.012', '412')
+    """
+    if value is None or math.isnan(value):
+        return "no number"
+    if math.isinf(value):
+        return "infinite" if value > 0 else "minus infinite"
+    written = f"{value:,.0f}" if 100 <= abs(value) < 1e6 else f"{value:.{precision}g}"
+    return written.replace("e-0", "e-").replace("e+0", "e").replace("e+", "e").replace("-", "−")
+
+
 @dataclass(frozen=True)
 class Axis:
     """Part of a scale.
@@ -20,37 +37,35 @@ class Axis:
         forward: the scale: values whose images are equally far apart are drawn equally far apart.
         low, high: its ends, on that scale.
         marks: values, and the text beside them.
+        words: the text of a value in a tip.
+        names: whether the marks are names, which are written at an angle where there is little room.
     """
 
     forward: Callable[[float], float]
     low: float
     high: float
     marks: tuple[tuple[float, str], ...]
+    words: Callable[[Number], str] = digits
+    names: bool = False
 
-    def at(self, value: Number) -> float | None:
+    def at(self, value: Number, *, clip: bool = False) -> float | None:
         """From 0 at the low end to 1 at the high one; ``None`` for a value that has no place on the axis.
 
-        >>> log_axis([1, 100]).at(10), log_axis([1, 100]).at(0), log_axis([1, 100]).at(1e9)
-        (0.5, None, None)
-        """
-        place = self._place(value)
-        return place if place is not None and -1e-6 <= place <= 1 + 1e-6 else None
+        With ``clip``, a value beyond an end is moved there, and only where there is no number there is no place.
 
-    def nearest(self, value: Number) -> float | None:
-        """The same, but the nearer end for a value beyond it; ``None`` only where there is no number."""
+        >>> log_axis([1, 100]).at(10), log_axis([1, 100]).at(0), log_axis([1, 100]).at(0, clip=True)
+        (0.5, None, 0.0)
+        """
         if value is None or math.isnan(value):
             return None
-        place = self._place(value)
-        return float(value > 0) if place is None else min(max(place, 0.0), 1.0)
-
-    def _place(self, value: Number) -> float | None:
-        if value is None or not math.isfinite(value):
-            return None
-        try:
+        place = math.nan
+        with contextlib.suppress(ValueError, OverflowError):
             place = (self.forward(value) - self.low) / (self.high - self.low)
-        except (ValueError, OverflowError):
-            return None
-        return place if math.isfinite(place) else None
+        if math.isnan(place):
+            place = math.inf if value > 0 else -math.inf
+        if clip:
+            return min(max(place, 0.0), 1.0)
+        return place if -1e-6 <= place <= 1 + 1e-6 else None
 
 
 def log_axis(values: Iterable[Number], min_decades: float = MIN_DECADES) -> Axis:
@@ -82,13 +97,14 @@ def linear_axis(low: float, high: float, max_marks: int = 5) -> Axis:
     return Axis(lambda x: x, low, high, tuple((m, f"{m:,.6g}".replace("-", "−")) for m in marks))
 
 
-def category_axis(names: Sequence[str], low: float = 0.0, high: float | None = None) -> Axis:
+def category_axis(names: Sequence[str], low: float = -0.5, high: float | None = None) -> Axis:
     """Names at 0, 1, 2, …; without names an axis without marks.
 
     >>> category_axis(["a", "b"]).at(1)
-    0.5
+    0.75
     """
-    return Axis(lambda x: x, low, len(names) if high is None else high, tuple(enumerate(names)))
+    end = len(names) - 0.5 if high is None else high
+    return Axis(lambda x: x, low, end, tuple(enumerate(names)), names=True)
 
 
 def share_axis(values: Iterable[Number]) -> Axis:
@@ -96,11 +112,11 @@ def share_axis(values: Iterable[Number]) -> Axis:
     seen = [v for v in values if v is not None and 0 <= v <= 1]
     if not seen or max(seen) < 0.6:
         axis = linear_axis(0, 100 * max(seen, default=1.0) or 1)
-        return Axis(lambda v: 100 * v, axis.low, axis.high, tuple((m / 100, f"{t} %") for m, t in axis.marks))
+        return Axis(lambda v: 100 * v, axis.low, axis.high, tuple((m / 100, f"{t} %") for m, t in axis.marks), _percent)
     low, high = _logit(max(min(seen), 0.01)), _logit(max(seen))
     room = max(0.05 * (high - low), 0.3)
     marks = [v for v in (0.1, 0.5, 0.9, 0.95, 0.98, 0.99, 0.999) if low - room <= _logit(v) <= high + room]
-    return Axis(_logit, low - room, high + room, tuple((v, f"{100 * v:.4g} %") for v in marks))
+    return Axis(_logit, low - room, high + room, tuple((v, f"{100 * v:.4g} %") for v in marks), _percent)
 
 
 def asinh_axis(reach: float, unit: float, min_gap: float = 0.3) -> Axis:
@@ -148,22 +164,6 @@ def ten_to(exponent: int) -> str:
     return f"10{str(exponent).translate(_SUPERSCRIPTS)}"
 
 
-def digits(value: Number, precision: int = 3) -> str:
-    """A value as people read it, with three significant digits unless another precision is given.
-
-    >>> digits(0.78083), digits(12345.0), digits(1e-7), digits(float("inf")), digits(None)
-    ('0.781', '12,345', '1e−7', 'infinite', 'no number')
-    >>> digits(0.0124, 2), digits(412, 2)
-    ('0.012', '412')
-    """
-    if value is None or math.isnan(value):
-        return "no number"
-    if math.isinf(value):
-        return "infinite" if value > 0 else "minus infinite"
-    written = f"{value:,.0f}" if 100 <= abs(value) < 1e6 else f"{value:.{precision}g}"
-    return written.replace("e-0", "e-").replace("e+0", "e").replace("e+", "e").replace("-", "−")
-
-
 def thinned(values: Sequence[Number], limit: int) -> list[int]:
     """Indices of the values to draw: of each piece the smallest and the largest, so that no peak is lost.
 
@@ -184,3 +184,7 @@ def _logit(share: float) -> float:
     """With an end at 99.99 %, so that 100 % has a place."""
     within = min(max(share, 1e-4), 1 - 1e-4)
     return math.log(within / (1 - within))
+
+
+def _percent(share: Number) -> str:
+    return digits(share) if share is None else f"{share:.2%}"

@@ -22,7 +22,7 @@ def density(axis: Axis, centre: float, unit: float, reach: float, counts: Sequen
         return []
     merged = wide_enough(counts)
     ends = edges(centre, unit, reach, len(merged))
-    places = [axis.nearest(end) or 0.0 for end in ends]
+    places = [axis.at(end, clip=True) or 0.0 for end in ends]
     bins = [(i, j, count) for i, j, count in _smooth(places, merged) if places[j] > places[i]]
     dense = [((ends[i] + ends[j]) / 2, count / (places[j] - places[i])) for i, j, count in bins]
     top = max((d for _, d in dense), default=0.0)

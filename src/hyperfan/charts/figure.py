@@ -1,6 +1,7 @@
 """Figures as files: panels under a title, with a legend, in one self-contained SVG."""
 
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 
 from hyperfan.charts.markup import Markup, svg, tag, text
 from hyperfan.charts.palette import Look, style
@@ -19,57 +20,59 @@ SWATCH = 30.0
 
 def figure(
     title: str,
-    rows: Sequence[Sequence[Panel]],
+    panels: Sequence[Panel],
+    columns: int,
     legend: Iterable[tuple[str, Look]] = (),
     note: str = "",
+    *,
+    width: float = WIDTH,
     max_points: int = MAX_POINTS,
+    description: str = "",
 ) -> str:
-    """The SVG of rows of panels.
+    """A self-contained SVG of panels, with a background that follows the reader's choice of light or dark.
 
     Args:
         title: a headline.
-        rows: panels from left to right, and from top to bottom.
+        panels: charts from left to right, and from top to bottom; their axes share its width equally.
+        columns: number of panels in a row.
         legend: names and looks of the curves.
         note: a line below it all.
+        width: in pixels.
         max_points: in a curve; longer ones are thinned.
+        description: for who cannot see it; by default the titles of the panels.
     """
     inside: list[Markup] = []
-    y = 40.0
-    for row in rows:
+    y = 40.0 if title else 10.0
+    for i in range(0, len(panels), columns):
+        row = panels[i : i + columns]
+        full = [*row, *[row[-1]] * (columns - len(row))]
+        axes = (width - 2 * MARGIN - sum(sum(panel.margins) for panel in full)) / columns
         x = MARGIN
         for panel in row:
-            width, height = panel.size
-            inside.append(draw(panel, max_points, tips=False, x=x, y=y, width=width, height=height))
-            x += width
-        y += max((panel.size[1] for panel in row), default=0) + 6
-    keys, height = _legend(list(legend), y + 12)
+            size = (sum(panel.margins) + axes, panel.size[1])
+            place = {"x": x, "y": y, "width": size[0], "height": size[1]}
+            inside.append(draw(replace(panel, size=size), max_points, tips=False, **place))
+            x += size[0]
+        y += max(panel.size[1] for panel in row) + 6
+    keys, height = _legend(list(legend), y + 12, width)
     y += height
     if note:
         y += 18
         inside.append(tag("text", text(note), class_="label", x=MARGIN, y=y - 4))
-    panels = "; ".join(dict.fromkeys(panel.title for row in rows for panel in row))
-    return svg_file((WIDTH, y + 10), title, f"{title}. Panels: {panels}. {note}".strip(), [*inside, *keys])
-
-
-def svg_file(size: tuple[float, float], title: str, description: str, inside: Iterable[Markup]) -> str:
-    """A self-contained SVG file, with a background that follows the reader's choice of light or dark."""
-    width, height = size
+    titles = "; ".join(dict.fromkeys(panel.title for panel in panels))
+    described = f"{title}. {description or f'Panels: {titles}.'} {note}".strip()
+    height = y + 10
     content = [
-        tag("title", text(title or description)),
-        tag("desc", text(description)),
+        tag("title", text(title or titles)),
+        tag("desc", text(described)),
         tag("style", Markup(style())),
         tag("rect", class_="paper", width=width, height=height, rx=8),
         tag("text", text(title), class_="headline", x=14, y=26, style=_fitted(title, width - 28)),
         *inside,
+        *keys,
     ]
     xmlns = "http://www.w3.org/2000/svg"
-    return svg(size, title or description, content, width=width, height=height, xmlns=xmlns) + "\n"
-
-
-def _fitted(title: str, width: float) -> str | None:
-    """A smaller font for a title that would be wider than this."""
-    size = width / (0.62 * max(len(title), 1))
-    return f"font-size: {size:.1f}px" if size < HEADLINE_SIZE else None
+    return svg((width, height), title or titles, content, width=width, height=height, xmlns=xmlns) + "\n"
 
 
 def swatch(look: Look) -> Markup:
@@ -78,18 +81,23 @@ def swatch(look: Look) -> Markup:
     return svg((26, 12), "", [line], width=26, height=12)
 
 
-def _legend(entries: Sequence[tuple[str, Look]], y: float) -> tuple[list[Markup], float]:
+def _fitted(title: str, width: float) -> str | None:
+    """A smaller font for a title that would be wider than this."""
+    size = width / (0.62 * max(len(title), 1))
+    return f"font-size: {size:.1f}px" if size < HEADLINE_SIZE else None
+
+
+def _legend(entries: Sequence[tuple[str, Look]], y: float, width: float) -> tuple[list[Markup], float]:
     """Names beside short lines, from left to right in as many rows as they need; and its height."""
-    if not entries:
-        return [], 0.0
     drawn: list[Markup] = []
-    x, top = MARGIN + 34, y
+    x, top = width, y - 18
+    y = top
     for label, look in entries:
-        width = SWATCH + 24 + 1.1 * LABEL_WIDTH * len(label)
-        if x + width > WIDTH and x > MARGIN + 34:
+        needed = SWATCH + 24 + 1.1 * LABEL_WIDTH * len(label)
+        if x + needed > width:
             x, y = MARGIN + 34, y + 18
         line = tag("path", class_="line", d=f"M{x:.0f},{y - 4:.0f}h{SWATCH:.0f}")
         drawn.append(tag("g", line, class_=look.classes))
         drawn.append(tag("text", text(label), class_="category", x=x + SWATCH + 6, y=y))
-        x += width
-    return drawn, y - top + 22
+        x += needed
+    return drawn, y - top + (4 if entries else 0)

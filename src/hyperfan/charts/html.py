@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from hyperfan.charts.markup import Markup, joined, tag, text
+from hyperfan.charts.markup import Markup, tag, text
 
 SIGNS = {"error": "✖", "warning": "▲", "note": "ℹ"}
 NOTEBOOK = """
@@ -72,7 +72,7 @@ def _finding(f: Finding) -> Markup:
     if where := f["where"]:
         more = f" and {len(where) - MAX_NAMES} more" if len(where) > MAX_NAMES else ""
         names = [Markup(tag("code", text(n)) + " ") for n in where[:MAX_NAMES]]
-        rows.insert(0, ("where", joined([*names, text(more)])))
+        rows.insert(0, ("where", Markup("".join([*names, text(more)]))))
     pairs = [tag(name, inside) for key, value in rows for name, inside in (("dt", text(key)), ("dd", value))]
     return tag("li", tag("h3", severity, text(f" {f['name']}")), tag("dl", *pairs), class_=f["severity"])
 
@@ -82,4 +82,4 @@ def _remedy(remedy: str) -> Markup:
     if "`" not in remedy:
         return tag("code", text(remedy))
     parts = re.split(r"`([^`]*)`", remedy)
-    return joined(tag("code", text(p)) if i % 2 else text(p) for i, p in enumerate(parts))
+    return Markup("".join(tag("code", text(p)) if i % 2 else text(p) for i, p in enumerate(parts)))

@@ -15,12 +15,13 @@ _CONTROL = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f\ufffe\uffff]")
 
 
 def text(value: object) -> Markup:
-    """Escape a value, so that it is shown as it is.
+    """Escape a value, so that it is shown as it is, without characters that UTF-8 or XML cannot hold.
 
     >>> text("<b> & 'c'")
     '&lt;b&gt; &amp; &#x27;c&#x27;'
     """
-    return Markup(escape(_clean(str(value))))
+    encodable = str(value).encode("utf-8", "replace").decode()
+    return Markup(escape(_CONTROL.sub("\ufffd", encodable)))
 
 
 def tag(name: str, /, *inside: Markup, **attributes: Value) -> Markup:
@@ -30,7 +31,7 @@ def tag(name: str, /, *inside: Markup, **attributes: Value) -> Markup:
     '<text class="tick" text-anchor="end" x="1.3">a &lt; b</text>'
     """
     written = "".join(
-        f' {key.rstrip("_").replace("_", "-")}="{_attribute(value)}"'
+        f' {key.rstrip("_").replace("_", "-")}="{text(value) if isinstance(value, str) else pixels(value)}"'
         for key, value in attributes.items()
         if value is not None
     )
@@ -39,11 +40,6 @@ def tag(name: str, /, *inside: Markup, **attributes: Value) -> Markup:
     if name in _LEAVES and not inside:
         return Markup(f"<{name}{written}/>")
     return Markup(f"<{name}{written}>{''.join(inside)}</{name}>")
-
-
-def joined(parts: Iterable[Markup]) -> Markup:
-    """Several elements, one after the other."""
-    return Markup("".join(parts))
 
 
 def pixels(value: float) -> str:
@@ -70,12 +66,3 @@ def short_name(name: str, limit: int) -> str:
     'layer4…eight'
     """
     return name if len(name) <= limit else f"{name[: limit // 2]}…{name[len(name) - (limit - 1) // 2 :]}"
-
-
-def _attribute(value: str | float) -> str:
-    return escape(_clean(value)) if isinstance(value, str) else pixels(value)
-
-
-def _clean(value: str) -> str:
-    """Without characters that UTF-8 or XML cannot hold."""
-    return _CONTROL.sub("\ufffd", value.encode("utf-8", "replace").decode())

@@ -1,42 +1,20 @@
-"""The scale of every layer, as theory predicts it and as it was measured."""
+"""Measured values with intervals beside those that theory predicts, name by name, on a logarithmic axis."""
 
 import math
-from collections.abc import Mapping, Sequence
-from typing import Literal, Protocol
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, NamedTuple
 
-from hyperfan.charts.axis import ten_to
-from hyperfan.charts.dots import DotChart, Dots, Interval, Spread, beyond, draw_dots
-from hyperfan.charts.figure import svg_file
-from hyperfan.charts.markup import tag, text
-from hyperfan.charts.palette import Look, looks
+from hyperfan.charts.axis import category_axis, digits, log_axis, ten_to
+from hyperfan.charts.curve import Curve
+from hyperfan.charts.figure import MARGIN, figure
+from hyperfan.charts.markup import short_name
+from hyperfan.charts.palette import CLASSICAL, FIRST, Look, looks
+from hyperfan.charts.panel import Note, Panel
 
 Of = Literal["activations", "gradients"]
-
-
-class Reading(Protocol):
-    """A layer: mean squares of its output and of the gradient at it, as predicted and as measured."""
-
-    @property
-    def layer(self) -> str:
-        """Its name."""
-
-    @property
-    def predicted(self) -> Interval | None:
-        """Of the output, by theory."""
-
-    @property
-    def measured(self) -> Interval:
-        """Of the output."""
-
-    @property
-    def predicted_gradient(self) -> Interval | None:
-        """Of the gradient, by theory."""
-
-    @property
-    def measured_gradient(self) -> Interval | None:
-        """Of the gradient."""
-
-
+Readings = Sequence[Any]
+"""Layers in forward order, as ``probe.LayerReading`` has them."""
 AXES = {
     "activations": "Root mean square of each layer's output, on a logarithmic axis",
     "gradients": "Root mean square of the gradient at each layer, on a logarithmic axis",
@@ -44,11 +22,55 @@ AXES = {
 CLOSE_FACTOR = 1.5
 """Up to this factor a layer counts as being where theory has it."""
 MAX_SENTENCES = 2
-"""About values that are not on the axis; further ones are counted."""
+"""About values that are not on the axis of a figure; further ones are counted."""
+OVERHANG = 0.3
+"""Of a line beyond its first and last name, so that the line of a single one can be seen."""
+
+
+class Interval(NamedTuple):
+    """A value with the ends of its interval."""
+
+    value: float
+    low: float
+    high: float
+
+
+MISSING = Interval(math.nan, math.nan, math.nan)
+
+
+@dataclass(frozen=True)
+class Measurements:
+    """Values by name, and those that theory predicts.
+
+    Args:
+        label: their name.
+        values: name → value and interval.
+        theory: name → prediction and interval, and ``theory_name``, what it is called.
+        look: their colour and shape.
+    """
+
+    label: str
+    values: Mapping[str, Interval]
+    theory: Mapping[str, Interval]
+    look: Look = FIRST
+    theory_name: str = "theory"
+
+    @property
+    def distance(self) -> str:
+        """The largest distance from theory, in a few words."""
+        pairs = [(value.value, self.theory[n].value) for n, value in self.values.items() if n in self.theory]
+        ratios = [math.log(a) - math.log(b) for a, b in pairs if _on_axis(a) and _on_axis(b)]
+        if not ratios:
+            return ""
+        worst = max(ratios, key=abs)
+        if abs(worst) < math.log(CLOSE_FACTOR):
+            return f"within {max(math.exp(abs(worst)), 1.01):.3g}× of {self.theory_name}"
+        factor = _factor(abs(worst))
+        return f"up to {factor}× {self.theory_name}" if worst > 0 else f"down to 1/{factor} of {self.theory_name}"
 
 
 def scale_chart(
-    series: Mapping[str, Sequence[Reading]],
+    series: Mapping[str, Readings],
     of: Of = "activations",
     title: str = "",
     size: tuple[float, float] = (820, 360),
@@ -59,37 +81,78 @@ def scale_chart(
         series: label → layers in forward order, of the same net each time.
         of: outputs of layers, or gradients at them.
         title: a headline.
-        size: in pixels.
+        size: of the chart below it, in pixels.
     """
-    chart = scale_dots(series, of, size)
-    lost = beyond(chart.rows)
-    more = f"; and {len(lost) - MAX_SENTENCES} more" if len(lost) > MAX_SENTENCES else ""
-    note = f"Not on the axis: {'; '.join(lost[:MAX_SENTENCES])}{more}." if lost else ""
-    top = 34 if title else 10
-    width, height = size[0] + 24, size[1] + top + (24 if note else 10)
-    inside = [
-        draw_dots(chart, x=12, y=top, width=size[0], height=size[1]),
-        tag("text", text(note), class_="tick", x=14, y=height - 10),
-    ]
-    rows = "; ".join(f"{row.label} {row.note}".strip() for row in chart.rows)
-    return svg_file((width, height), title, f"{title or AXES[of]}: {rows}.", inside)
+    rows = layer_scales(series, of)
+    panel = interval_panel(AXES[of], layer_names(series), rows, size=size)
+    described = "; ".join(f"{row.label} {row.distance}".strip() for row in rows)
+    note, width = not_on_axis(rows, MAX_SENTENCES), size[0] + 2 * MARGIN
+    return figure(title, [panel], 1, note=note, width=width, description=f"{AXES[of]}: {described}.")
 
 
-def scale_dots(
-    series: Mapping[str, Sequence[Reading]],
-    of: Of,
-    size: tuple[float, float],
-    switch: str = "row",
-    given: Sequence[Look] = (),
-) -> DotChart:
-    """The chart of layers, to be drawn into a page; by default each label has the look of the init it starts with."""
-    names = list(dict.fromkeys(reading.layer for readings in series.values() for reading in readings))
+def layer_names(series: Mapping[str, Readings]) -> list[str]:
+    """Names of all layers, each once."""
+    return list(dict.fromkeys(reading.layer for readings in series.values() for reading in readings))
+
+
+def layer_scales(series: Mapping[str, Readings], of: Of, given: Sequence[Look] = ()) -> list[Measurements]:
+    """Root mean squares of layers; each label has the look given, or else that of the init it starts with."""
+    end = "" if of == "activations" else "_gradient"
     rows = []
     for (label, readings), look in zip(series.items(), given or looks(list(series)), strict=True):
-        measured = _roots({r.layer: r.measured if of == "activations" else r.measured_gradient for r in readings})
-        theory = _roots({r.layer: r.predicted if of == "activations" else r.predicted_gradient for r in readings})
-        rows.append(Dots(label, measured, theory, distance(measured, theory), look))
-    return DotChart(AXES[of], names, rows, size=size, row_switch=switch)
+        measured, theory = (
+            {r.layer: Interval(root(s.value), root(s.low), root(s.high)) for r in readings if (s := getattr(r, name))}
+            for name in (f"measured{end}", f"predicted{end}")
+        )
+        rows.append(Measurements(label, measured, theory, look))
+    return rows
+
+
+def interval_panel(
+    title: str,
+    names: Sequence[str],
+    rows: Sequence[Measurements],
+    x_label: str = "layer, from input to output",
+    *,
+    band: str = "band: 95 % of plain nets",
+    size: tuple[float, float] = (580, 330),
+    switches: tuple[str, str] = ("layer", "row"),
+    line: Look = CLASSICAL,
+) -> Panel:
+    """Points beside the theory, name by name. Where rows have the same theory, it is drawn once.
+
+    Args:
+        title: what the vertical axis measures.
+        names: along the horizontal axis, in order, and ``x_label``, what they are.
+        rows: the measurements.
+        band: name of the intervals of the theory.
+        size: in pixels.
+        switches: prefixes of the switches of a name and of a row, before their numbers.
+        line: look of the theory.
+    """
+    theories = list(dict.fromkeys(_theory(names, row, line) for row in rows if row.theory))
+    points, notes = [], []
+    for k, row in enumerate(rows):
+        points.append(_points(names, row, switches[0], (f"{switches[1]}-{k}",)))
+        notes += _names(points[-1], row.distance)
+    notes += _names(theories[0], band) if theories else []
+    widest = max((len(words) for row in rows for words in (row.label, row.distance, band)), default=0)
+    right = min(max(6.2 * widest + 20, 60), 0.32 * size[0])
+    y = log_axis(value for row in rows for value in _extent(row))
+    return Panel(title, [*theories, *points], category_axis(names), y, x_label, size=size, notes=notes, right=right)
+
+
+def not_on_axis(rows: Iterable[Measurements], limit: int) -> str:
+    """A sentence about values that have no place on a logarithmic axis, if there are any."""
+    lost = [
+        f"{label} of '{name}' is {digits(at.value)}"
+        for row in rows
+        for label, values in ((row.label, row.values), (f"{row.label}, {row.theory_name}", row.theory))
+        for name, at in values.items()
+        if not _on_axis(at.value)
+    ]
+    more = f"; and {len(lost) - limit} more" if len(lost) > limit else ""
+    return f"Not on the axis: {'; '.join(lost[:limit])}{more}." if lost else ""
 
 
 def root(value: float) -> float:
@@ -97,22 +160,48 @@ def root(value: float) -> float:
     return math.sqrt(value) if value > 0 else math.nan if math.isnan(value) else 0.0
 
 
-def distance(values: Mapping[str, Interval], theory: Mapping[str, Interval], name: str = "theory") -> str:
-    """The largest distance from theory, in a few words."""
-    pairs = [(s.value, theory[n].value) for n, s in values.items() if n in theory]
-    ratios = [math.log(a) - math.log(b) for a, b in pairs if 0 < a < math.inf and 0 < b < math.inf]
-    if not ratios:
-        return ""
-    worst = max(ratios, key=abs)
-    if abs(worst) < math.log(CLOSE_FACTOR):
-        return f"within {max(math.exp(abs(worst)), 1.01):.3g}× of {name}"
-    factor = _factor(abs(worst))
-    return f"up to {factor}× {name}" if worst > 0 else f"down to 1/{factor} of {name}"
+def _on_axis(value: float) -> bool:
+    return 0 < value < math.inf
 
 
-def _roots(squares: Mapping[str, Interval | None]) -> dict[str, Interval]:
-    """Root mean squares, of the layers that have one."""
-    return {n: Spread(root(s.value), root(s.low), root(s.high)) for n, s in squares.items() if s is not None}
+def _theory(names: Sequence[str], row: Measurements, look: Look) -> Curve:
+    """A line with a band, which goes on a little where it begins and ends."""
+    known = [at if (at := row.theory.get(name)) and _on_axis(at.value) else MISSING for name in names]
+    places = []
+    for i, (before, at, after) in enumerate(zip([MISSING, *known[:-1]], known, [*known[1:], MISSING], strict=True)):
+        places += [(i - OVERHANG, at)] if before is MISSING else []
+        places.append((i, at))
+        places += [(i + OVERHANG, at)] if after is MISSING else []
+    points, band = tuple((x, at.value) for x, at in places), tuple(at[1:] for _, at in places)
+    return Curve(row.theory_name, points, look, (), band, "theory")
+
+
+def _points(names: Sequence[str], row: Measurements, switch: str, switches: tuple[str, ...]) -> Curve:
+    found = [row.values.get(name, MISSING) for name in names]
+    tips = []
+    for name, at in zip(names, found, strict=True):
+        theory = f"{row.theory_name} {digits(row.theory[name].value)}" if name in row.theory else "no theory for it"
+        tips.append(f"{name}: {digits(at.value)} [{digits(at.low)}, {digits(at.high)}], {theory}")
+    points, band = [(i, at.value) for i, at in enumerate(found)], [at[1:] for at in found]
+    return Curve(row.label, points, row.look, tips, band, "points", None, switches, switch)
+
+
+def _names(curve: Curve, detail: str) -> list[Note]:
+    """The name of a curve beside its last point, with a detail below it."""
+    ends = [y for _, y in curve.points if y is not None and not math.isnan(y)]
+    if not ends:
+        return []
+    at = (math.inf, ends[-1])
+    name = Note(short_name(curve.label, 26), curve.look, at, "start", "name")
+    return [name, Note(detail, None, at, "start", "label")] if detail else [name]
+
+
+def _extent(row: Measurements) -> Iterable[float]:
+    """Values, and the ends of intervals that are not much further out."""
+    for at in (*row.values.values(), *row.theory.values()):
+        if _on_axis(at.value):
+            yield at.value
+            yield from (end for end in (at.low, at.high) if at.value / 30 < end < at.value * 30)
 
 
 def _factor(log: float) -> str:

@@ -4,16 +4,17 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from types import MappingProxyType
 
-from hyperfan.charts.axis import asinh_axis, asinh_unit, category_axis, digits
-from hyperfan.charts.density import density, furthest
-from hyperfan.charts.html import MAX_NAMES, findings, table
+from hyperfan.charts.axis import digits
+from hyperfan.charts.html import findings, table
 from hyperfan.charts.markup import Markup, tag, text
-from hyperfan.charts.palette import looks
-from hyperfan.charts.panel import Curve, Note, Panel
+from hyperfan.charts.palette import FIRST, looks
 from hyperfan.charts.scale import root
 from hyperfan.probe.diagnosis import Diagnosis, LayerReading, Scale
-from hyperfan.report.page import Switch, compared, figure, page, pictures, section, switches
-from hyperfan.report.scale import dots_figure, scale_section, tensor_dots
+from hyperfan.report.evolution import Layers
+from hyperfan.report.page import Switch, compared, figure, page, section, switches
+from hyperfan.report.ridges import RIDGES, ridge_panels
+from hyperfan.report.scale import scale_section, tensor_figure
+from hyperfan.report.setting import Setting
 
 
 def diagnosis_page(
@@ -66,41 +67,30 @@ def _facts(d: Diagnosis) -> str:
 def _tensors(d: Diagnosis) -> Markup:
     header = ["tensor", "role", "shape", "head", "target variance", "realised", "[95 %]", "gradient (rms)", "equation"]
     rows = [
-        [t.tensor, t.role, "×".join(map(str, t.shape)), t.head, _cell(t.target), digits(t.realised.value),
+        [t.tensor, t.role, "×".join(map(str, t.shape)), t.head, _value(t.target), _value(t.realised),
          _interval(t.realised), digits(t.gradient), t.equation]
         for t in d.tensors
     ]  # fmt: skip
-    chart = tensor_dots(d.tensors)
-    without = [t.tensor for t in d.tensors if not t.target]
-    caption = "Points: the variance that each generated tensor has over the one it should have, with 95 % interval."
-    caption += f" Without a target: {', '.join(without[:MAX_NAMES])}." if without else ""
-    drawn = [dots_figure(caption, [chart], "Generated tensors")] if chart.names else []
-    return section("Generated tensors", *drawn, table(header, rows))
+    return section("Generated tensors", *tensor_figure(d.tensors), table(header, rows))
 
 
 def _histograms(layers: Sequence[LayerReading]) -> Markup:
-    bins = [(h.centre, h.unit, h.reach, h.counts) for h in (r.histogram for r in layers)]
-    reach = furthest(bins)
-    x = asinh_axis(reach, min(asinh_unit(root(r.measured.value) for r in layers), reach))
-    panels = []
-    for i, (r, histogram) in enumerate(zip(layers, bins, strict=True)):
-        line = density(x, *histogram)
-        tips = [f"{digits(v)}: {height:.0%} of the densest" for v, height in line]
-        curve = Curve(r.layer, line, tips=tips, kind="area", switches=(f"layer-{i}",))
-        note = Note(f"rms {digits(root(r.measured.value))}" if line else "nothing to draw", curve.look)
-        y = category_axis([], 0, 1.15)
-        panels.append(Panel(f"layer {r.layer}", [curve], x, y, switches=(f"layer-{i}",), notes=[note], left=6))
-    caption = (
-        "Distribution of the values of each layer's output, on an axis that is linear around 0 and logarithmic beyond."
-    )
-    return section("Values of each layer", figure(caption, *pictures(panels), label="Histograms"))
+    """A ridge for each layer, as for a run whose metrics are those of the diagnosis."""
+    found = {
+        "moments": {r.layer: (r.histogram.centre, root(r.measured.value - r.histogram.centre**2)) for r in layers},
+        "histograms": {r.layer: asdict(r.histogram) for r in layers},
+    }
+    rows = [{"kind": kind, "step": 0, "of": "outputs", "layers": named} for kind, named in found.items()]
+    where: Layers = [(r.layer, f"layer {r.layer}", (f"layer-{i}",)) for i, r in enumerate(layers)]
+    panels = ridge_panels([Setting("measured", (rows,), FIRST)], "outputs", where, last=False)
+    return section("Values of each layer", figure(f"Values of each layer's output: {RIDGES}", panels, "Histograms"))
 
 
 def _layer_table(layers: Sequence[LayerReading]) -> Markup:
     header = ["layer", "kind", "generated", "target", "predicted", "measured", "[95 %]", "gradient predicted",
               "measured", "[95 %]"]  # fmt: skip
     rows = [
-        [r.layer, r.kind, "yes" if r.generated else "no", _cell(r.target), _value(r.predicted), _value(r.measured),
+        [r.layer, r.kind, "yes" if r.generated else "no", _value(r.target), _value(r.predicted), _value(r.measured),
          _interval(r.measured), _value(r.predicted_gradient), _value(r.measured_gradient),
          _interval(r.measured_gradient)]
         for r in layers
@@ -113,17 +103,12 @@ def _part_table(d: Diagnosis) -> Markup:
     header = ["part", "parameters", "gradient norm", "effective rate"]
     note = tag("p", text("The effective rate is how far along their gradient a step of SGD on the part moves "
                          "the generated tensors, over the same step on them."), class_="soft")  # fmt: skip
-    return Markup(
-        note + table(header, [[p.part, f"{p.parameters:,}", digits(p.gradient), _cell(p.rate)] for p in d.parts])
-    )
+    rows = [[p.part, f"{p.parameters:,}", digits(p.gradient), _value(p.rate)] for p in d.parts]
+    return Markup(note + table(header, rows))
 
 
-def _cell(value: float | None) -> str:
-    return "–" if value is None else digits(value)
-
-
-def _value(scale: Scale | None) -> str:
-    return "–" if scale is None else digits(scale.value)
+def _value(found: Scale | float | None) -> str:
+    return "–" if found is None else digits(found.value if isinstance(found, Scale) else found)
 
 
 def _interval(scale: Scale | None) -> str:

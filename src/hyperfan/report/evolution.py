@@ -3,22 +3,20 @@
 from collections.abc import Sequence
 
 from hyperfan.charts.axis import Axis, asinh_axis, asinh_unit, digits, linear_axis
-from hyperfan.charts.figure import WIDTH, figure
-from hyperfan.charts.panel import Curve, Note, Panel
+from hyperfan.charts.curve import Curve
+from hyperfan.charts.figure import figure
+from hyperfan.charts.panel import Note, Panel
 from hyperfan.metrics import History, history, last_step
 from hyperfan.report.setting import Setting, legend
 
-Layers = Sequence[tuple[str, str, tuple[str, ...]]]
+Layers = list[tuple[str, str, tuple[str, ...]]]
 """Name in the metrics, title, and switches of each panel."""
 COLUMNS = 3
 MAX_POINTS = 60
 """In a curve of a figure, which has a band too."""
 MAX_START = 4.0
 """A start this many times further out than all that follows is left off the axis, and its σ written instead."""
-NOTE = (
-    "Lines: mean; bands: one standard deviation to each side, in the first run of each setting. "
-    "Linear around 0, logarithmic beyond."
-)
+EVOLUTION = "Lines: mean; bands: one standard deviation to each side. Linear around 0, logarithmic beyond."
 
 
 def evolution(
@@ -29,21 +27,13 @@ def evolution(
     title: str,
 ) -> str:
     """Mean ± one standard deviation by epoch, layer by layer, as an SVG; arguments as for ``ridges``."""
-    size = ((WIDTH - 24) / COLUMNS, 190)
     where: Layers = [(name, label, ()) for row in panels for name, label in row]
-    drawn = evolution_panels(settings, quantity, where, "epoch", epoch_batches, size)
-    rows = [drawn[i : i + COLUMNS] for i in range(0, len(drawn), COLUMNS)]
-    return figure(title, rows, legend(settings), NOTE, MAX_POINTS)
+    note = f"{EVOLUTION} Of each setting the first run."
+    drawn = evolution_panels(settings, quantity, where, "epoch", epoch_batches)
+    return figure(title, drawn, COLUMNS, legend(settings), note, max_points=MAX_POINTS)
 
 
-def evolution_panels(
-    settings: Sequence[Setting],
-    quantity: str,
-    where: Layers,
-    unit: str,
-    batches: int,
-    size: tuple[float, float] = (250, 165),
-) -> list[Panel]:
+def evolution_panels(settings: Sequence[Setting], quantity: str, where: Layers, unit: str, batches: int) -> list[Panel]:
     """A panel for each layer or tensor."""
     histories = [history(s.runs[0], quantity) for s in settings]
     x = linear_axis(0, max((last_step(s.runs[0]) for s in settings), default=1) / batches, 4)
@@ -55,7 +45,7 @@ def evolution_panels(
         for s, steps in zip(settings, found, strict=True):
             curves.append(_curve(s, steps, unit, batches))
             notes += _first(s, steps, y)
-        panels.append(Panel(title, curves, x, y, unit, switches=switches, size=size, notes=notes))
+        panels.append(Panel(title, curves, x, y, unit, switches=switches, notes=notes))
     return panels
 
 

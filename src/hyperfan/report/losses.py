@@ -3,9 +3,10 @@
 import itertools
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
-from hyperfan.charts.axis import Axis, digits, linear_axis, log_axis, share_axis
-from hyperfan.charts.figure import WIDTH, figure
-from hyperfan.charts.panel import Curve, Note, Panel
+from hyperfan.charts.axis import Axis, linear_axis, log_axis, share_axis
+from hyperfan.charts.curve import Curve
+from hyperfan.charts.figure import figure
+from hyperfan.charts.panel import LARGE, Note, Panel
 from hyperfan.metrics import Kind, divergence, last_step, series
 from hyperfan.report.setting import Setting, legend
 
@@ -18,56 +19,46 @@ LOSSES: tuple[Loss, ...] = (
     (Kind.TEST, "loss", "Test loss, summed over the test set", lambda values: log_axis(values, 1)),
     (Kind.TEST, "accuracy", "Test accuracy", share_axis),
 )
-Means = tuple[list[tuple[float, float | None]], list[tuple[float | None, float | None]]]
-"""Points of a mean over runs, and the lowest and highest of them beside each."""
 
 
 def loss_and_accuracy(settings: Sequence[Setting], epoch_batches: int, title: str, unit: str = "epoch") -> str:
     """Training loss, test loss and test accuracy by epoch, as an SVG; where the unit is a batch, it has one batch."""
-    panels = loss_panels(settings, unit, epoch_batches, ((WIDTH - 24) / 3, 270), MAX_MEANS)
-    return figure(title, [panels], legend(settings), _note(settings))
+    panels = loss_panels(settings, unit, epoch_batches, MAX_MEANS)
+    return figure(title, panels, len(LOSSES), legend(settings), _note(settings))
 
 
 def training_losses(panels: Mapping[str, Sequence[Setting]], title: str) -> str:
     """Training loss by batch, as an SVG: a panel for each label, the same settings in all of them."""
     kind, key, _, axis = LOSSES[0]
-    size = ((WIDTH - 24) / len(panels), 270)
-    drawn = [
-        _panel(compared, (kind, key, label, axis), "batch", 1, size, MAX_MEANS) for label, compared in panels.items()
-    ]
+    drawn = [_panel(compared, (kind, key, label, axis), "batch", 1, MAX_MEANS) for label, compared in panels.items()]
     compared = next(iter(panels.values()))
-    return figure(title, [drawn], [(s.label, s.look) for s in compared], f"Training loss: {_note(compared).lower()}")
+    entries = [(s.label, s.look) for s in compared]
+    return figure(title, drawn, len(panels), entries, f"Training loss: {_note(compared).lower()}")
 
 
-def loss_panels(
-    settings: Sequence[Setting], unit: str, batches: int, size: tuple[float, float], max_means: int | None = None
-) -> list[Panel]:
+def loss_panels(settings: Sequence[Setting], unit: str, batches: int, max_means: int | None = None) -> list[Panel]:
     """Training loss, test loss and test accuracy, as far as they were recorded."""
-    panels = [_panel(settings, loss, unit, batches, size, max_means) for loss in LOSSES]
+    panels = [_panel(settings, loss, unit, batches, max_means) for loss in LOSSES]
     return [p for p in panels if any(y is not None for curve in p.curves for _, y in curve.points)]
 
 
-def _panel(
-    settings: Sequence[Setting], loss: Loss, unit: str, batches: int, size: tuple[float, float], max_means: int | None
-) -> Panel:
+def _panel(settings: Sequence[Setting], loss: Loss, unit: str, batches: int, max_means: int | None) -> Panel:
     """A curve for each setting, and a note where all runs of one diverged at once."""
     kind, key, title, axis = loss
-    curves: list[Curve] = []
-    notes: list[Note] = []
-    for s in settings:
-        points, band = _means([series(rows, kind, key) for rows in s.runs], batches, max_means)
-        tips = [f"{unit} {digits(x)}: {_written(v, key)}" for x, v in points]
-        curves.append(Curve(s.label, points, s.look, tips, band if len(s.runs) > 1 else (), switches=s.switches))
-        seen = [(x, y) for x, y in points if y is not None]
+    curves = [_curve(s, kind, key, batches, max_means) for s in settings]
+    notes = []
+    for s, curve in zip(settings, curves, strict=True):
+        seen = [(x, y) for x, y in curve.points if y is not None]
         if len(seen) == 1 and kind == Kind.TRAIN and all(divergence(rows) for rows in s.runs):
             notes.append(Note("← diverges at once", s.look, seen[0], "start"))
     values = [v for c in curves for v in (*(y for _, y in c.points), *itertools.chain(*c.band))]
     x = linear_axis(0, max((last_step(rows) for s in settings for rows in s.runs), default=1) / batches, 4)
-    return Panel(title, curves, x, axis(values), unit, size=size, notes=notes)
+    return Panel(title, curves, x, axis(values), unit, size=LARGE, notes=notes)
 
 
-def _means(runs: Sequence[list[tuple[int, float | None]]], batches: int, max_means: int | None) -> Means:
-    """Where the runs were measured, the mean and range of those that got so far. ``None`` where no run has a number."""
+def _curve(s: Setting, kind: Kind, key: str, batches: int, max_means: int | None) -> Curve:
+    """The mean of the runs that got so far, and a band from the lowest to the highest if there are several."""
+    runs = [series(rows, kind, key) for rows in s.runs]
     size = 1 if max_means is None else max(-(-max(map(len, runs)) // max_means), 1)
     values = [dict(_averaged(run, size)) for run in runs]
     points: list[tuple[float, float | None]] = []
@@ -76,7 +67,7 @@ def _means(runs: Sequence[list[tuple[int, float | None]]], batches: int, max_mea
         found = [y for run in values if (y := run.get(step)) is not None]
         points.append((step / batches, sum(found) / len(found) if found else None))
         band.append((min(found), max(found)) if found else (None, None))
-    return points, band
+    return Curve(s.label, points, s.look, band=band if len(runs) > 1 else (), switches=s.switches)
 
 
 def _averaged(run: list[tuple[int, float | None]], size: int) -> Iterable[tuple[int, float | None]]:
@@ -89,7 +80,3 @@ def _averaged(run: list[tuple[int, float | None]], size: int) -> Iterable[tuple[
 def _note(settings: Sequence[Setting]) -> str:
     count = max(len(s.runs) for s in settings)
     return f"Mean of up to {count} runs; bands reach from the lowest to the highest." if count > 1 else "One run each."
-
-
-def _written(value: float | None, key: str) -> str:
-    return f"{value:.2%}" if key == "accuracy" and value is not None else digits(value)

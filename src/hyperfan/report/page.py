@@ -7,11 +7,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from importlib.resources import files
 from typing import Any
 
+from hyperfan.charts.curve import switched
 from hyperfan.charts.figure import swatch
 from hyperfan.charts.html import cell, table
 from hyperfan.charts.markup import Markup, tag, text
 from hyperfan.charts.palette import Look, style
-from hyperfan.charts.panel import Panel, draw, switched
+from hyperfan.charts.panel import Panel, draw
 
 Switch = tuple[str, str, Look | None]
 """What can be switched off: its name in the page, its label, and the look of its lines, if they have one."""
@@ -38,16 +39,12 @@ def section(heading: str, *inside: Markup, switches: Sequence[str] = ()) -> Mark
     return tag("section", tag("h2", text(heading)), *inside, data_in=switched(switches))
 
 
-def figure(caption: str, *pictures: Markup, label: str, wide: bool = False) -> Markup:
-    """Pictures side by side, as many as there is room for, and a line below them."""
+def figure(caption: str, panels: Iterable[Panel], label: str, *, wide: bool = False) -> Markup:
+    """Panels side by side, as many as there is room for, each with the switches it obeys, and a line below them."""
     classes = "panels wide" if wide else "panels"
+    pictures = [tag("div", draw(p), class_="panel", data_in=switched(p.switches)) for p in panels]
     grid = tag("div", *pictures, class_=classes, tabindex="0", role="group", aria_label=f"{label}. {ARROWS}")
     return tag("figure", grid, tag("figcaption", text(caption)))
-
-
-def pictures(panels: Iterable[Panel]) -> list[Markup]:
-    """Panels drawn, each with the switches it obeys."""
-    return [tag("div", draw(p), class_="panel", data_in=switched(p.switches)) for p in panels]
 
 
 def switches(groups: Mapping[str, Sequence[Switch]]) -> Markup:

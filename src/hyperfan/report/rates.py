@@ -3,9 +3,10 @@
 from collections.abc import Mapping, Sequence
 
 from hyperfan.charts.axis import log_axis, share_axis
-from hyperfan.charts.figure import WIDTH, figure
+from hyperfan.charts.curve import Curve
+from hyperfan.charts.figure import figure
 from hyperfan.charts.palette import looks
-from hyperfan.charts.panel import Curve, Note, Panel
+from hyperfan.charts.panel import LARGE, Note, Panel
 
 Accuracies = Mapping[float, Sequence[float | None]]
 """Learning rate → the accuracy of each run at it; ``None`` for a run that diverged."""
@@ -31,6 +32,5 @@ def accuracy_by_rate(found: Mapping[str, Accuracies], guess: float, title: str) 
             Curve(f"{label}, diverged", [(lr, guess) for lr, a in points if a is None], look, kind="crosses"),
         ]
         notes = [Note("guessing", None, (ends[1][0], guess * 0.7))]
-        size = ((WIDTH - 24) / len(found), 270)
-        panels.append(Panel(label, curves, x, y, "learning rate", size=size, notes=notes))
-    return figure(title, [panels], note="● test accuracy at the end of a run   × a run that diverged")
+        panels.append(Panel(label, curves, x, y, "learning rate", size=LARGE, notes=notes))
+    return figure(title, panels, len(found), note="● test accuracy at the end of a run   × a run that diverged")

@@ -7,9 +7,10 @@ from dataclasses import replace
 from typing import Any
 
 from hyperfan.charts.axis import Axis, asinh_axis, asinh_unit, category_axis, digits
+from hyperfan.charts.curve import Curve
 from hyperfan.charts.density import density, furthest
-from hyperfan.charts.figure import WIDTH, figure
-from hyperfan.charts.panel import LABEL_WIDTH, Curve, Note, Panel
+from hyperfan.charts.figure import figure
+from hyperfan.charts.panel import LABEL_WIDTH, SMALL, Note, Panel
 from hyperfan.metrics import divergence, histograms, history
 from hyperfan.report.evolution import COLUMNS, Layers
 from hyperfan.report.setting import Setting
@@ -18,10 +19,9 @@ RIDGE_HEIGHT = 0.78
 """Of a ridge, where the next one stands at 1."""
 LEFT, RIGHT = 26.0, 50.0
 """Room beside the axes, for the ends of marks and for standard deviations."""
-NOTE = (
-    "Ridges: distribution of values, all on one axis, linear around 0 and logarithmic beyond, where a wide bell has "
-    "two humps. "
-    "Bars: σ to each side of the mean."
+RIDGES = (
+    "distribution of values on one axis, linear around 0 and logarithmic beyond, where a wide bell has two humps; "
+    "bars: σ to each side of the mean."
 )
 
 
@@ -38,51 +38,32 @@ def ridges(
         last: whether at the end of training or before its start.
     """
     where: Layers = [(name, label, ()) for row in panels for name, label in row]
+    drawn = ridge_panels(settings, quantity, where, last=last)
+    y = category_axis([s.label for s in reversed(settings)], drawn[0].y.low, drawn[0].y.high)
     left = 20 + LABEL_WIDTH * max(len(s.label) for s in settings)
-    width = (WIDTH - 24 - left + LEFT) / COLUMNS
-    drawn = ridge_panels(settings, quantity, where, last=last, size=(width, 58 + 34 * len(settings)))
-    rows = [drawn[i : i + COLUMNS] for i in range(0, len(drawn), COLUMNS)]
-    return figure(title, [[_labelled(row[0], settings, left), *row[1:]] for row in rows], (), NOTE)
+    drawn[::COLUMNS] = [replace(panel, y=y, left=left) for panel in drawn[::COLUMNS]]
+    return figure(title, drawn, COLUMNS, note=f"Ridges: {RIDGES}")
 
 
-def ridge_panels(
-    settings: Sequence[Setting], quantity: str, where: Layers, *, last: bool, size: tuple[float, float] | None = None
-) -> list[Panel]:
+def ridge_panels(settings: Sequence[Setting], quantity: str, where: Layers, *, last: bool) -> list[Panel]:
     """A panel for each layer or tensor, on an axis that all of them share."""
     found = [histograms(s.runs[0], quantity, last=last) for s in settings]
-    moments = [_moments(s, quantity, last=last) for s in settings]
-    axis = _axis(found, moments)
+    step = -1 if last else 0
+    moments = [{name: steps[step][1:] for name, steps in history(s.runs[0], quantity).items()} for s in settings]
     rows = len(settings)
-    y = category_axis([""] * rows, -0.3, rows)
+    x, y = _axis(found, moments), category_axis([""] * rows, -0.3, rows)
+    size = (SMALL[0], 56 + max(34 * rows, 60))
     panels = []
     for name, title, switches in where:
         curves: list[Curve] = []
         notes: list[Note] = []
         for k, s in enumerate(settings):
             base = float(rows - 1 - k)
-            drawn, note = _ridge(s, axis, base, found[k].get(name), moments[k].get(name))
+            drawn, note = _ridge(s, x, base, found[k].get(name), moments[k].get(name))
             curves += drawn
-            notes.append(Note(note, s.look, (math.inf, base + 0.2), "start" if drawn else "end"))
-        panels.append(
-            Panel(
-                title,
-                curves,
-                axis,
-                y,
-                switches=switches,
-                size=size or (250, 52 + max(30 * rows, 60)),
-                notes=notes,
-                left=LEFT,
-                right=RIGHT,
-            )
-        )
+            notes.append(Note(note, s.look, (math.inf, base + 0.3), "start" if drawn else "end"))
+        panels.append(Panel(title, curves, x, y, switches=switches, size=size, notes=notes, left=LEFT, right=RIGHT))
     return panels
-
-
-def _labelled(panel: Panel, settings: Sequence[Setting], left: float) -> Panel:
-    """The same panel with the names of the settings at its left."""
-    y = category_axis([s.label for s in reversed(settings)], panel.y.low, panel.y.high)
-    return replace(panel, y=y, left=left, size=(panel.size[0] + left - panel.left, panel.size[1]))
 
 
 def _axis(
@@ -113,7 +94,8 @@ def _ridge(
     line = density(axis, **histogram)
     if not line:
         spike = [(mean, base), (mean, base + RIDGE_HEIGHT)]
-        return [Curve(s.label, spike, s.look, kind="area", base=base, switches=s.switches)], "no spread"
+        note = f"σ {digits(deviation, 2)}" if deviation else "no spread"
+        return [Curve(s.label, spike, s.look, kind="area", base=base, switches=s.switches)], note
     tips = [f"{digits(x)}: {height:.0%} of the densest" for x, height in line]
     points = [(x, base + RIDGE_HEIGHT * height) for x, height in line]
     bar = [(mean - deviation, base - 0.12), (mean + deviation, base - 0.12)]
@@ -122,8 +104,3 @@ def _ridge(
         Curve(s.label, bar, s.look, kind="extent", switches=s.switches),
     ]
     return curves, f"σ {digits(deviation, 2)}"
-
-
-def _moments(s: Setting, quantity: str, *, last: bool) -> dict[str, tuple[float | None, float | None]]:
-    """Means and standard deviations before training, or the last ones taken."""
-    return {name: steps[-1 if last else 0][1:] for name, steps in history(s.runs[0], quantity).items()}

@@ -13,12 +13,7 @@ from hyperfan.text import capitalise
 
 @dataclass(frozen=True)
 class Section:
-    """Charts that only one kind of run has.
-
-    Args:
-        heading: above them, and ``caption``, below.
-        panels: the charts.
-    """
+    """Charts that only one kind of run has, under a heading and above a caption."""
 
     heading: str
     caption: str

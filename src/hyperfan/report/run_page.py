@@ -1,42 +1,35 @@
 """Runs side by side, as a page: outcome, losses, what changed inside, configuration and environment."""
 
-from collections.abc import Sequence
+import itertools
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 
 from hyperfan.charts.figure import swatch
 from hyperfan.charts.html import findings, table
 from hyperfan.charts.markup import Markup, tag, text
 from hyperfan.charts.palette import looks
-from hyperfan.metrics import Rows, histograms, history, last_step, quantities
-from hyperfan.report.evolution import Layers, evolution_panels
+from hyperfan.metrics import Kind, histograms, last_step, of_kind
+from hyperfan.report.evolution import EVOLUTION, Layers, evolution_panels
 from hyperfan.report.losses import loss_panels
-from hyperfan.report.page import Switch, compared, figure, page, pictures, section, switches
-from hyperfan.report.ridges import ridge_panels
+from hyperfan.report.page import Switch, compared, figure, page, section, switches
+from hyperfan.report.ridges import RIDGES, ridge_panels
 from hyperfan.report.run_data import RunData, Section
 from hyperfan.report.scale import scale_section
 from hyperfan.report.setting import Setting
 
-LOSS_SIZE = (390, 250)
 SUBJECTS = {
     "activations": "Activations, before the nonlinearity",
     "gradients": "Gradients of the activations",
     "weights": "Weights",
     "weight gradients": "Gradients of the weights",
 }
-EVOLUTION = (
-    "During training: mean, and in a band one standard deviation to each side, on an axis that is linear around 0 and "
-    "logarithmic far from it."
-)
-DENSITY = (
-    "distribution of values, a ridge for each run, scaled to its highest point, on an axis that is linear around 0 and "
-    "logarithmic far from it; bars and numbers: σ, one standard deviation to each side of the mean."
-)
 
 
 def run_page(runs: Sequence[RunData]) -> str:
     """A self-contained HTML page of one run, or of several beside each other."""
     title = runs[0].name if len(runs) == 1 else f"{len(runs)} runs side by side"
-    layers = _layers(runs)
+    probed = _probed(runs)
+    layers = _layers(runs, probed)
     lines = _settings(runs)
     lead = [tag("p", text(runs[0].outcome()), class_="lead")] if len(runs) == 1 else [_list(runs, lines)]
     groups: dict[str, list[Switch]] = {
@@ -51,7 +44,7 @@ def run_page(runs: Sequence[RunData]) -> str:
         *_losses(lines, _unit(runs)),
         *_start(runs, lines),
         *(part for k, run in enumerate(runs) for part in _sections(k, run, len(runs) > 1)),
-        *(_inside(lines, quantity, layers, _unit(runs)) for quantity in _quantities(runs)),
+        *(_inside(lines, quantity, names, layers, _unit(runs)) for quantity, names in probed.items()),
         section("Configuration", compared([r.config for r in runs], [r.name for r in runs])),
         section("Environment", compared([r.environment for r in runs], [r.name for r in runs])),
         *_times(runs),
@@ -85,11 +78,11 @@ def _list(runs: Sequence[RunData], lines: Sequence[Setting]) -> Markup:
 
 
 def _losses(lines: Sequence[Setting], unit: tuple[str, int]) -> list[Markup]:
-    panels = loss_panels(lines, *unit, LOSS_SIZE)
+    panels = loss_panels(lines, *unit)
     if not panels:
         return [tag("p", text("No losses were recorded."))]
     caption = "Long lines are thinned; their extremes are kept."
-    return [section("Training", figure(caption, *pictures(panels), label="Losses and accuracy", wide=True))]
+    return [section("Training", figure(caption, panels, "Losses and accuracy", wide=True))]
 
 
 def _start(runs: Sequence[RunData], lines: Sequence[Setting]) -> list[Markup]:
@@ -127,7 +120,7 @@ def _sections(k: int, run: RunData, several: bool) -> list[Markup]:
     of = f": {run.name}" if several else ""
     parts = [section(f"Results{of}", tag("pre", text(run.text)), switches=[f"run-{k}"])] if run.text else []
     for part in run.sections:
-        drawn = figure(part.caption, *pictures(part.panels), label=part.heading, wide=True)
+        drawn = figure(part.caption, part.panels, part.heading, wide=True)
         parts.append(section(f"{part.heading}{of}", _key(part), drawn, switches=[f"run-{k}"]))
     return parts
 
@@ -144,53 +137,40 @@ def _section_switches(runs: Sequence[RunData]) -> list[Switch]:
     return [(name, name.removeprefix("setting-"), None) for name in names]
 
 
-def _inside(lines: Sequence[Setting], quantity: str, layers: Sequence[str], unit: tuple[str, int]) -> Markup:
-    names = list(dict.fromkeys(name for s in lines for name in _named(s.runs[0], quantity)))
-    where: Layers = [(n, _title(n), _switches(n, layers)) for n in sorted(names, key=_biases_last)]
+def _inside(
+    lines: Sequence[Setting], quantity: str, names: Sequence[str], layers: Sequence[str], unit: tuple[str, int]
+) -> Markup:
+    where: Layers = []
+    for name in sorted(names, key=lambda name: name.endswith("bias")):
+        layer = _layer(name)
+        where.append((name, f"layer {name}" if name == layer else name, (f"layer-{layers.index(layer)}",)))
     subject = SUBJECTS.get(quantity, quantity)
-    drawn = pictures(evolution_panels(lines, quantity, where, *unit))
-    figures = [figure(EVOLUTION, *drawn, label=f"{subject}: evolution")]
+    figures = [figure(EVOLUTION, evolution_panels(lines, quantity, where, *unit), f"{subject}: evolution")]
     for last, when in ((False, "Before training"), (True, "At the last look")):
         if any(histograms(s.runs[0], quantity, last=last) for s in lines):
-            drawn = pictures(ridge_panels(lines, quantity, where, last=last))
-            figures.append(figure(f"{when}: {DENSITY}", *drawn, label=f"{subject}: histograms, {when.lower()}"))
+            drawn = ridge_panels(lines, quantity, where, last=last)
+            figures.append(figure(f"{when}: {RIDGES}", drawn, f"{subject}: histograms, {when.lower()}"))
     return section(subject, *figures)
 
 
-def _named(rows: Rows, quantity: str) -> list[str]:
-    taken = (histograms(rows, quantity, last=last) for last in (False, True))
-    return [*history(rows, quantity), *(name for named in taken for name in named)]
+def _probed(runs: Sequence[RunData]) -> dict[str, list[str]]:
+    """Each quantity measured inside the nets, and the names of its layers or tensors."""
+    found: dict[str, dict[str, None]] = {}
+    for kind in (Kind.MOMENTS, Kind.HISTOGRAMS):
+        for row in itertools.chain(*(of_kind(run.rows, kind) for run in runs)):
+            found.setdefault(row["of"], {}).update(dict.fromkeys(row["layers"]))
+    return {quantity: list(names) for quantity, names in found.items()}
 
 
-def _quantities(runs: Sequence[RunData]) -> list[str]:
-    return list(dict.fromkeys(q for run in runs for q in quantities(run.rows)))
-
-
-def _layers(runs: Sequence[RunData]) -> list[str]:
+def _layers(runs: Sequence[RunData], probed: Mapping[str, Sequence[str]]) -> list[str]:
     """Names of layers; for a tensor, that of the module it belongs to."""
-    names: dict[str, None] = {r.layer: None for run in runs if (d := run.diagnosis()) for r in d.layers}
-    for run in runs:
-        for quantity in quantities(run.rows):
-            for name in _named(run.rows, quantity):
-                names.setdefault(_layer(name), None)
-    return list(names)
+    diagnosed = [r.layer for run in runs if (d := run.diagnosis()) for r in d.layers]
+    return list(dict.fromkeys([*diagnosed, *(_layer(name) for names in probed.values() for name in names)]))
 
 
 def _layer(name: str) -> str:
     module, dot, parameter = name.rpartition(".")
     return module if dot and parameter in ("weight", "bias") else name
-
-
-def _title(name: str) -> str:
-    return name if _layer(name) != name else f"layer {name}"
-
-
-def _switches(name: str, layers: Sequence[str]) -> tuple[str, ...]:
-    return (f"layer-{layers.index(_layer(name))}",)
-
-
-def _biases_last(name: str) -> bool:
-    return name.endswith("bias")
 
 
 def _times(runs: Sequence[RunData]) -> list[Markup]:

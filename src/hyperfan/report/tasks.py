@@ -8,9 +8,10 @@ import torch
 from torch import Tensor
 
 from hyperfan.charts.axis import Axis, digits, linear_axis, log_axis
-from hyperfan.charts.figure import WIDTH, figure
+from hyperfan.charts.curve import Curve
+from hyperfan.charts.figure import figure
 from hyperfan.charts.palette import Look, looks
-from hyperfan.charts.panel import Curve, Note, Panel
+from hyperfan.charts.panel import LARGE, Note, Panel
 
 HEADROOM = 10.0
 """Factor from the highest median to the top of a panel; means are pulled higher by a few runs."""
@@ -25,22 +26,23 @@ def losses_by_task(curves: Mapping[str, Tensor], iterations: Sequence[int], task
         curves: label → losses, (seed, task, measurement), NaN from where a run diverged.
         iterations: of the measurements in a task.
         tasks: their names.
-        title: of the figure.
+        title: a headline.
     """
-    size = ((WIDTH - 24) / len(tasks), 235)
     axes = [_limits([losses[:, j] for losses in curves.values()]) for j in range(len(tasks))]
-    rows = [_row(curves, iterations, tasks, statistics, size, axes) for statistics in (_means, _medians)]
-    words = ("mean ± standard error, finite runs", "median and quartiles, all runs")
-    labelled = [[replace(row[0], y_label=label), *row[1:]] for row, label in zip(rows, words, strict=True)]
+    panels = []
+    rows = {"mean ± standard error, finite runs": _means, "median and quartiles, all runs": quartiles}
+    for label, statistics in rows.items():
+        first, *others = _row(curves, iterations, tasks, statistics, axes)
+        panels += [replace(first, y_label=label), *others]
     legend = zip(curves, looks(list(curves)), strict=True)
-    return figure(title, labelled, legend, "Training loss of each task while it is learnt.")
+    return figure(title, panels, len(tasks), legend, "Training loss of each task while it is learnt.")
 
 
 def task_panels(
     curves: Mapping[str, Tensor], iterations: Sequence[int], tasks: Sequence[str], switches: Sequence[str]
 ) -> list[Panel]:
     """Median losses for a page, a panel for each task; arguments as for ``losses_by_task``, and a switch per label."""
-    return _row(curves, iterations, tasks, _medians, (390, 250), (), switches)
+    return _row(curves, iterations, tasks, quartiles, (), switches)
 
 
 def _row(
@@ -48,7 +50,6 @@ def _row(
     iterations: Sequence[int],
     tasks: Sequence[str],
     statistics: Callable[[Tensor], tuple[Tensor, Tensor, Tensor]],
-    size: tuple[float, float],
     axes: Sequence[Axis],
     switches: Sequence[str] = (),
 ) -> list[Panel]:
@@ -57,13 +58,13 @@ def _row(
     for j, task in enumerate(tasks):
         drawn = []
         for k, ((label, losses), look) in enumerate(zip(curves.items(), looks(list(curves)), strict=True)):
-            middle, low, high = (t.tolist() for t in statistics(losses[:, j]))
+            low, middle, high = (t.tolist() for t in statistics(losses[:, j]))
             band = list(zip(low, high, strict=True)) if axes or len(curves) <= MAX_BANDS else ()
             points = list(zip(iterations, middle, strict=True))
             drawn.append(Curve(label, points, look, band=band, switches=tuple(switches[k : k + 1])))
         y = axes[j] if axes else log_axis(v for curve in drawn for _, v in curve.points)
         x = linear_axis(0, iterations[-1], 3)
-        panels.append(Panel(f"Task {j + 1}: {task}", drawn, x, y, "iteration", size=size))
+        panels.append(Panel(f"Task {j + 1}: {task}", drawn, x, y, "iteration", size=LARGE))
     return panels
 
 
@@ -89,18 +90,13 @@ def _means(losses: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     n = losses.isfinite().sum(0)
     mean = losses.nanmean(0)
     spread = ((losses - mean).square().nansum(0) / (n - 1).clamp_min(1) / n.clamp_min(1)).sqrt()
-    return mean, mean - spread, mean + spread
-
-
-def _medians(losses: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    low, middle, high = quartiles(losses)
-    return middle, low, high
+    return mean - spread, mean, mean + spread
 
 
 def _limits(losses: Sequence[Tensor]) -> Axis:
-    medians = torch.cat([_medians(one)[0] for one in losses])
-    lows = torch.cat([_medians(one)[1] for one in losses])
-    medians, lows = medians[medians.isfinite()], lows[lows.isfinite() & (lows > 0)]
+    """From a little below the lowest quartile to far above the highest median."""
+    lows, medians = (torch.cat([quartiles(one)[i] for one in losses]) for i in (0, 1))
+    lows, medians = lows[lows.isfinite() & (lows > 0)], medians[medians.isfinite()]
     low = lows.min().item() / 1.5 if len(lows) else 1e-3
     high = medians.max().item() * HEADROOM if len(medians) else 1.0
     return log_axis([low, max(high, low * HEADROOM)], 0)
@@ -108,13 +104,7 @@ def _limits(losses: Sequence[Tensor]) -> Axis:
 
 @dataclass(frozen=True)
 class Fit:
-    """What one run has learnt.
-
-    Args:
-        label: name of the run.
-        predictions: (after, task, point).
-        errors: (after, task).
-    """
+    """What one run has learnt: predictions, (after, task, point), and errors, (after, task)."""
 
     label: str
     predictions: Tensor
@@ -124,37 +114,24 @@ class Fit:
 def fits(runs: Sequence[Fit], x: Tensor, y: Tensor, tasks: Sequence[str], title: str) -> str:
     """Tasks and the fits to those learnt so far, as an SVG: a row for each run, a column after each task.
 
-    Args:
-        runs: the runs.
-        x, y: the functions to learn, (task, point).
-        tasks: their names.
-        title: of the figure.
+    ``x`` and ``y`` are the functions to learn, (task, point).
     """
     low, high = y.min().item(), y.max().item()
     room = 0.25 * (high - low)
     across, up = linear_axis(x.min().item() - 0.2, x.max().item() + 0.2), linear_axis(low - room, high + 1.4 * room, 3)
     behind = [Curve(name, _points(x[j], y[j]), kind="backdrop") for j, name in enumerate(tasks)]
-    rows = []
+    panels = []
     for run, look in zip(runs, looks([run.label for run in runs]), strict=True):
-        row = []
         for after, name in enumerate(tasks):
-            learnt = range(after + 1)
-            curves = [Curve(tasks[j], _points(x[j], run.predictions[after, j]), Look(look.colour)) for j in learnt]
-            notes = [
-                Note(
-                    f"error {digits(run.errors[after, j].item(), 2)}", look, (x[j].mean().item(), high + room), "middle"
-                )
-                for j in learnt
-            ]
+            curves, notes = list(behind), []
+            for j in range(after + 1):
+                curves.append(Curve(tasks[j], _points(x[j], run.predictions[after, j]), Look(look.colour)))
+                error = f"error {digits(run.errors[after, j].item(), 2)}"
+                notes.append(Note(error, look, (x[j].mean().item(), high + room), "middle"))
             heading = f"after task {after + 1}: {name}" if after else run.label
-            size = ((WIDTH - 24) / len(tasks), 140)
-            row.append(Panel(heading, [*behind, *curves], across, up, size=size, notes=notes, left=34))
-        rows.append(row)
-    return figure(
-        title,
-        rows,
-        note="Columns: after each task. Grey: the functions to learn. Coloured: the fits to those learnt so far.",
-    )
+            panels.append(Panel(heading, curves, across, up, size=(250, 140), notes=notes, left=34))
+    note = "Columns: after each task. Grey: the functions to learn. Coloured: the fits to those learnt so far."
+    return figure(title, panels, len(tasks), note=note)
 
 
 def _points(x: Tensor, y: Tensor) -> list[tuple[float, float | None]]:

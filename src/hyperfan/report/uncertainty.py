@@ -6,9 +6,10 @@ from dataclasses import replace
 from typing import Any
 
 from hyperfan.charts.axis import linear_axis
-from hyperfan.charts.figure import WIDTH, figure
+from hyperfan.charts.curve import Curve
+from hyperfan.charts.figure import figure
 from hyperfan.charts.palette import NEUTRAL, Look, looks
-from hyperfan.charts.panel import Curve, Note, Panel
+from hyperfan.charts.panel import LARGE, Note, Panel
 
 Scores = Mapping[str, Any]
 """A run's line of metrics about its uncertainty."""
@@ -21,33 +22,26 @@ NOTE = "Dots: accuracy by confidence; a calibrated net is on the diagonal. Areas
 def uncertainty(found: Mapping[str, Sequence[Scores]], classes: int, title: str) -> str:
     """Reliability above and entropies below, as an SVG: a column for each label, over all of its runs.
 
-    Args:
-        found: label → the lines of its runs.
-        classes: how many the nets were trained on.
-        title: of the figure.
+    ``classes`` is the number of classes that the nets were trained on.
     """
-    size = (min((WIDTH - 24) / len(found), 400), 210)
-    columns = [
-        uncertainty_panels(runs, classes, look, size, f"{label}: ")
+    pairs = [
+        uncertainty_panels(runs, classes, look, prefix=f"{label}: ")
         for (label, runs), look in zip(found.items(), looks(list(found)), strict=True)
     ]
-    return figure(title, [list(row) for row in zip(*columns, strict=True)], note=NOTE)
+    panels = [panel for row in zip(*pairs, strict=True) for panel in row]
+    return figure(title, panels, max(len(found), 2), note=NOTE)
 
 
 def uncertainty_panels(
-    runs: Sequence[Scores], classes: int, look: Look, size: tuple[float, float], prefix: str = ""
+    runs: Sequence[Scores], classes: int, look: Look, size: tuple[float, float] = LARGE, prefix: str = ""
 ) -> list[Panel]:
     """Reliability, and entropies of known and unknown classes, over several runs."""
-    return [
-        _reliability([run["reliability"] for run in runs], look, size, prefix),
-        _entropies(runs, math.log(classes), look, size, prefix),
-    ]
+    panels = [_reliability(runs, look), _entropies(runs, math.log(classes), look)]
+    return [replace(panel, title=f"{prefix}{panel.title}", size=size) for panel in panels]
 
 
-def _reliability(
-    tables: Sequence[Sequence[tuple[int, float, float]]], look: Look, size: tuple[float, float], prefix: str
-) -> Panel:
-    columns = list(zip(*tables, strict=True))
+def _reliability(runs: Sequence[Scores], look: Look) -> Panel:
+    columns = list(zip(*(run["reliability"] for run in runs), strict=True))
     counts = [sum(n for n, _, _ in column) for column in columns]
     total = max(sum(counts), 1)
     points = []
@@ -61,10 +55,10 @@ def _reliability(
         Curve("share of images", _steps([n / total for n in counts], 1.0), look, kind="area"),
         Curve("accuracy", points, look, kind="dots", switches=("setting-known",)),
     ]
-    return Panel(f"{prefix}accuracy", curves, axis, axis, "confidence", size=size)
+    return Panel("accuracy", curves, axis, axis, "confidence")
 
 
-def _entropies(runs: Sequence[Scores], guessing: float, look: Look, size: tuple[float, float], prefix: str) -> Panel:
+def _entropies(runs: Sequence[Scores], guessing: float, look: Look) -> Panel:
     curves = []
     for name, its_look in (("known", look), ("unknown", UNKNOWN)):
         if name in runs[0]:
@@ -77,7 +71,7 @@ def _entropies(runs: Sequence[Scores], guessing: float, look: Look, size: tuple[
     notes.append(Note("guessing", None, (guessing, 0.92 * top)))
     curves.append(Curve("guessing", [(guessing, 0), (guessing, top)], kind="reference"))
     x, y = linear_axis(0, 1.02 * guessing), linear_axis(0, top)
-    return Panel(f"{prefix}entropy", curves, x, y, "predictive entropy, nats", size=size, notes=notes)
+    return Panel("entropy", curves, x, y, "predictive entropy, nats", notes=notes)
 
 
 def _steps(heights: Sequence[float], end: float) -> list[tuple[float, float | None]]:
