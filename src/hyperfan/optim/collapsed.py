@@ -24,6 +24,7 @@ import torch
 from torch import Tensor
 
 from hyperfan.errors import HyperfanError
+from hyperfan.generators.base import Part
 from hyperfan.hypernet.changes import fingerprint, versions
 from hyperfan.optim.gradient import Blocks, Factor, gradients, is_batched
 from hyperfan.optim.rule import Settings, update
@@ -36,18 +37,12 @@ MAX_ROWS_ONE_BY_ONE = 4
 """Codes up to which adding rows one by one is faster than stacking them for a product."""
 
 
-def gram(codes: Tensor) -> Tensor:
-    """K, in double precision."""
-    c = codes.detach().double()
-    return c @ c.T + 1
-
-
 class Collapsed:
     """One map, trained through what it makes.
 
     Args:
         weight, bias: of the map.
-        name: what to call it in messages.
+        name: for messages.
         codes: (m, d_k), which the caller never changes.
     """
 
@@ -56,7 +51,8 @@ class Collapsed:
         self.codes = codes.to(weight.dtype)
         self.count = len(codes)
         """Number of tensors that it makes."""
-        self._prepare(codes)
+        self.gram = self._gram(codes.detach().double())
+        """K, in double precision."""
         self.made: Tensor | None = None
         self._versions: object = None
         self._fingerprint = torch.empty(0)
@@ -92,6 +88,13 @@ class Collapsed:
                 "opt.release(discard=True) is left, which drops the steps since the last sync"
             )
         return same
+
+    def why_unrecoverable(self) -> str | None:
+        """Why the map cannot be recovered from what its codes made, if so."""
+        condition = float(torch.linalg.cond(self.gram))
+        if condition <= CONDITION_LIMIT:
+            return None
+        return f"its codes are nearly dependent (condition number {condition:.0e})"
 
     def forget_momentum(self) -> None:
         """As if the buffers had been taken from the optimiser's state."""
@@ -145,6 +148,10 @@ class Collapsed:
         assert self.made is not None
         return self.made.unbind(0)
 
+    def join(self, tensors: Sequence[Tensor]) -> Tensor:
+        """These tensors in one, as the map itself would make it."""
+        return torch.stack(tuple(tensors))
+
     def gradients(self, grads: Sequence[Tensor | None]) -> list[Tensor | None]:
         """Of weight and bias, from those of the tensors made; none if none of these was used."""
         seen = [g for g in grads if g is not None]
@@ -158,10 +165,8 @@ class Collapsed:
 
     # ── the linear algebra ─────────────────────────────────────────────────────────────────────────────────────────
 
-    def _prepare(self, codes: Tensor) -> None:
-        """K, and what is made of it."""
-        self.gram = gram(codes)
-        self._columns: list[list[float]] = self.gram.T.tolist()
+    def _gram(self, codes: Tensor) -> Tensor:
+        return codes @ codes.T + 1
 
     def _through(self, weight: Tensor, bias: Tensor) -> Tensor:
         """C·H + 1·βᵀ."""
@@ -185,7 +190,7 @@ class Collapsed:
         if beta != 1:
             target.mul_(beta)
         rows = target.unbind(0)
-        for g, column in zip(factor.rows, self._columns, strict=True):  # each g is read from memory once
+        for g, column in zip(factor.rows, self.gram.T.tolist(), strict=True):  # each g is read from memory once
             for row, weight in zip(rows, column, strict=True):
                 row.add_(g, alpha=alpha * weight)
 
@@ -208,6 +213,10 @@ class CollapsedBlocks(Collapsed):
         assert self.made is not None
         return (self.made.view_as(self.made),)
 
+    def join(self, tensors: Sequence[Tensor]) -> Tensor:
+        """That tensor."""
+        return tensors[0]
+
     def gradients(self, grads: Sequence[Tensor | None]) -> list[Tensor | None]:
         """Of weight and bias, from that of the codes."""
         (codes,) = grads
@@ -217,8 +226,12 @@ class CollapsedBlocks(Collapsed):
             return [self.codes.unsqueeze(2) * codes.unsqueeze(1), codes.clone()]
         return [*gradients(Blocks(self.codes, codes), self.weight, self.bias)]
 
-    def _prepare(self, codes: Tensor) -> None:
-        self.gram = codes.detach().double().square().sum(1, keepdim=True) + 1
+    def why_unrecoverable(self) -> str | None:
+        """Nothing: where each map has one code, K is a number of at least 1."""
+        return None
+
+    def _gram(self, codes: Tensor) -> Tensor:
+        return codes.square().sum(1, keepdim=True) + 1
 
     def _through(self, weight: Tensor, bias: Tensor) -> Tensor:
         return torch.baddbmm(bias.unsqueeze(1), self.codes.unsqueeze(1), weight).squeeze(1)
@@ -256,6 +269,7 @@ class Rows(torch.autograd.Function):
         return None, *ctx.collapsed.gradients(grads)
 
 
-def collapse(weight: Tensor, bias: Tensor, name: str, codes: Tensor) -> Collapsed:
-    """The collapsed form of a map, from (n, d_k) codes: one map for all, or, with a weight (n, d_k, outputs), many."""
-    return (CollapsedBlocks if weight.ndim == 3 else Collapsed)(weight, bias, name, codes)
+def collapse(part: Part, codes: Tensor) -> Collapsed:
+    """The collapsed form of a map, from (n, d_k) codes."""
+    form = CollapsedBlocks if part.map.layer_per_code else Collapsed
+    return form(*part.map.held, part.name, codes)

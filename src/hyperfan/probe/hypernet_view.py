@@ -54,7 +54,7 @@ def tensor_sources(net: HyperNet, spec: Spec, codes: Tensor) -> list[Source]:
     squares, sources = net.heads.head_inputs(codes).double().square().sum(-1), []
     for i, (t, head, span) in enumerate(zip(net.generated, net.heads.names, net.heads.spans, strict=True)):
         moment = squares[span].mean().item()
-        linear = math.isclose(net.heads.made_variance(i, 1.0, moment), moment)
+        linear = math.isclose(net.heads.tensor_variance(i, 1.0, moment), moment)
         outputs = int(net.heads.head_fans(i).fan_out)
         sources.append(Source(spec[t.name], head, outputs, moment if linear else None))
     return sources
