@@ -317,7 +317,7 @@ def test_autocast_does_not_train_in_low_precision():
     opt = hf.SGD(net, lr=LR)
     with torch.autocast("cpu", dtype=torch.float16):
         net.heads(net.codes())
-    assert {part.map.trainer._collapsed.made.dtype for part in net.heads.parts()} == {torch.float32}
+    assert {part.map.trainer._collapsed.outputs.dtype for part in net.heads.parts()} == {torch.float32}
     del opt
 
 

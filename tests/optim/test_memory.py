@@ -87,9 +87,9 @@ def test_what_is_remembered_has_no_noise_and_does_not_change():
     net = make(noise=0.5).train()
     memory = Memory(net, tasks=[0])
     assert memory.drift() == 0
-    before = {name: tensor.clone() for name, tensor in memory.made.items()}
+    before = {name: tensor.clone() for name, tensor in memory.remembered.items()}
     train(net, hf.SGD(net, lr=RATE), task=0)
-    for name, tensor in memory.made.items():
+    for name, tensor in memory.remembered.items():
         assert torch.equal(tensor, before[name])
 
 

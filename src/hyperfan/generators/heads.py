@@ -9,14 +9,11 @@ import torch
 from torch import Tensor
 
 from hyperfan.errors import InitError
-from hyperfan.formulas.contraction import contraction_variance
+from hyperfan.formulas.contraction import LINEAR_HEAD, contraction_variance
 from hyperfan.formulas.fans import Fans
 from hyperfan.generators.base import Aim, BuildContext, Draw, Generator, Goal, Part, Solution, merge_spans
 from hyperfan.generators.linear_map import Head
 from hyperfan.mainnet.spec import TensorSpec
-
-RULE = "ijk,k->ij"
-"""W_ij = Σ_k H_ijk·h_k: at the start Var(W) = d_k·Var(H)·E[h²] = Var(H)·‖h‖²."""
 
 
 @dataclass(frozen=True)
@@ -77,7 +74,7 @@ class HeadGenerator(Generator):
 
     def tensor_variance(self, index: int, variance: float, moment: float) -> float:
         """Var(H)·‖h‖²."""
-        return contraction_variance(RULE, {"k": self.head_width}, [variance, moment / self.head_width])
+        return contraction_variance(LINEAR_HEAD, {"k": self.head_width}, [variance, moment / self.head_width])
 
     def solve(self, goals: Sequence[Goal], moments: Sequence[float | None]) -> list[Solution]:
         """One variance for each head, and what its tensors do not have in common in their scales."""

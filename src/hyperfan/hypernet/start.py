@@ -1,6 +1,6 @@
 """How a hypernet starts: embeddings and trunk are drawn, then the generator is solved for the targets and written.
 
-Which variance a head needs depends on the codes that were really drawn, so the plan is made once these are known.
+Which variance a head needs depends on the codes drawn, so the plan is made once these are known.
 """
 
 import math
@@ -188,9 +188,9 @@ def _missing_factors(net: "HyperNet", solutions: Sequence[Solution]) -> dict[str
     squares = dict.fromkeys(net.heads.scattered, 0.0)
     for task in tasks:  # one by one, so that two sets of weights are never held
         with torch.no_grad():
-            made = net.generate(task=task, noise=False)
+            tensors = net.generate(task=task, noise=False)
         for name in squares:
-            squares[name] += made[name].double().square().mean().item() / len(tasks)
+            squares[name] += tensors[name].double().square().mean().item() / len(tasks)
     targets = {t.name: s.aim.target for t, s in zip(net.generated, solutions, strict=True)}
     return {
         name: math.sqrt(target / square)

@@ -18,6 +18,7 @@ The input layers of chunks are the same with one code for each layer, so that K 
 """
 
 from collections.abc import Sequence
+from functools import cached_property
 from typing import Any
 
 import torch
@@ -53,26 +54,26 @@ class Collapsed:
         """Number of tensors that it makes."""
         self.gram = self._gram(codes.detach().double())
         """K, in double precision."""
-        self.made: Tensor | None = None
+        self.outputs: Tensor | None = None
         self._versions: object = None
         self._fingerprint = torch.empty(0)
         self.ahead = False
-        """Whether ``made`` has been trained since the head was last written."""
+        """Whether ``outputs`` has been trained since the head was last written."""
 
     def make(self, momentum: Momentum | None) -> None:
-        """Make W from the head, and its momentum from the head's."""
+        """Compute W from the head, and its momentum from the head's."""
         self._start = momentum
-        self.made = self._through(self.weight, self.bias)
+        self.outputs = self._through(self.weight, self.bias)
         self._momentum = None if momentum is None else self._through(*momentum)
         self._shares = torch.tensor([1.0, 0.0], dtype=torch.float64)
         self._momentum_shares = None if momentum is None else torch.tensor([0.0, 1.0], dtype=torch.float64)
         self._versions, self._fingerprint = versions((self.weight, self.bias)), fingerprint((self.weight, self.bias))
-        self._made_fingerprint = fingerprint((self.made,))
+        self._outputs_fingerprint = fingerprint((self.outputs,))
 
     def holds(self, thorough: bool = True) -> bool:
         """Whether W is what the head made, and what was trained since. Raises if that would be lost."""
-        assert self.made is not None
-        if not self.ahead and not torch.equal(self._made_fingerprint, fingerprint((self.made,))):
+        assert self.outputs is not None
+        if not self.ahead and not torch.equal(self._outputs_fingerprint, fingerprint((self.outputs,))):
             raise HyperfanError(
                 f"what '{self.name}' makes was changed in place, as by the mainnet itself, while it was "
                 "being trained in the head's place: call opt.use('factored'), or let the mainnet change a copy"
@@ -103,23 +104,23 @@ class Collapsed:
     @property
     def has_momentum(self) -> bool:
         """Whether there is any."""
-        return self.made is not None and self._momentum is not None
+        return self.outputs is not None and self._momentum is not None
 
     def step(self, factor: Factor, scale: float, settings: Settings) -> None:
         """One step of SGD on W."""
-        assert self.made is not None
+        assert self.outputs is not None
 
         def add(target: Tensor, alpha: float, beta: float) -> None:
             self._add(target, factor, alpha * scale, beta)
 
-        self._momentum = update(self.made, self._momentum, add, settings)
+        self._momentum = update(self.outputs, self._momentum, add, settings)
         self._momentum_shares = update(self._shares, self._momentum_shares, _add_nothing, settings)
         self.ahead = True
 
     def recover(self) -> Momentum | None:
         """Write the head, and return its momentum buffers. What is made afterwards is made from the head."""
-        if self.made is None or not (self.ahead and self.holds()):
-            self.made = None
+        if self.outputs is None or not (self.ahead and self.holds()):
+            self.outputs = None
             return None
         first = self._through(self.weight, self.bias)
         zero = torch.zeros((), dtype=first.dtype, device=first.device)
@@ -133,8 +134,8 @@ class Collapsed:
             recovered = (r * self.weight + p * start, r * self.bias + p * start_bias)
             self._back(*recovered, self._solve(self._momentum - r * first - p * first_momentum), 1.0)
         s, q = self._shares.tolist()
-        d = self._solve(s * first + q * first_momentum - self.made)
-        self.ahead, self.made = False, None  # from here on nothing is left to fail
+        d = self._solve(s * first + q * first_momentum - self.outputs)
+        self.ahead, self.outputs = False, None  # from here on nothing is left to fail
         for target, its_start in ((self.weight, start), (self.bias, start_bias)):
             if s != 1:
                 target.mul_(s)
@@ -145,8 +146,8 @@ class Collapsed:
 
     def tensors(self) -> Sequence[Tensor]:
         """What it makes, one by one."""
-        assert self.made is not None
-        return self.made.unbind(0)
+        assert self.outputs is not None
+        return self.outputs.unbind(0)
 
     def join(self, tensors: Sequence[Tensor]) -> Tensor:
         """These tensors in one, as the map itself would make it."""
@@ -168,14 +169,19 @@ class Collapsed:
     def _gram(self, codes: Tensor) -> Tensor:
         return codes @ codes.T + 1
 
+    @cached_property
+    def _columns(self) -> list[list[float]]:
+        columns: list[list[float]] = self.gram.T.tolist()
+        return columns
+
     def _through(self, weight: Tensor, bias: Tensor) -> Tensor:
         """C·H + 1·βᵀ."""
         return torch.addmm(bias, self.codes, weight)
 
-    def _solve(self, made: Tensor) -> Tensor:
+    def _solve(self, outputs: Tensor) -> Tensor:
         """K⁻¹ times something of the shape of W."""
         inverse: Tensor = torch.linalg.inv(self.gram)
-        return inverse.to(self.codes) @ made
+        return inverse.to(self.codes) @ outputs
 
     def _back(self, weight: Tensor, bias: Tensor, d: Tensor, alpha: float) -> None:
         """Add alpha·CᵀD and alpha·1ᵀD, in place."""
@@ -190,7 +196,7 @@ class Collapsed:
         if beta != 1:
             target.mul_(beta)
         rows = target.unbind(0)
-        for g, column in zip(factor.rows, self.gram.T.tolist(), strict=True):  # each g is read from memory once
+        for g, column in zip(factor.rows, self._columns, strict=True):  # each g is read from memory once
             for row, weight in zip(rows, column, strict=True):
                 row.add_(g, alpha=alpha * weight)
 
@@ -210,8 +216,8 @@ class CollapsedBlocks(Collapsed):
 
     def tensors(self) -> Sequence[Tensor]:
         """What all maps make, in one tensor."""
-        assert self.made is not None
-        return (self.made.view_as(self.made),)
+        assert self.outputs is not None
+        return (self.outputs.view_as(self.outputs),)
 
     def join(self, tensors: Sequence[Tensor]) -> Tensor:
         """That tensor."""
@@ -236,8 +242,8 @@ class CollapsedBlocks(Collapsed):
     def _through(self, weight: Tensor, bias: Tensor) -> Tensor:
         return torch.baddbmm(bias.unsqueeze(1), self.codes.unsqueeze(1), weight).squeeze(1)
 
-    def _solve(self, made: Tensor) -> Tensor:
-        return made / self.gram.to(made)
+    def _solve(self, outputs: Tensor) -> Tensor:
+        return outputs / self.gram.to(outputs)
 
     def _back(self, weight: Tensor, bias: Tensor, d: Tensor, alpha: float) -> None:
         weight.baddbmm_(self.codes.unsqueeze(2), d.unsqueeze(1), alpha=alpha)

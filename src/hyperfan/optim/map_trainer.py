@@ -41,7 +41,7 @@ class MapTrainer:
         self.revision = 0
         self._shared: Choice | None = None
         self.override: Choice | None = None
-        """A choice that was asked for, or had to be changed, with the reason."""
+        """A choice in place of the fastest, with the reason."""
         self.weight, self.bias = self.map.weight, self.map.bias
         sources = [net.embeddings, *([] if net.trunk is None else [net.trunk]), part.map]
         sources += [] if part.input_map is None else [part.input_map]
@@ -63,7 +63,7 @@ class MapTrainer:
     # ── the choice ─────────────────────────────────────────────────────────────────────────────────────────────────
 
     def chosen(self) -> Choice:
-        """How the map is trained, and why; chosen anew whenever something is frozen, or asked for."""
+        """How the map is trained, and why; chosen anew whenever a parameter is frozen or the choice overridden."""
         seen = (tuple(p.requires_grad for p in self._watched), self.map.hooked, self.override)
         if seen != self._chosen_for:
             given = self._groups()
@@ -85,7 +85,7 @@ class MapTrainer:
         """Never collapse the map, because another hypernet uses it too."""
         self._shared = self.override = Choice("factored", reason)
 
-    def ask(self, kind: Kind | None) -> None:
+    def use(self, kind: Kind | None) -> None:
         """Train the map in this form where that is possible, or, with ``None``, in the fastest."""
         self.drop()
         self.override = self._shared
@@ -150,12 +150,12 @@ class MapTrainer:
             with _plainly(codes.device.type):
                 self._collapse(codes.clone())
         collapsed = self._collapsed
-        if collapsed is not None and collapsed.made is None:
+        if collapsed is not None and collapsed.outputs is None:
             self._override_if(self._why_lopsided())
             collapsed = self._collapsed
         if collapsed is None:
             return None
-        if collapsed.made is None or not collapsed.holds(thorough=not training):
+        if collapsed.outputs is None or not collapsed.holds(thorough=not training):
             with _plainly(codes.device.type):
                 collapsed.make(self._momentum())
         return _apply(Rows, collapsed, self.weight, self.bias) if training else collapsed.tensors()
@@ -208,7 +208,7 @@ class MapTrainer:
 
     def _step_collapsed(self, grads: list[Tensor | None], groups: Groups) -> bool:
         collapsed, settings, of_bias = self._collapsed, groups.get(id(self.weight)), groups.get(id(self.bias))
-        if collapsed is None or collapsed.made is None or settings is None or of_bias is None:
+        if collapsed is None or collapsed.outputs is None or settings is None or of_bias is None:
             return False
         parts = [g.parts if isinstance(g, FactoredGradient) else None for g in grads]
         if parts[0] is None or parts[0] != parts[1] or len(parts[0]) != 1:
@@ -263,7 +263,7 @@ class MapTrainer:
         collapsed = self._collapsed
         if collapsed is None:
             return
-        if collapsed.made is not None:
+        if collapsed.outputs is not None:
             self._notice_lost_momentum(collapsed)
         momentum = collapsed.recover()
         self._state()[self.weight].pop(COLLAPSED_KEY, None)
@@ -272,7 +272,7 @@ class MapTrainer:
                 self._state()[p]["momentum_buffer"] = buffer
 
     def _buffer(self, p: Tensor) -> Tensor | None:
-        """A parameter's momentum, in its own dtype and on its own device."""
+        """A parameter's momentum, in its dtype and on its device."""
         held = self._state().get(p, {}).get("momentum_buffer")
         return None if held is None else held.to(p)
 
