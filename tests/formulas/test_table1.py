@@ -8,28 +8,33 @@ from hypothesis import strategies as st
 
 import table1
 from hyperfan.formulas import Fans, targets
-from hyperfan.formulas.heads import head_variance, uniform_bound
+from hyperfan.formulas.contraction import LINEAR_HEAD, reach_variance
+from hyperfan.formulas.uniform import uniform_bound
 
 sizes = st.integers(1, 3000)
 variances = st.floats(0.01, 10)
 
 
+def head_variance(target, d_k, var_e):
+    return reach_variance(target, LINEAR_HEAD, {"k": d_k}, [None, var_e])
+
+
 @given(sizes, sizes, variances, st.booleans(), st.booleans(), st.sampled_from([1, 9, 25]))
 def test_hyperfan_in_weight(d_j, d_k, var_e, relu, hbias, receptive):
-    got = head_variance(targets.fan_in_weight(d_j * receptive, 2.0**relu, 0.5 if hbias else 0.0), d_k * var_e)
+    got = head_variance(targets.fan_in_weight(d_j * receptive, 2.0**relu, 0.5 if hbias else 0.0), d_k, var_e)
     expected = table1.hyperfan_in_weight(d_j, d_k, var_e, relu=relu, hbias=hbias, receptive=receptive)
     assert got == pytest.approx(expected, rel=1e-12)
 
 
 @given(sizes, variances, st.booleans())
 def test_hyperfan_in_bias(d_l, var_e, relu):
-    got = head_variance(targets.fan_in_bias(2.0**relu), d_l * var_e)
+    got = head_variance(targets.fan_in_bias(2.0**relu), d_l, var_e)
     assert got == pytest.approx(table1.hyperfan_in_bias(d_l, var_e, relu=relu), rel=1e-12)
 
 
 @given(sizes, sizes, variances, st.booleans(), st.sampled_from([1, 9, 25]))
 def test_hyperfan_out_weight(d_i, d_k, var_e, relu, receptive):
-    got = head_variance(targets.fan_out_weight(d_i * receptive, 2.0**relu), d_k * var_e)
+    got = head_variance(targets.fan_out_weight(d_i * receptive, 2.0**relu), d_k, var_e)
     expected = table1.hyperfan_out_weight(d_i, d_k, var_e, relu=relu, receptive=receptive)
     assert got == pytest.approx(expected, rel=1e-12)
 
@@ -37,7 +42,7 @@ def test_hyperfan_out_weight(d_i, d_k, var_e, relu, receptive):
 @given(sizes, sizes, sizes, variances, st.booleans())
 def test_hyperfan_out_bias(d_i, d_j, d_l, var_e, relu):
     gain = 2.0**relu
-    got = head_variance(targets.fan_out_bias(d_j, gain / d_i, output=gain), d_l * var_e)
+    got = head_variance(targets.fan_out_bias(d_j, gain / d_i, output=gain), d_l, var_e)
     expected = table1.hyperfan_out_bias(d_i, d_j, d_l, var_e, relu=relu)
     assert got == pytest.approx(expected, rel=1e-9, abs=1e-15)
 

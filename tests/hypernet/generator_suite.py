@@ -198,3 +198,15 @@ class GeneratorSuite:
         assert torch.equal(loaded(x, **call), net(x, **call))
         assert loaded.plan == net.plan
         assert [p.requires_grad for p in loaded.parameters()] == [p.requires_grad for p in net.parameters()]
+
+    def test_rescale_multiplies_one_tensor_and_says_so_on_the_meta_device(self, case):
+        net, call = build(case, torch.float64), double(case.call())
+        name = net.generated[0].name
+        before = net.generate(**call)
+        net.rescale_({name: 1.5})
+        for other, tensor in net.generate(**call).items():
+            assert_close(tensor, before[other] * (1.5 if other == name else 1.0))
+        with torch.device("meta"):
+            empty = mainnet()
+        with pytest.raises(hf.HyperfanError, match="to_empty"):
+            case.make(empty).rescale_({name: 1.5})

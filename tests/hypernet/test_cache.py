@@ -140,7 +140,7 @@ def test_training_frees_the_weights(x):
     net = build()
     with torch.no_grad():
         net(x)
-    made = weakref.ref(next(iter(net._cache._entry.made.values())))
+    made = weakref.ref(next(iter(net._cache._entry.tensors.values())))
     assert made() is not None
     net.train()
     assert made() is None

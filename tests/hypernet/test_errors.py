@@ -142,7 +142,7 @@ def test_a_matrix_without_a_rule_is_not_left_out_silently():
         def forward(self, x):
             return self.linear(x @ self.W)
 
-    with pytest.warns(hf.HyperfanWarning, match=r"W: no rule tells.*@hyperfan\.rule\(Layer\)"):
+    with pytest.warns(hf.HyperfanWarning, match=r"W: no rule says.*@hyperfan\.rule\(Layer\)"):
         net = hf.HyperNet(Layer(), 4, example=torch.zeros(1, 4))
     assert [t.name for t in net.generated] == ["linear.weight"]
 
@@ -415,3 +415,16 @@ def test_a_loaded_net_can_be_reset_if_its_nonlinearities_are_known(tmp_path):
     with pytest.raises(hf.HyperfanError, match="pass example="):
         loaded.reset_parameters()
     hf.HyperNet.from_pretrained(tmp_path / "net", Custom(), example=x).reset_parameters()
+
+
+@pytest.mark.parametrize(
+    "embedding", [hf.Embedding(5, normalise=True), hf.Embedding(5, given=True)], ids=["normalised", "given"]
+)
+def test_a_restart_by_a_method_that_sets_embeddings_is_refused_like_a_start(embedding):
+    net = hf.HyperNet(nn.Sequential(nn.Linear(4, 3)), embedding)
+    before = net.plan, {name: t.clone() for name, t in net.state_dict().items()}
+    with pytest.raises(hf.HyperfanError, match="sets each tensor's embedding to a constant"):
+        net.restart_("m4")
+    assert net.init.name == "hyperfan-in"
+    assert net.plan == before[0]
+    assert all(torch.equal(t, before[1][name]) for name, t in net.state_dict().items())

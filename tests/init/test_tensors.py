@@ -10,7 +10,7 @@ from torch import nn
 import hyperfan as hf
 import table1
 from checks import assert_variance
-from hyperfan.formulas.heads import uniform_bound
+from hyperfan.formulas.uniform import uniform_bound
 from hyperfan.mainnet.gains import gains
 
 D_K = 24

@@ -317,7 +317,7 @@ def test_autocast_does_not_train_in_low_precision():
     opt = hf.SGD(net, lr=LR)
     with torch.autocast("cpu", dtype=torch.float16):
         net.heads(net.codes())
-    assert {part.map.trainer._collapsed.made.dtype for part in net.heads.parts()} == {torch.float32}
+    assert {part.map.trainer._collapsed.outputs.dtype for part in net.heads.parts()} == {torch.float32}
     del opt
 
 
@@ -393,3 +393,32 @@ def test_writing_through_data_behind_its_back_is_seen_in_evaluation():
     held[0].data.mul_(0.5)
     with torch.no_grad(), pytest.raises(hf.HyperfanError, match="was written to"):
         net(x)
+
+
+def test_a_parametrised_head(twins):
+    """Its weight is computed, so that its gradient is dense; the net can be copied while it is trained."""
+    for net in (twins.ours, twins.theirs):
+        torch.nn.utils.parametrizations.weight_norm(net.heads.parts()[0].map)
+    pair = Twins(twins.ours, lr=0.05, momentum=0.9)
+    pair.train(4)
+    copied = copy.deepcopy(pair.ours)
+    assert copied.heads.parts()[0].map.trainer is None
+    pair.train(2)
+
+
+@pytest.mark.parametrize("change", [
+    lambda net: net.rescale_({"2.weight": 1.5, "4.weight": 0.7}),
+    lambda net: net.reset_parameters(torch.Generator().manual_seed(3)),
+    lambda net: net.restart_("xavier-fan-in"),
+], ids=["rescale", "reset", "restart"])  # fmt: skip
+@pytest.mark.parametrize("heads", ["separate", hf.LowRank(2), hf.Chunks(size=9, flat=True)], ids=str)
+def test_a_net_started_anew_in_mid_run(heads, change):
+    pair = Twins(build(heads=heads), lr=0.05, momentum=0.9)
+
+    def between(pair, step):
+        if step == 3:
+            for net in (pair.ours, pair.theirs):
+                torch.manual_seed(5)
+                change(net)
+
+    pair.train(6, between)

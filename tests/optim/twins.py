@@ -73,7 +73,10 @@ class Twins:
 
 
 def assert_same(a: Tensor, b: Tensor, name: str = "loss") -> None:
-    """Equal to 1e-12 of the tensor's largest value."""
+    """Equal to 1e-12 of the tensor's largest value; integers, such as signs, equal."""
+    if not a.is_floating_point():
+        assert torch.equal(a, b), name
+        return
     assert a.dtype == b.dtype == torch.float64
     scale = b.abs().max().item() if b.numel() else 0.0
     torch.testing.assert_close(a, b, rtol=0, atol=1e-12 * max(scale, 1e-300), msg=lambda m: f"{name}: {m}")

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from hyperfan.errors import InitError
-from hyperfan.formulas.heads import uniform_bound
+from hyperfan.formulas.uniform import uniform_bound
 
 Distribution = Literal["uniform", "normal"]
 

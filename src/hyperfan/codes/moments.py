@@ -15,15 +15,21 @@ from hyperfan.codes.trunk import ReluMLP
 from hyperfan.errors import InitError
 from hyperfan.mainnet.gains import gains
 
-GIVEN_ROWS = 4096
+GIVEN_CODES = 4096
 """Codes to average over where embeddings are given at the call."""
-NOISY_ROWS = 16384
+NOISY_CODES = 16384
 """Codes to average over where stored embeddings have noise: over 16 draws for each, at the least."""
 MIN_DRAWS = 16
+"""Draws of each code to average over, at the least."""
 MIN_SCATTER_DRAWS = 64
+"""The same where their variance counts."""
 DROPOUT_DRAWS = 64
+"""Passes of each code through a trunk with dropout."""
 MAX_REDRAWS = 100
-DEAD = "the trunk makes a code of exactly zero, of which nothing can be made: is it too narrow, or its last layer 0?"
+"""Attempts to replace embeddings of which the trunk makes zero."""
+DEAD_CODE_MESSAGE = (
+    "the trunk makes a code of exactly zero, of which nothing can be made: is it too narrow, or its last layer 0?"
+)
 
 
 def expected_moment(codes: Codes, width: int, *, exact: bool, trunk_preserves: bool) -> float | None:
@@ -59,21 +65,23 @@ def measured_moments(codes: Codes, spans: Sequence[slice], layers: nn.Module | N
     embeddings, config, stored = codes.embeddings, codes.embeddings.config, codes.embeddings.weight
     if codes.trunk is None and layers is None and not config.normalise:
         drawn = config.size * (config.noise**2 / 3 if stored is not None else config.mean_square)
-        e = torch.zeros(embeddings.n, config.size) if stored is None else stored.detach()
+        # Given conditions are not known here; what they add is in expectation.
+        zeros = _like(codes, torch.zeros(embeddings.n, config.size, device="cpu"))
+        e = zeros if stored is None else stored.detach()
         return _per_tensor(_squares(codes, embeddings.join_identity(e)) + drawn, spans)
     # A generator of its own, so that averaging does not shift anyone else's random numbers.
     generator = torch.Generator().manual_seed(0)
     if stored is None:
-        e = _draws(codes, max(GIVEN_ROWS // embeddings.n, MIN_DRAWS), generator, layers)
+        e = _draws(codes, max(GIVEN_CODES // embeddings.n, MIN_DRAWS), generator, layers)
     else:
-        draws = max(NOISY_ROWS // (stored.numel() // config.size), MIN_DRAWS) if config.noise else 1
+        draws = max(NOISY_CODES // (stored.numel() // config.size), MIN_DRAWS) if config.noise else 1
         e = stored.detach().expand(draws, *stored.shape)
     if config.noise:
         noise_draws = torch.empty(e.shape, device="cpu").uniform_(-config.noise, config.noise, generator=generator)
         e = e + noise_draws.to(e)
     moments = _per_tensor(_squares(codes, embeddings.join_identity(e).detach(), layers), spans)
     if not all(moments):
-        raise InitError(DEAD)
+        raise InitError(DEAD_CODE_MESSAGE)
     return moments
 
 
@@ -86,7 +94,7 @@ def stored_squares(codes: Codes, layers: nn.Module | None = None) -> Tensor | No
 def moment_scatter(codes: Codes, spans: Sequence[slice]) -> float:
     """Relative variance of ‖h‖² from one draw of the embeddings to another, in the tensor where it is largest."""
     generator = torch.Generator().manual_seed(0)
-    e = _draws(codes, max(GIVEN_ROWS // codes.embeddings.n, MIN_SCATTER_DRAWS), generator)
+    e = _draws(codes, max(GIVEN_CODES // codes.embeddings.n, MIN_SCATTER_DRAWS), generator)
     squares = _squares(codes, codes.embeddings.join_identity(e).detach())
     each = torch.stack([squares[:, span].mean(1) for span in _of_codes(spans, squares.shape[-1])])
     return float((each.var(1) / each.mean(1).square()).max())
@@ -119,16 +127,20 @@ def redraw_dead_codes_(codes: Codes, generator: torch.Generator | None, *, fixed
         redrawn = embeddings.draw_(torch.empty_like(table), generator)
         with torch.no_grad():
             table.copy_(torch.where(dead.unsqueeze(-1), redrawn, table))
-    raise InitError(DEAD)
+    raise InitError(DEAD_CODE_MESSAGE)
 
 
 def _draws(codes: Codes, count: int, generator: torch.Generator, layers: nn.Module | None = None) -> Tensor:
     """Conditions as they may come, (count, n, size), in the dtype and on the device of the net."""
     embeddings = codes.embeddings
     e = embeddings.draw_(torch.empty(count, embeddings.n, embeddings.config.size, device="cpu"), generator)
-    modules = [m for m in (embeddings, codes.trunk, layers) if m is not None]
-    like = next((t for m in modules for t in (*m.parameters(), *m.buffers()) if t.is_floating_point()), e)
-    return e.to(like)
+    return _like(codes, e, layers)
+
+
+def _like(codes: Codes, e: Tensor, layers: nn.Module | None = None) -> Tensor:
+    """Values in the dtype and on the device of the net, where it has parameters before the heads."""
+    modules = [m for m in (codes.embeddings, codes.trunk, layers) if m is not None]
+    return e.to(next((t for m in modules for t in (*m.parameters(), *m.buffers()) if t.is_floating_point()), e))
 
 
 def _squares(codes: Codes, e: Tensor, layers: nn.Module | None = None) -> Tensor:
@@ -139,7 +151,7 @@ def _squares(codes: Codes, e: Tensor, layers: nn.Module | None = None) -> Tensor
     modules = [m for part in (trunk, layers) if part is not None for m in part.train().modules()]
     repeats = DROPOUT_DRAWS if any(isinstance(m, nn.modules.dropout._DropoutNd) for m in modules) else 1
     source = Codes(codes.embeddings, trunk)
-    with torch.random.fork_rng(devices=[]), torch.no_grad():
+    with torch.random.fork_rng([e.device] if e.is_cuda else []), torch.no_grad():
         try:
             total = sum(_square(source.encode(e), layers) for _ in range(repeats))
         except (RuntimeError, ValueError) as error:

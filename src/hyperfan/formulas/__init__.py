@@ -2,7 +2,7 @@
 
 A *method* decides the variance ``v`` that each generated tensor should have (:mod:`targets`), from how many
 values a layer sums (:mod:`fans`) and what its nonlinearity does to the scale (:mod:`gains`). The *generator*
-reaches it: ``Var(H) = v / ‖h‖²`` (:mod:`heads`).
+reaches it: ``Var(H) = v / ‖h‖²`` (:mod:`contraction`).
 """
 
 from hyperfan.formulas.fans import Fans

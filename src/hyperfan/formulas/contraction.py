@@ -18,6 +18,10 @@ from collections.abc import Mapping, Sequence
 
 from hyperfan.errors import InitError
 
+LINEAR_HEAD = "ijk,k->ij"
+"""W_ij = Σ_k H_ijk·h_k, with Var(W) = Var(H)·‖h‖². Here ‖h‖² = d_k·E[h²] is the second moment, not the variance: after
+a ReLU trunk they differ."""
+
 
 def contraction_variance(expression: str, sizes: Mapping[str, float], mean_squares: Sequence[float]) -> float:
     """Variance of a contraction of independent factors.

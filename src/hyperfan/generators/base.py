@@ -1,7 +1,7 @@
 """What a generator is: a module that turns codes into tensors, and answers four questions.
 
-*make*: the tensors of some codes (``forward``), or stand-ins for them (``stand_in``). *variance*: what its parameters'
-variances make of each tensor (``made_variance``), and which reach a wanted one (``solve``, ``write_``). *scale*:
+*make*: the tensors of some codes (``make``), or stand-ins for them (``stand_in``). *variance*: what its parameters'
+variances make of each tensor (``tensor_variance``), and which reach a wanted one (``solve``, ``write_``). *scale*:
 multiply one tensor without touching the others (``scale_``). *structure*: which of its parameters enter linearly, and
 with which codes (``parts``).
 """
@@ -10,7 +10,8 @@ import dataclasses
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from types import MappingProxyType
+from typing import Any, ClassVar, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -26,12 +27,13 @@ from hyperfan.mainnet.spec import TensorSpec
 
 Draw = Callable[..., Tensor]
 """:func:`hyperfan.codes.fill_` with its distribution and source of randomness set: ``draw(tensor, variance)``."""
-NO_STEPS: Mapping[str, Tensor] = {}
+LayerVariance = Callable[[Fans], float]
+"""A method's variance for a linear layer of the hypernet that reads embeddings."""
 
 
 @dataclass(frozen=True)
 class Aim:
-    """What a method asks of a tensor: a target variance for the generator to reach, or the head's variance itself.
+    """What a method wants of a tensor: a target variance for the generator to reach, or the head's variance itself.
 
     Args:
         equation: where the number comes from.
@@ -52,7 +54,7 @@ class Aim:
 
 
 Goal = Callable[[Fans], Aim]
-"""What a method asks of one tensor, from the fans of the layer that makes it: d_k in, number of outputs out."""
+"""What a method wants of one tensor, from the fans of the layer that makes it: d_k in, number of outputs out."""
 
 
 @dataclass(frozen=True)
@@ -61,7 +63,7 @@ class Solution:
 
     Args:
         head: name of the part that makes it.
-        aim: what was asked.
+        aim: of the method.
         variance: of that part's weight; ``None`` while ‖h‖² is not known.
         scale: factor on the code, or on what is made of it, that no other tensor sees.
         note: how the equation of the aim goes on.
@@ -75,6 +77,23 @@ class Solution:
 
 
 @dataclass(frozen=True)
+class InnerParameter:
+    """A parameter between codes and heads, as it starts.
+
+    Args:
+        name: its name in the generator.
+        fans: of a weight; ``None`` for a bias.
+        variance: of its values.
+        equation: where the number comes from.
+    """
+
+    name: str
+    fans: Fans | None
+    variance: float
+    equation: str
+
+
+@dataclass(frozen=True)
 class Part:
     """A linear map in a generator, as an optimiser may use it.
 
@@ -82,24 +101,68 @@ class Part:
         name: its name in the generator.
         map: the map.
         codes: number of codes that it reads in one call.
-        behind: the map whose outputs are its codes; ``None`` where they are the net's.
+        inputs: from the net's (n, width) codes to those that the map reads; ``None`` where these come from another map.
+        input_map: that other map.
     """
 
     name: str
     map: LinearMap
     codes: int
-    behind: LinearMap | None = None
+    inputs: Callable[[Tensor], Tensor] | None
+    input_map: LinearMap | None = None
+
+    @property
+    def gradient_rank(self) -> int:
+        """Rank of its weight's gradient in one call, at most; of each layer's, if each code has one."""
+        return 1 if self.map.layer_per_code else self.codes
+
+
+@dataclass(frozen=True)
+class BuildContext:
+    """What a generator is built for.
+
+    Args:
+        tensors: what to generate.
+        width: size of a code.
+        normalise: whether what the heads read is scaled to root mean square 1.
+        device: of the parameters.
+        dtype: of the codes.
+    """
+
+    tensors: Sequence[TensorSpec]
+    width: int
+    normalise: bool
+    device: torch.device
+    dtype: torch.dtype
+
+
+class Request(NamedTuple):
+    """How tensors are to be made in one call.
+
+    Args:
+        skip: tensors that are not needed, by index.
+        copy: whether the tensors are for keeping; what a trainer lends changes with training.
+        steps: changes of the generator's parameters, by name, after which to generate.
+    """
+
+    skip: Collection[int] = ()
+    copy: bool = False
+    steps: Mapping[str, Tensor] = MappingProxyType({})
+
+    def step(self, part: str) -> Step:
+        """The changes of one part's weight and bias."""
+        return self.steps.get(f"{part}.weight"), self.steps.get(f"{part}.bias")
 
 
 class Generator(nn.Module, ABC):
     """Makes the generated tensors of a mainnet from codes.
 
     Attributes:
-        config: what the user asked for.
+        config: the user's choices.
         tensors: what it makes.
         width: size of a code.
         head_width: size of what a head reads, d_k.
-        n: number of codes.
+        n: number of codes; by default one for each tensor.
         spans: the codes of each tensor, from the first to one past the last.
         names: the head that makes each tensor.
         exclusive: whether each code belongs to one tensor.
@@ -109,16 +172,16 @@ class Generator(nn.Module, ABC):
     """
 
     config: "GeneratorConfig"
-    n: int
-    spans: list[slice]
     names: list[str]
     exclusive = True
     scattered: Collection[str] = ()
     scale: Tensor
 
-    def __init__(self, tensors: Sequence[TensorSpec], width: int) -> None:
+    def __init__(self, context: BuildContext) -> None:
         super().__init__()
-        self.tensors, self.width, self.head_width = tuple(tensors), width, width
+        self.tensors, self.width, self.head_width = tuple(context.tensors), context.width, context.width
+        self.n = len(self.tensors)
+        self.spans = [slice(i, i + 1) for i in range(self.n)]
 
     def head(self, name: str) -> Head:
         """One of its heads."""
@@ -128,23 +191,20 @@ class Generator(nn.Module, ABC):
 
     # ── make ───────────────────────────────────────────────────────────────────────────────────────────────────────
 
-    @abstractmethod
     def forward(
         self,
         codes: Tensor,
         *,
         skip: Collection[int] = (),
         copy: bool = False,
-        steps: Mapping[str, Tensor] = NO_STEPS,
+        steps: Mapping[str, Tensor] = MappingProxyType({}),
     ) -> dict[str, Tensor]:
-        """Generate every tensor but those to skip, from (n, width), or a batch of each from (batch, n, width).
+        """Generate tensors from (n, width) codes, or a batch of each from (batch, n, width), as a request says."""
+        return self.make(codes, Request(skip, copy, steps))
 
-        Args:
-            codes: as :class:`Codes` makes them.
-            skip: tensors that are not needed, by index.
-            copy: whether the tensors are for keeping; what a trainer lends changes with training.
-            steps: changes of its parameters, by name, after which to generate.
-        """
+    @abstractmethod
+    def make(self, codes: Tensor, request: Request) -> dict[str, Tensor]:
+        """Generate every tensor but those to skip, from codes as :class:`Codes` makes them."""
 
     def head_inputs(self, codes: Tensor) -> Tensor:
         """What the heads read of (…, n, width) codes: (…, n, head_width)."""
@@ -158,10 +218,6 @@ class Generator(nn.Module, ABC):
         """Something that stands for a deferrable tensor, from (n, width) codes."""
         raise HyperfanError(f"{type(self).__name__} has no stand-ins")
 
-    def step_of(self, steps: Mapping[str, Tensor], name: str) -> Step:
-        """The changes of one part's weight and bias."""
-        return steps.get(f"{name}.weight"), steps.get(f"{name}.bias")
-
     # ── variance ───────────────────────────────────────────────────────────────────────────────────────────────────
 
     def expected_moments(self, codes: Codes, *, exact: bool, trunk_preserves: bool) -> list[float | None]:
@@ -173,8 +229,8 @@ class Generator(nn.Module, ABC):
         """The same from the codes and the parameters as they are."""
         return measured_moments(codes, self.spans)
 
-    def prepare_(self, layer: Callable[[Fans], float], codes: Codes, draw: Draw, *, level: bool) -> None:
-        """Write what lies between codes and heads, if there is anything.
+    def write_inner_(self, layer: LayerVariance, codes: Codes, draw: Draw, *, level: bool) -> None:
+        """Draw the parameters between codes and heads, if there are any.
 
         Args:
             layer: the method's variance for a layer of the hypernet.
@@ -183,8 +239,8 @@ class Generator(nn.Module, ABC):
             level: whether every code is brought to the second moment expected of it.
         """
 
-    def inner_rows(self, layer: Callable[[Fans], float]) -> list[tuple[str, Fans | None, float, str]]:
-        """What :meth:`prepare_` writes: name, fans (of a weight), variance and equation."""
+    def inner_parameters(self, layer: LayerVariance) -> list[InnerParameter]:
+        """What :meth:`write_inner_` draws."""
         return []
 
     @abstractmethod
@@ -192,7 +248,7 @@ class Generator(nn.Module, ABC):
         """The fans of the layer that makes a tensor: d_k in, number of outputs out."""
 
     @abstractmethod
-    def made_variance(self, index: int, variance: float, moment: float) -> float:
+    def tensor_variance(self, index: int, variance: float, moment: float) -> float:
         """Variance of a tensor, before its scale, whose heads have this variance and read codes of this ‖h‖²."""
 
     @abstractmethod
@@ -205,12 +261,23 @@ class Generator(nn.Module, ABC):
 
     # ── scale ──────────────────────────────────────────────────────────────────────────────────────────────────────
 
-    @abstractmethod
+    @torch.no_grad()
     def scale_(self, factors: Mapping[str, float]) -> dict[str, float]:
         """Multiply tensors, given by name, without touching the others.
 
         Returns for each the part of its factor that went into the parameters of its head; the rest is in ``scale``.
         """
+        self.scale.mul_(self._like_scale([factors.get(t.name, 1.0) for t in self.tensors]))
+        return {}
+
+    @torch.no_grad()
+    def _set_scales_(self, scales: Sequence[float]) -> None:
+        """Let the scale of each tensor be this."""
+        self.scale.copy_(self._like_scale(scales))
+
+    def _like_scale(self, values: Sequence[float]) -> Tensor:
+        """A value for each tensor, in the dtype and on the device of ``scale``."""
+        return torch.tensor(values, dtype=torch.float64).to(self.scale)
 
     # ── structure ──────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -218,16 +285,12 @@ class Generator(nn.Module, ABC):
     def parts(self) -> list[Part]:
         """Its linear maps."""
 
-    def part_inputs(self, part: Part, codes: Tensor) -> Tensor | None:
-        """What a part reads, from (n, width) codes; ``None`` where that depends on other parameters."""
-        return None
-
     def sync(self) -> None:
         """Write to all maps what was trained without them."""
         for part in self.parts():
             part.map.sync()
 
-    def twins(self) -> list[str]:
+    def shared_heads(self) -> list[str]:
         """Heads that would make several tensors equal if these had equal codes."""
         return []
 
@@ -253,10 +316,8 @@ class GeneratorConfig(ABC):
         """Raise if it does not go with the embedding or the trunk."""
 
     @abstractmethod
-    def build(
-        self, tensors: Sequence[TensorSpec], width: int, embedding: Embedding, device: torch.device, dtype: torch.dtype
-    ) -> Generator:
-        """The generator of these tensors, from codes of this width."""
+    def build(self, context: BuildContext) -> Generator:
+        """A generator with these choices."""
 
     def to_json(self) -> dict[str, Any]:
         """Plain values from which :meth:`from_json` makes the same."""

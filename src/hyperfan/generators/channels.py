@@ -5,15 +5,16 @@ its input channels. Each chunk has a code, usually through an input layer of its
 way, share their head. As that head serves layers of different fans, the scale of each goes into its input layers.
 """
 
+import itertools
 import math
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
 from hyperfan.errors import HyperfanError
-from hyperfan.generators.base import NO_STEPS, merge_spans, shape_name, tensor_name
+from hyperfan.generators.base import BuildContext, shape_name, tensor_name
 from hyperfan.generators.chunk_base import ChunkGenerator
 from hyperfan.generators.heads import HeadLayout
 from hyperfan.generators.linear_map import InputLayers
@@ -29,36 +30,21 @@ MAX_SIZES_LISTED = 8
 class ChannelChunks(ChunkGenerator):
     """Weights cut by their channels; biases and norm parameters have heads of their own."""
 
-    def __init__(
-        self,
-        config: "Chunks",
-        tensors: Sequence[TensorSpec],
-        width: int,
-        normalise: bool,
-        device: torch.device,
-        dtype: torch.dtype,
-    ) -> None:
-        super().__init__(config, tensors, width, normalise)
-        in_chunks = [t for t in tensors if _has_channels(t)]
+    def __init__(self, config: "Chunks", context: BuildContext) -> None:
+        super().__init__(config, context)
+        in_chunks = [t for t in self.tensors if _has_channels(t)]
         if not in_chunks:
             raise HyperfanError("no generated tensor has channels to cut into chunks: generate some weights")
         self.size = _fitting_size(in_chunks, config.size)
-        self.names, self.spans = [self._head_name(t) for t in tensors], []
-        for t in tensors:
-            start = self.spans[-1].stop if self.spans else 0
-            self.spans.append(slice(start, start + (t.numel // self._chunk_numel(t) if _has_channels(t) else 1)))
-        self.n = self.spans[-1].stop
-        layouts = {}
-        for name in dict.fromkeys(self.names):
-            members = [i for i, other in enumerate(self.names) if other == name]
-            first, rows = tensors[members[0]], merge_spans([self.spans[i] for i in members])
-            values = self._chunk_numel(first) if _has_channels(first) else first.numel
-            layouts[name] = HeadLayout(values, first.dtype, members, rows, any_target=_has_channels(first))
-        self._add_heads(layouts, device)
-        self._add_inputs_and_signs(device, dtype)
+        self.names = [self._head_name(t) for t in self.tensors]
+        counts = [t.numel // self._chunk_numel(t) for t in self.tensors]
+        self.spans = [slice(end - count, end) for count, end in zip(counts, itertools.accumulate(counts), strict=True)]
+        self.n = sum(counts)
+        self._add_heads(self._layouts_by_name(self._chunk_numel, _has_channels), context.device)
+        self._add_inputs_and_signs(context.device, context.dtype)
         # Where the scale of a tensor goes into input layers, one factor of 1 is left.
         factors = self.n if self._scalable_inputs is None else 1
-        self.register_buffer("scale", torch.ones(factors, 1, device=device, dtype=dtype))
+        self.register_buffer("scale", torch.ones(factors, 1, device=context.device, dtype=context.dtype))
 
     @property
     def _scalable_inputs(self) -> InputLayers | None:
@@ -66,7 +52,7 @@ class ChannelChunks(ChunkGenerator):
         return None if self.normalise else self.inputs
 
     def _chunk_numel(self, t: TensorSpec) -> int:
-        return self.size * math.prod(t.shape[2:])
+        return self.size * math.prod(t.shape[2:]) if _has_channels(t) else t.numel
 
     def _head_name(self, t: TensorSpec) -> str:
         if not _has_channels(t):
@@ -77,53 +63,38 @@ class ChannelChunks(ChunkGenerator):
     def _along_outputs(self, t: TensorSpec) -> bool:
         return t.shape[0] % self.size == 0
 
-    def forward(
-        self,
-        codes: Tensor,
-        *,
-        skip: Collection[int] = (),
-        copy: bool = False,
-        steps: Mapping[str, Tensor] = NO_STEPS,
-    ) -> dict[str, Tensor]:
-        """Chunks put side by side along the axis they were cut from."""
-        codes = self._scaled(self._read(codes, steps))
-        made: dict[int, Tensor] = {}
-        for name, layout in self.layouts.items():
-            counts = [self.spans[i].stop - self.spans[i].start for i in layout.tensors]
-            for i, chunks in zip(
-                layout.tensors, torch.split(self._chunks(codes, name, steps), counts, -2), strict=True
-            ):
-                made[i] = self._join(self.tensors[i], chunks)
-        return self._by_name(made)
-
-    def _join(self, t: TensorSpec, chunks: Tensor) -> Tensor:
+    def _join(self, layout: HeadLayout, chunks: Tensor) -> Iterator[tuple[int, Tensor]]:
+        """Chunks side by side along the axis they were cut from."""
         batch = chunks.shape[:-2]
-        if _has_channels(t) and self._along_outputs(t):
-            out, inputs, *kernel = t.shape
-            chunks = chunks.view(*batch, out // self.size, inputs, self.size, *kernel)
-            chunks = chunks.transpose(len(batch) + 1, len(batch) + 2)
-        return chunks.reshape(*batch, *t.shape)
+        counts = [self.spans[i].stop - self.spans[i].start for i in layout.tensors]
+        for i, each in zip(layout.tensors, torch.split(chunks, counts, -2), strict=True):
+            t = self.tensors[i]
+            if _has_channels(t) and self._along_outputs(t):
+                out, inputs, *kernel = t.shape
+                each = each.view(*batch, out // self.size, inputs, self.size, *kernel)
+                each = each.transpose(len(batch) + 1, len(batch) + 2)
+            yield i, each.reshape(*batch, *t.shape)
 
     # ── scale ──────────────────────────────────────────────────────────────────────────────────────────────────────
 
     def _scaled(self, codes: Tensor) -> Tensor:
         return codes * self.scale
 
+    @torch.no_grad()
     def _set_scales_(self, scales: Sequence[float]) -> None:
-        with torch.no_grad():
-            self.scale.fill_(1.0)
+        self.scale.fill_(1.0)
         self._scale_codes_(scales)
 
-    @torch.no_grad()
     def _scale_codes_(self, factors: Sequence[float]) -> None:
         """Multiply what each tensor's chunks are made from: in the input layers, or on the codes."""
-        counts = torch.tensor([span.stop - span.start for span in self.spans])
-        each = torch.tensor(factors, dtype=torch.float64).repeat_interleave(counts).to(self.scale)
+        counts = torch.tensor([span.stop - span.start for span in self.spans], device=self.scale.device)
+        each = self._like_scale(factors).repeat_interleave(counts)
         if self._scalable_inputs is not None:
             self._scalable_inputs.scale_(each)
         else:
             self.scale.mul_(each.unsqueeze(1))
 
+    @torch.no_grad()
     def scale_(self, factors: Mapping[str, float]) -> dict[str, float]:
         """In the input layers or on the codes, so that other tensors of a head stay as they are."""
         each = [factors.get(t.name, 1.0) for t in self.tensors]
@@ -139,7 +110,7 @@ def _has_channels(t: TensorSpec) -> bool:
 
 
 def _fitting_size(tensors: Sequence[TensorSpec], size: int | None) -> int:
-    """The size asked for, or the greatest that fits; an error if there is none."""
+    """The given size, or the greatest that fits; an error if there is none."""
     channels = [t.shape[:2] for t in tensors]
     largest = min(max(pair) for pair in channels)
     fitting = [k for k in range(largest, 1, -1) if all(out % k == 0 or into % k == 0 for out, into in channels)]

@@ -15,7 +15,8 @@ while what can be learnt is the same up to these signs.
 """
 
 from abc import abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import torch
@@ -24,10 +25,9 @@ from torch import Tensor
 from hyperfan.codes.codes import Codes, normalise_rms
 from hyperfan.codes.moments import measured_moments, stored_squares
 from hyperfan.formulas.fans import Fans
-from hyperfan.generators.base import NO_STEPS, Draw, Part, Solution
-from hyperfan.generators.heads import HeadGenerator
+from hyperfan.generators.base import BuildContext, Draw, InnerParameter, LayerVariance, Part, Request, Solution
+from hyperfan.generators.heads import HeadGenerator, HeadLayout
 from hyperfan.generators.linear_map import InputLayers
-from hyperfan.mainnet.spec import TensorSpec
 
 if TYPE_CHECKING:
     from hyperfan.generators.chunks import Chunks
@@ -42,9 +42,10 @@ class ChunkGenerator(HeadGenerator):
     config: "Chunks"
     signs: Tensor | None
 
-    def __init__(self, config: "Chunks", tensors: Sequence[TensorSpec], width: int, normalise: bool) -> None:
-        super().__init__(tensors, width, config.input_width(width) or width)
-        self.config, self.normalise = config, normalise
+    def __init__(self, config: "Chunks", context: BuildContext) -> None:
+        super().__init__(context)
+        self.config, self.normalise = config, context.normalise
+        self.head_width = config.input_width(self.width) or self.width
 
     def _add_inputs_and_signs(self, device: torch.device, dtype: torch.dtype) -> None:
         width = self.config.input_width(self.width)
@@ -55,30 +56,38 @@ class ChunkGenerator(HeadGenerator):
         signs = torch.ones(values, device=device, dtype=torch.int8) if self.config.signed else None
         self.register_buffer("signs", signs)
 
-    def _chunks(self, codes: Tensor, name: str, steps: Mapping[str, Tensor]) -> Tensor:
-        """What a head makes of its codes: (…, rows, outputs)."""
-        chosen = self._select(codes, self.layouts[name].rows)
-        flat = self.head(name).product(chosen.reshape(-1, self.head_width), self.step_of(steps, name))
-        return flat.view(*chosen.shape[:-1], flat.shape[-1])
-
-    def head_inputs(self, codes: Tensor) -> Tensor:
-        """Codes through the input layers, with the scale of each tensor where that is on codes."""
-        return self._scaled(self._read(codes, NO_STEPS))
-
-    def _read(self, codes: Tensor, steps: Mapping[str, Tensor]) -> Tensor:
-        """The codes, through input layers if there are such."""
-        if self.inputs is None:
-            return codes
-        read = self.inputs.product(codes, self.step_of(steps, INPUTS))
-        return normalise_rms(read) if self.normalise else read
-
-    def _by_name(self, made: dict[int, Tensor]) -> dict[str, Tensor]:
-        """Tensors by name, with the signs of those that come in chunks."""
+    def make(self, codes: Tensor, request: Request) -> dict[str, Tensor]:
+        """Each head on the codes of its chunks; the chunks of each tensor joined, with their signs."""
+        codes = self._scaled(self._through_inputs(codes, request))
+        tensors: dict[int, Tensor] = {}
+        for name, layout in self.layouts.items():
+            chosen = self._select(codes, layout.rows)
+            flat = self.head(name).product(chosen.reshape(-1, self.head_width), request.step(name))
+            tensors.update(self._join(layout, flat.view(*chosen.shape[:-1], flat.shape[-1])))
         if self.signs is not None:
             signs = torch.split(self.signs, [self.tensors[i].numel for i in self.in_chunks])
             for i, sign in zip(self.in_chunks, signs, strict=True):
-                made[i] = made[i] * sign.view(self.tensors[i].shape)
-        return {t.name: made[i] for i, t in enumerate(self.tensors)}
+                tensors[i] = tensors[i] * sign.view(self.tensors[i].shape)
+        return {t.name: tensors[i] for i, t in enumerate(self.tensors)}
+
+    @abstractmethod
+    def _join(self, layout: HeadLayout, chunks: Tensor) -> Iterable[tuple[int, Tensor]]:
+        """The tensors of one head, by index, from (…, chunks, values)."""
+
+    def _scaled(self, codes: Tensor) -> Tensor:
+        """Codes with the scale of each tensor, where that is on codes."""
+        return codes
+
+    def head_inputs(self, codes: Tensor) -> Tensor:
+        """Codes through the input layers, with the scale of each tensor where that is on codes."""
+        return self._scaled(self._through_inputs(codes, Request()))
+
+    def _through_inputs(self, codes: Tensor, request: Request) -> Tensor:
+        """The codes, through input layers if there are such."""
+        if self.inputs is None:
+            return codes
+        outputs = self.inputs.product(codes, request.step(INPUTS))
+        return normalise_rms(outputs) if self.normalise else outputs
 
     # ── variance ───────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -97,7 +106,7 @@ class ChunkGenerator(HeadGenerator):
             return [float(self.head_width)] * len(self.tensors)
         return measured_moments(codes, self.spans, self.inputs)
 
-    def prepare_(self, layer: Callable[[Fans], float], codes: Codes, draw: Draw, *, level: bool) -> None:
+    def write_inner_(self, layer: LayerVariance, codes: Codes, draw: Draw, *, level: bool) -> None:
         """Draw the input layers, and let each make a code of the second moment expected of it."""
         if self.inputs is None:
             return
@@ -116,37 +125,30 @@ class ChunkGenerator(HeadGenerator):
         if self.signs is not None:
             self.signs.copy_(torch.where(draw(torch.empty_like(self.signs, dtype=torch.float32), 1.0) < 0, -1, 1))
 
-    def inner_rows(self, layer: Callable[[Fans], float]) -> list[tuple[str, Fans | None, float, str]]:
+    def inner_parameters(self, layer: LayerVariance) -> list[InnerParameter]:
         """The input layers."""
         if self.inputs is None:
             return []
         fans, scaled = Fans(self.width, self.head_width), self.exclusive and not self.normalise
         then = ", then times the scale of the chunk's tensor" if scaled else ""
-        weight = (f"{INPUTS}.weight", fans, layer(fans), f"classical{then}")
-        return [weight, (f"{INPUTS}.bias", None, 0.0, f"= 0{then}")]
+        return [
+            InnerParameter(f"{INPUTS}.weight", fans, layer(fans), f"classical{then}"),
+            InnerParameter(f"{INPUTS}.bias", None, 0.0, f"= 0{then}"),
+        ]
 
     # ── structure ──────────────────────────────────────────────────────────────────────────────────────────────────
 
     def parts(self) -> list[Part]:
         """The heads, and the input layers."""
-        heads = [Part(p.name, p.map, p.codes, self.inputs) for p in super().parts()]
-        return heads if self.inputs is None else [*heads, Part(INPUTS, self.inputs, self.n)]
+        heads = super().parts()
+        if self.inputs is None:
+            return heads
+        behind = [replace(part, inputs=None, input_map=self.inputs) for part in heads]
+        return [*behind, Part(INPUTS, self.inputs, self.n, lambda codes: codes)]
 
-    def part_inputs(self, part: Part, codes: Tensor) -> Tensor | None:
-        """What a head reads if it reads codes; input layers read them as they are."""
-        if part.name == INPUTS:
-            return codes
-        if self.inputs is not None:
-            return None
-        return self._select(self._scaled(codes), self.layouts[part.name].rows)
-
-    @abstractmethod
-    def _scaled(self, codes: Tensor) -> Tensor:
-        """Codes with the scale of each tensor, where that is on codes."""
-
-    def twins(self) -> list[str]:
+    def shared_heads(self) -> list[str]:
         """None where each chunk has an input layer."""
-        return super().twins() if self.inputs is None else []
+        return super().shared_heads() if self.inputs is None else []
 
     def summary(self) -> str:
         """The number of chunks and of heads."""

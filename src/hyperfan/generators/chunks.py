@@ -1,17 +1,13 @@
 """``Chunks``: tensors made in chunks, many from one head, by channels or of one flat vector."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass
-
-import torch
 
 from hyperfan.codes.embedding import Embedding
 from hyperfan.codes.embeddings import Identity
 from hyperfan.errors import HyperfanError
-from hyperfan.generators.base import Generator, GeneratorConfig
+from hyperfan.generators.base import BuildContext, Generator, GeneratorConfig
 from hyperfan.generators.channels import ChannelChunks
 from hyperfan.generators.flat import FlatChunks
-from hyperfan.mainnet.spec import TensorSpec
 
 
 @dataclass(frozen=True)
@@ -83,8 +79,6 @@ class Chunks(GeneratorConfig):
                 "each chunk has an input layer of its own, in place of a trunk: use Chunks(inputs=0) to share a trunk"
             )
 
-    def build(
-        self, tensors: Sequence[TensorSpec], width: int, embedding: Embedding, device: torch.device, dtype: torch.dtype
-    ) -> Generator:
+    def build(self, context: BuildContext) -> Generator:
         """Chunks by channels, or flat ones."""
-        return (FlatChunks if self.flat else ChannelChunks)(self, tensors, width, embedding.normalise, device, dtype)
+        return (FlatChunks if self.flat else ChannelChunks)(self, context)

@@ -1,22 +1,19 @@
 """Generators whose tensors come from heads W = H·h + β, each of which may serve several tensors."""
 
 import math
-from abc import abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import torch
 from torch import Tensor
 
 from hyperfan.errors import InitError
-from hyperfan.formulas.contraction import contraction_variance
+from hyperfan.formulas.contraction import LINEAR_HEAD, contraction_variance
 from hyperfan.formulas.fans import Fans
-from hyperfan.generators.base import Aim, Draw, Generator, Goal, Part, Solution
+from hyperfan.generators.base import Aim, BuildContext, Draw, Generator, Goal, Part, Solution, merge_spans
 from hyperfan.generators.linear_map import Head
 from hyperfan.mainnet.spec import TensorSpec
-
-RULE = "ijk,k->ij"
-"""W_ij = Σ_k H_ijk·h_k: at the start Var(W) = d_k·Var(H)·E[h²] = Var(H)·‖h‖²."""
 
 
 @dataclass(frozen=True)
@@ -44,18 +41,22 @@ class HeadLayout:
 
 
 class HeadGenerator(Generator):
-    """A generator with one head for each of its layouts.
+    """A generator with one head for each of its layouts."""
 
-    Args:
-        tensors: what to generate.
-        width: size of a code.
-        head_width: size of what a head reads, d_k.
-    """
-
-    def __init__(self, tensors: Sequence[TensorSpec], width: int, head_width: int) -> None:
-        super().__init__(tensors, width)
-        self.head_width = head_width
+    def __init__(self, context: BuildContext) -> None:
+        super().__init__(context)
         self.layouts: dict[str, HeadLayout] = {}
+
+    def _layouts_by_name(
+        self, outputs: Callable[[TensorSpec], int], any_target: Callable[[TensorSpec], bool] = lambda t: False
+    ) -> dict[str, HeadLayout]:
+        """One head for all tensors of one name, which makes so many values of a code."""
+        layouts = {}
+        for name in dict.fromkeys(self.names):
+            members = [i for i, other in enumerate(self.names) if other == name]
+            first, rows = self.tensors[members[0]], merge_spans([self.spans[i] for i in members])
+            layouts[name] = HeadLayout(outputs(first), first.dtype, members, rows, any_target(first))
+        return layouts
 
     def _add_heads(self, layouts: dict[str, HeadLayout], device: torch.device) -> None:
         self.layouts = layouts
@@ -71,9 +72,9 @@ class HeadGenerator(Generator):
         """Those of the tensor's head."""
         return Fans(self.head_width, self.layouts[self.names[index]].outputs)
 
-    def made_variance(self, index: int, variance: float, moment: float) -> float:
+    def tensor_variance(self, index: int, variance: float, moment: float) -> float:
         """Var(H)·‖h‖²."""
-        return contraction_variance(RULE, {"k": self.head_width}, [variance, moment / self.head_width])
+        return contraction_variance(LINEAR_HEAD, {"k": self.head_width}, [variance, moment / self.head_width])
 
     def solve(self, goals: Sequence[Goal], moments: Sequence[float | None]) -> list[Solution]:
         """One variance for each head, and what its tensors do not have in common in their scales."""
@@ -97,7 +98,7 @@ class HeadGenerator(Generator):
         known = [m for m in moments if m is not None]
         if len(known) < len(aims):
             return None, ones
-        made = [self.made_variance(i, 1.0, m) for i, m in zip(layout.tensors, known, strict=True)]
+        unit = [self.tensor_variance(i, 1.0, m) for i, m in zip(layout.tensors, known, strict=True)]
         if layout.any_target:
             variance = aims[0].shared_gain / self.head_width
             for i, target in zip(layout.tensors, targets, strict=True):
@@ -107,10 +108,10 @@ class HeadGenerator(Generator):
                         "leave it out of generate=, or use init='hyperfan-in'"
                     )
         else:
-            variance = sum(targets) / sum(made)
+            variance = sum(targets) / sum(unit)
         if not variance:
             return 0.0, ones
-        return variance, [math.sqrt(v / (m * variance)) for v, m in zip(targets, made, strict=True)]
+        return variance, [math.sqrt(v / (u * variance)) for v, u in zip(targets, unit, strict=True)]
 
     def write_(self, solutions: Sequence[Solution], draw: Draw) -> None:
         """Draw each head, and set the scale of each tensor."""
@@ -121,15 +122,18 @@ class HeadGenerator(Generator):
             draw(head.bias, 0.0, mean=solution.aim.mean)
         self._set_scales_([s.scale for s in solutions])
 
-    @abstractmethod
-    def _set_scales_(self, scales: Sequence[float]) -> None:
-        """Let the scale of each tensor be this."""
+    def _inputs_of(self, name: str, codes: Tensor) -> Tensor:
+        """What a head reads of (n, width) codes."""
+        return self._select(self.head_inputs(codes), self.layouts[name].rows)
 
     def parts(self) -> list[Part]:
         """The heads."""
-        return [Part(name, self.head(name), layout.codes) for name, layout in self.layouts.items()]
+        return [
+            Part(name, self.head(name), layout.codes, partial(self._inputs_of, name))
+            for name, layout in self.layouts.items()
+        ]
 
-    def twins(self) -> list[str]:
+    def shared_heads(self) -> list[str]:
         """Heads of several tensors, of those that are drawn."""
         drawn = {
             name: [i for i in layout.tensors if self.tensors[i].start is None] for name, layout in self.layouts.items()

@@ -1,16 +1,23 @@
 """Linear heads: W = H·h + β, a code for each tensor."""
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
 import torch
 from torch import Tensor
 
-from hyperfan.codes.embedding import Embedding
 from hyperfan.errors import HyperfanError
-from hyperfan.generators.base import NO_STEPS, Generator, GeneratorConfig, Part, merge_spans, shape_name, tensor_name
-from hyperfan.generators.heads import HeadGenerator, HeadLayout
+from hyperfan.generators.base import (
+    BuildContext,
+    Generator,
+    GeneratorConfig,
+    Request,
+    merge_spans,
+    shape_name,
+    tensor_name,
+)
+from hyperfan.generators.heads import HeadGenerator
 from hyperfan.generators.stand_in import StandIn
 from hyperfan.mainnet.spec import TensorSpec
 
@@ -27,31 +34,22 @@ class Linear(GeneratorConfig):
         if self.sharing not in get_args(Sharing):
             raise HyperfanError(f"heads={self.sharing!r}: use 'shared', 'separate', Chunks(…) or LowRank(…)")
 
-    def build(
-        self, tensors: Sequence[TensorSpec], width: int, embedding: Embedding, device: torch.device, dtype: torch.dtype
-    ) -> Generator:
-        """The heads of these tensors."""
-        return LinearHeads(self, tensors, width, device, dtype)
+    def build(self, context: BuildContext) -> Generator:
+        """One head for each tensor, or for each shape."""
+        return LinearHeads(self, context)
 
 
 class LinearHeads(HeadGenerator):
     """One row of what a head makes is one tensor."""
 
-    def __init__(
-        self, config: Linear, tensors: Sequence[TensorSpec], width: int, device: torch.device, dtype: torch.dtype
-    ) -> None:
-        super().__init__(tensors, width, width)
-        self.config, self.n = config, len(tensors)
-        self.spans = [slice(i, i + 1) for i in range(self.n)]
-        self.names = [self._head_name(t, config.sharing) for t in tensors]
-        layouts = {}
-        for name in dict.fromkeys(self.names):
-            members = [i for i, other in enumerate(self.names) if other == name]
-            first = tensors[members[0]]
-            rows = merge_spans([self.spans[i] for i in members])
-            layouts[name] = HeadLayout(first.numel, first.dtype, members, rows)
-        self._add_heads(layouts, device)
-        self.register_buffer("scale", torch.ones(self.n, 1, device=device, dtype=dtype))
+    config: Linear
+
+    def __init__(self, config: Linear, context: BuildContext) -> None:
+        super().__init__(context)
+        self.config = config
+        self.names = [self._head_name(t, config.sharing) for t in self.tensors]
+        self._add_heads(self._layouts_by_name(lambda t: t.numel), context.device)
+        self.register_buffer("scale", torch.ones(self.n, 1, device=context.device, dtype=context.dtype))
 
     def _head_name(self, tensor: TensorSpec, sharing: Sharing) -> str:
         """Only weights share heads. Biases and norm parameters are small, and start at values of their own."""
@@ -59,31 +57,24 @@ class LinearHeads(HeadGenerator):
             return tensor_name(tensor)
         return shape_name(tensor.shape, tensor, self.tensors)
 
-    def forward(
-        self,
-        codes: Tensor,
-        *,
-        skip: Collection[int] = (),
-        copy: bool = False,
-        steps: Mapping[str, Tensor] = NO_STEPS,
-    ) -> dict[str, Tensor]:
+    def make(self, codes: Tensor, request: Request) -> dict[str, Tensor]:
         """Each head on the codes of its tensors."""
         codes = self.head_inputs(codes)
-        made: dict[int, Tensor] = {}
+        tensors: dict[int, Tensor] = {}
         for name, layout in self.layouts.items():
-            wanted = [i for i in layout.tensors if i not in skip]
+            wanted = [i for i in layout.tensors if i not in request.skip]
             if not wanted:
                 continue
             rows = layout.rows if len(wanted) == len(layout.tensors) else merge_spans([self.spans[i] for i in wanted])
             chosen = self._select(codes, rows)
             shape = self.tensors[wanted[0]].shape
-            if codes.ndim == 2 and not steps:
-                each = [row.view(shape) for row in self.head(name).rows(chosen, copy=copy)]
+            if codes.ndim == 2 and not request.steps:
+                each = [row.view(shape) for row in self.head(name).rows(chosen, copy=request.copy)]
             else:
-                flat = self.head(name).product(chosen.reshape(-1, self.width), self.step_of(steps, name))
+                flat = self.head(name).product(chosen.reshape(-1, self.width), request.step(name))
                 each = list(flat.view(*chosen.shape[:-1], *shape).unbind(codes.ndim - 2))
-            made.update(zip(wanted, each, strict=True))
-        return {t.name: made[i] for i, t in enumerate(self.tensors) if i in made}
+            tensors.update(zip(wanted, each, strict=True))
+        return {t.name: tensors[i] for i, t in enumerate(self.tensors) if i in tensors}
 
     def head_inputs(self, codes: Tensor) -> Tensor:
         """Codes with the scale of each tensor."""
@@ -97,10 +88,6 @@ class LinearHeads(HeadGenerator):
         """A weight that layers can run from its code."""
         head = self.head(self.names[index])
         return StandIn(self.head_inputs(codes)[index], head.weight, head.bias, self.tensors[index].shape, order)
-
-    def _set_scales_(self, scales: Sequence[float]) -> None:
-        with torch.no_grad():
-            self.scale.copy_(torch.tensor(scales, dtype=torch.float64).unsqueeze(1))
 
     @torch.no_grad()
     def scale_(self, factors: Mapping[str, float]) -> dict[str, float]:
@@ -120,14 +107,12 @@ class LinearHeads(HeadGenerator):
                 self.head(name).weight.mul_(factor)
                 self.head(name).bias.mul_(factor)
         on_codes = [f / h for f, h in zip(each, in_head, strict=True)]
-        self.scale.mul_(torch.tensor(on_codes, dtype=torch.float64).unsqueeze(1).to(self.scale))
+        self.scale.mul_(self._like_scale(on_codes))
         return {t.name: h for t, h in zip(self.tensors, in_head, strict=True)}
 
-    def part_inputs(self, part: Part, codes: Tensor) -> Tensor:
-        """The scaled codes of a head's tensors."""
-        return self._select(self.head_inputs(codes), self.layouts[part.name].rows)
+    def _like_scale(self, values: Sequence[float]) -> Tensor:
+        return super()._like_scale(values).unsqueeze(1)
 
     def summary(self) -> str:
         """How heads are shared."""
-        assert isinstance(self.config, Linear)
         return f"{self.config.sharing} heads"

@@ -6,7 +6,7 @@ attaches a :class:`Trainer` to the map, which then makes W, and writes H when so
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from typing import Any, Protocol
+from typing import Any, ClassVar, Protocol
 
 import torch
 from torch import Tensor, nn
@@ -65,15 +65,19 @@ class SyncedParameters(dict[str, nn.Parameter | None]):
         return dict, (dict(self),)
 
 
-def held_parameters(module: nn.Module) -> list[nn.Parameter]:
-    """All parameters of a module and its children, as they are: what was trained without them is not written."""
+def zero_held_gradients(module: nn.Module, set_to_none: bool) -> None:
+    """Reset the gradients of a module and its children, without writing what was trained without the parameters."""
     held: list[dict[str, nn.Parameter | None]] = [m._parameters for m in module.modules()]
-    return [p for parameters in held for p in dict.values(parameters) if p is not None]
+    for p in (p for parameters in held for p in dict.values(parameters)):
+        if p is not None and p.grad is not None:
+            p.grad = None if set_to_none else p.grad.detach().zero_()
 
 
 class LinearMap(nn.Module, ABC):
     """A weight and a bias, applied to codes, which a :class:`Trainer` may train in another form."""
 
+    layer_per_code: ClassVar[bool]
+    """Whether each code has a layer of its own, and not all codes the same."""
     weight: nn.Parameter
     bias: nn.Parameter
 
@@ -89,6 +93,21 @@ class LinearMap(nn.Module, ABC):
         plain = dict(self._parameters)
         self._parameters = plain if trainer is None else SyncedParameters(plain, trainer.sync)
 
+    @property
+    def held(self) -> tuple[Tensor, Tensor]:
+        """Weight and bias as they are: what was trained without them is not written.
+
+        Those that are parametrised, as by ``torch.nn.utils.parametrizations``, are computed.
+        """
+        held: dict[str, Any] = dict(self._parameters)
+        weight, bias = (held[name] if name in held else getattr(self, name) for name in ("weight", "bias"))
+        return weight, bias
+
+    @property
+    def hooked(self) -> bool:
+        """Whether it has forward hooks, which only a call of the map itself runs."""
+        return bool(self._forward_hooks or self._forward_pre_hooks)
+
     def sync(self) -> None:
         """Write to the parameters what was trained without them."""
         if self.trainer is not None:
@@ -96,11 +115,11 @@ class LinearMap(nn.Module, ABC):
 
     def product(self, codes: Tensor, step: Step = (None, None)) -> Tensor:
         """What the map makes of codes, in its trainer's way; with a step, what it would make after that."""
-        made = self(codes) if self.trainer is None else self.trainer.product(codes)
+        outputs = self(codes) if self.trainer is None else self.trainer.product(codes)
         weight, bias = step
         # The step's part is added, so that the map's gradient keeps its form.
-        made = made if weight is None else made + self._apply_weight(codes, weight)
-        return made if bias is None else made + bias
+        outputs = outputs if weight is None else outputs + self._apply_weight(codes.to(weight.dtype), weight)
+        return outputs if bias is None else outputs + bias
 
     def rows(self, codes: Tensor, *, copy: bool) -> Sequence[Tensor]:
         """The same as a tensor for each of (n, d_k) codes; without ``copy`` they may change with training."""
@@ -130,6 +149,8 @@ class Head(LinearMap):
         codes (n, d_k) → (n, outputs)
     """
 
+    layer_per_code = False
+
     def __init__(self, width: int, outputs: int, device: torch.device, dtype: torch.dtype) -> None:
         super().__init__()
         self.weight = nn.Parameter(torch.empty(width, outputs, device=device, dtype=dtype))
@@ -150,6 +171,8 @@ class InputLayers(LinearMap):
         (…, n, size) → (…, n, width)
     """
 
+    layer_per_code = True
+
     def __init__(self, n: int, size: int, width: int, device: torch.device, dtype: torch.dtype) -> None:
         super().__init__()
         self.weight = nn.Parameter(torch.empty(n, size, width, device=device, dtype=dtype))
@@ -159,8 +182,8 @@ class InputLayers(LinearMap):
         """Apply each code's layer."""
         n, size, width = self.weight.shape
         rows = embeddings.reshape(-1, n, size).transpose(0, 1)
-        made = torch.baddbmm(self.bias.unsqueeze(1), rows.to(self.weight.dtype), self.weight)
-        return made.transpose(0, 1).reshape(*embeddings.shape[:-1], width)
+        outputs = torch.baddbmm(self.bias.unsqueeze(1), rows.to(self.weight.dtype), self.weight)
+        return outputs.transpose(0, 1).reshape(*embeddings.shape[:-1], width)
 
     def _apply_weight(self, codes: Tensor, weight: Tensor) -> Tensor:
         return torch.einsum("...nl,nlk->...nk", codes, weight)

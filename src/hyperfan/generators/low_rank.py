@@ -5,24 +5,25 @@ Both factors get the same variance, so Var(A) = Var(B) = √(v/r)/‖h‖². The
 ‖h‖⁴ counts, which is larger than the square of the mean; ``Embedding(normalise=True)`` makes both equal.
 """
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
+from operator import itemgetter
 
 import torch
 from torch import Tensor
 
-from hyperfan.codes.embedding import Embedding
 from hyperfan.errors import HyperfanError
 from hyperfan.formulas.contraction import contraction_variance, reach_variance
 from hyperfan.formulas.fans import Fans
 from hyperfan.generators.base import (
-    NO_STEPS,
     Aim,
+    BuildContext,
     Draw,
     Generator,
     GeneratorConfig,
     Goal,
     Part,
+    Request,
     Solution,
     tensor_name,
 )
@@ -46,11 +47,9 @@ class LowRank(GeneratorConfig):
         if not isinstance(self.rank, int) or isinstance(self.rank, bool) or self.rank < 1:
             raise HyperfanError(f"LowRank(rank={self.rank!r}): give an integer from 1")
 
-    def build(
-        self, tensors: Sequence[TensorSpec], width: int, embedding: Embedding, device: torch.device, dtype: torch.dtype
-    ) -> Generator:
-        """The factors of these tensors."""
-        return LowRankHeads(self, tensors, width, device, dtype)
+    def build(self, context: BuildContext) -> Generator:
+        """Two heads for each weight."""
+        return LowRankHeads(self, context)
 
 
 class LowRankHeads(Generator):
@@ -58,48 +57,38 @@ class LowRankHeads(Generator):
 
     config: LowRank
 
-    def __init__(
-        self, config: LowRank, tensors: Sequence[TensorSpec], width: int, device: torch.device, dtype: torch.dtype
-    ) -> None:
-        super().__init__(tensors, width)
-        self.config, self.n = config, len(tensors)
-        self.spans = [slice(i, i + 1) for i in range(self.n)]
-        self.names = [tensor_name(t) for t in tensors]
-        self.scattered = {t.name for t in tensors if _is_matrix(t)}
+    def __init__(self, config: LowRank, context: BuildContext) -> None:
+        super().__init__(context)
+        self.config = config
+        self.names = [tensor_name(t) for t in self.tensors]
+        self.scattered = {t.name for t in self.tensors if _is_matrix(t)}
         self.factors: list[list[str]] = []
         """The heads of each tensor: those of U and V, or one."""
         self.outputs: dict[str, int] = {}
         """Values that each head makes."""
-        for name, t in zip(self.names, tensors, strict=True):
+        for name, t in zip(self.names, self.tensors, strict=True):
             rows = t.shape[0] if _is_matrix(t) else t.numel
             sizes = {f"{name}-left": rows, f"{name}-right": t.numel // rows} if _is_matrix(t) else {name: rows}
             rank = config.rank if _is_matrix(t) else 1
             for head, size in sizes.items():
                 self.outputs[head] = size * rank
-                self.add_module(head, Head(width, size * rank, device, t.dtype))
+                self.add_module(head, Head(self.width, size * rank, context.device, t.dtype))
             self.factors.append(list(sizes))
-        self.register_buffer("scale", torch.ones(self.n, device=device, dtype=dtype))
+        self.register_buffer("scale", torch.ones(self.n, device=context.device, dtype=context.dtype))
 
-    def forward(
-        self,
-        codes: Tensor,
-        *,
-        skip: Collection[int] = (),
-        copy: bool = False,
-        steps: Mapping[str, Tensor] = NO_STEPS,
-    ) -> dict[str, Tensor]:
+    def make(self, codes: Tensor, request: Request) -> dict[str, Tensor]:
         """The product of each weight's factors."""
-        made = {}
+        tensors = {}
         for i, t in enumerate(self.tensors):
             code = codes[..., i, :]
             rows = code.reshape(-1, self.width)
-            flat = [self.head(name).product(rows, self.step_of(steps, name)) for name in self.factors[i]]
+            flat = [self.head(name).product(rows, request.step(name)) for name in self.factors[i]]
             value = flat[0]
             if len(flat) == 2:
                 left, right = (f.view(len(rows), -1, self.config.rank) for f in flat)
                 value = left @ right.mT
-            made[t.name] = value.reshape(*code.shape[:-1], *t.shape) * self.scale[i]
-        return made
+            tensors[t.name] = value.reshape(*code.shape[:-1], *t.shape) * self.scale[i]
+        return tensors
 
     def solve(self, goals: Sequence[Goal], moments: Sequence[float | None]) -> list[Solution]:
         """The same variance for both factors."""
@@ -132,7 +121,7 @@ class LowRankHeads(Generator):
         """Those of the left factor's head, or of the only one."""
         return Fans(self.width, self.outputs[self.factors[index][0]])
 
-    def made_variance(self, index: int, variance: float, moment: float) -> float:
+    def tensor_variance(self, index: int, variance: float, moment: float) -> float:
         """Of a product of two factors, or of what one head makes."""
         rule, sizes, squares = self._contraction(index, moment)
         return contraction_variance(rule, sizes, [variance if m is None else m for m in squares])
@@ -144,24 +133,15 @@ class LowRankHeads(Generator):
             for name in names:
                 draw(self.head(name).weight, solution.variance)
                 draw(self.head(name).bias, 0.0, mean=solution.aim.mean)
-        with torch.no_grad():
-            self.scale.copy_(torch.tensor([s.scale for s in solutions], dtype=torch.float64))
-
-    @torch.no_grad()
-    def scale_(self, factors: Mapping[str, float]) -> dict[str, float]:
-        """On the product."""
-        each = [factors.get(t.name, 1.0) for t in self.tensors]
-        self.scale.mul_(torch.tensor(each, dtype=torch.float64).to(self.scale))
-        return {}
+        self._set_scales_([s.scale for s in solutions])
 
     def parts(self) -> list[Part]:
-        """The heads of all factors."""
-        return [Part(name, self.head(name), 1) for names in self.factors for name in names]
-
-    def part_inputs(self, part: Part, codes: Tensor) -> Tensor:
-        """The code of the tensor."""
-        index = next(i for i, names in enumerate(self.factors) if part.name in names)
-        return codes[index : index + 1]
+        """The heads of all factors, which read the code of their tensor."""
+        return [
+            Part(name, self.head(name), 1, itemgetter(self.spans[i]))
+            for i, names in enumerate(self.factors)
+            for name in names
+        ]
 
     def summary(self) -> str:
         """The rank."""

@@ -19,8 +19,8 @@ from torch import Tensor
 
 Order = Literal["weights", "codes"]
 TOUCH_COST = 100.0
-"""What it costs to make a value, keep it and make its gradient, in multiplications: about what ``benchmarks/orders.py``
-shows on CPUs, where fresh memory is dear."""
+"""Cost of a generated value, kept and with its gradient, in multiplications: about what ``benchmarks/orders.py``
+shows on CPUs, where new memory is slow."""
 
 
 @dataclass(frozen=True)
@@ -60,13 +60,14 @@ class StandIn(Tensor):
         cls, code: Tensor, weight: Tensor, bias: Tensor, shape: tuple[int, ...], order: Callable[[Sizes], Order]
     ) -> "StandIn":
         """From its code (d_k,), the head (d_k, outputs) and (outputs,), and who chooses the order."""
-        made = Tensor._make_wrapper_subclass(cls, shape, dtype=weight.dtype, device=weight.device)
-        assert isinstance(made, StandIn)
-        made.code, made.weight, made.bias, made.order = code.to(weight.dtype), weight, bias, order
-        return made
+        stand_in = Tensor._make_wrapper_subclass(cls, shape, dtype=weight.dtype, device=weight.device)
+        assert isinstance(stand_in, StandIn)
+        stand_in.code, stand_in.weight, stand_in.bias = code.to(weight.dtype), weight, bias
+        stand_in.order = order
+        return stand_in
 
     def make(self) -> Tensor:
-        """The weight."""
+        """The weight itself, generated from the code."""
         return (self.code @ self.weight + self.bias).view(self.shape)
 
     @classmethod
@@ -77,8 +78,8 @@ class StandIn(Tensor):
             with torch._C.DisableTorchFunctionSubclass():
                 return func(*args, **kwargs)
         run = _LAYERS.get(func)
-        made = NotImplemented if run is None else run(*args, **kwargs)
-        return _on_weights(func, args, kwargs) if made is NotImplemented else made
+        result = NotImplemented if run is None else run(*args, **kwargs)
+        return _on_weights(func, args, kwargs) if result is NotImplemented else result
 
     # Torch calls it with the function first, which its stubs leave out.
     @classmethod

@@ -24,18 +24,18 @@ class _Entry:
     sources: list[Tensor]
     versions: object
     sample: Tensor
-    made: Tensors
-    made_versions: object
+    tensors: Tensors
+    tensor_versions: object
 
     def fits(self, key: object, sources: Sequence[Tensor]) -> bool:
-        """Whether nothing has changed: neither the sources nor, as a mainnet might, what was made."""
+        """Whether nothing has changed: neither the sources nor, as a mainnet might do, the tensors."""
         return (
             key == self.key
             and len(sources) == len(self.sources)
             and all(map(operator.is_, sources, self.sources))
             and versions(sources) == self.versions
             and torch.equal(fingerprint(sources), self.sample)
-            and versions(self.made.values()) == self.made_versions
+            and versions(self.tensors.values()) == self.tensor_versions
         )
 
 
@@ -58,19 +58,19 @@ class Cache:
         return not any(torch.is_autocast_enabled(t.device.type) for t in _tensors(modules)[:1])
 
     def get(self, make: Callable[[], Tensors], makers: Sequence[nn.Module], task: Task | None) -> Tensors:
-        """What ``make`` makes of these modules for a task, or made of them before."""
+        """The tensors that ``make`` returns for a task, or returned while these modules were the same."""
         modules = [m for maker in makers for m in maker.modules()]
         sources = _tensors(modules)
         trainers = {m.trainer for m in modules if isinstance(m, LinearMap) and m.trainer is not None}
         key = (type(task), task, frozenset((trainer, trainer.revision) for trainer in trainers))
         entry = self._entry  # once: another thread may change it
         if entry is not None and entry.fits(key, sources):
-            return entry.made
+            return entry.tensors
         del entry
         self.clear()  # before making, so that two sets are never held
-        made = make()
-        self._entry = _Entry(key, sources, versions(sources), fingerprint(sources), made, versions(made.values()))
-        return made
+        tensors = make()
+        self._entry = _Entry(key, sources, versions(sources), fingerprint(sources), tensors, versions(tensors.values()))
+        return tensors
 
     def clear(self) -> None:
         """Forget what was generated."""

@@ -5,6 +5,8 @@ import warnings
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, get_args
 
+from torch import nn
+
 from hyperfan.codes.draw import Distribution
 from hyperfan.errors import HyperfanError, HyperfanWarning, InitError, nearest
 from hyperfan.hypernet.kept import kept
@@ -15,34 +17,39 @@ if TYPE_CHECKING:
     from hyperfan.hypernet.hypernet import HyperNet
 
 
-def check_choices(init: object, fidelity: str, distribution: str) -> None:
+def check_choices(mainnet: object, fidelity: str, distribution: str) -> None:
     """Raise if a choice is not one of those that there are."""
-    if not isinstance(init, Method):
-        raise InitError(f"init={init!r}: give a method's name, or hyperfan.init.method(name, …)")
+    if not isinstance(mainnet, nn.Module):
+        raise HyperfanError(f"the mainnet is {mainnet!r}; it should be an nn.Module")
     if fidelity not in get_args(Fidelity):
         raise InitError(f"fidelity='{fidelity}': use 'exact' or 'paper'")
     if distribution not in get_args(Distribution):
         raise InitError(f"distribution='{distribution}': use 'uniform' or 'normal'")
 
 
-def check_twins(net: "HyperNet") -> None:
-    """Raise, or warn, if several tensors would be equal because they come from equal codes through one head."""
-    twins, config = net.heads.twins(), net.embeddings.config
-    if twins and config.per == "net" and net.embeddings.identity is None:
+def check_shared_heads(net: "HyperNet") -> None:
+    """Raise if several tensors would be equal because they come from one code through one head."""
+    shared = net.heads.shared_heads()
+    if shared and net.embeddings.config.per == "net" and net.embeddings.identity is None:
         raise HyperfanError(
-            f"one embedding for the whole net and a shared head would make all tensors of head {twins[0]} equal: "
+            f"one embedding for the whole net and a shared head would make all tensors of head {shared[0]} equal: "
             "use heads='separate', or Embedding(…, per='tensor')"
         )
-    if net.init.embedding is None:
+
+
+def check_constant_embeddings(net: "HyperNet", method: Method) -> None:
+    """Raise if a method cannot set the embeddings as it wants, or warn if that makes tensors equal."""
+    shared, config = net.heads.shared_heads(), net.embeddings.config
+    if method.embedding is None:
         return
     if config.given or config.per == "net" or config.normalise:
         raise InitError(
-            f"'{net.init.name}' sets each tensor's embedding to a constant, so they must be stored: use "
+            f"'{method.name}' sets each tensor's embedding to a constant, so they must be stored: use "
             "Embedding(size, per='tensor') without given= and normalise="
         )
-    if twins and not config.trainable:
+    if shared and not config.trainable:
         warnings.warn(
-            f"'{net.init.name}' gives the tensors of head {', '.join(sorted(twins))} equal embeddings, so they stay "
+            f"'{method.name}' gives the tensors of head {', '.join(sorted(shared))} equal embeddings, so they stay "
             "equal: use heads='separate'",
             HyperfanWarning,
             stacklevel=3,
@@ -60,10 +67,10 @@ def without_rule(net: "HyperNet") -> list[str]:
     return lacking
 
 
-def check_values(net: "HyperNet", valueless: Sequence[str]) -> None:
+def check_values(net: "HyperNet", valueless: Sequence[str] = ()) -> None:
     """Raise if the net has no values to write to, or lacks some that no rule gives."""
-    if any(t.device.type == "meta" for t in (*net.parameters(), *net.buffers())):
-        raise InitError("the net is on the meta device: call net.to_empty(device='cpu') before reset_parameters()")
+    if any(t.is_meta for t in (*net.parameters(), *net.buffers())):
+        raise InitError("the net is on the meta device: call net.to_empty(device='cpu'), then net.reset_parameters()")
     if valueless:
         raise InitError(
             f"{', '.join(valueless)} came without values and has no rule to start from: "

@@ -10,25 +10,23 @@ from torch import Tensor, nn
 from hyperfan.codes.codes import Codes
 from hyperfan.codes.draw import Distribution
 from hyperfan.codes.embedding import Embedding, Task
-from hyperfan.codes.embeddings import Embeddings
-from hyperfan.codes.noise import noise_groups
-from hyperfan.codes.trunk import Trunk, make_trunk, read_trunk, trunk_width
-from hyperfan.errors import CallError, HyperfanError
+from hyperfan.codes.trunk import Trunk
+from hyperfan.errors import CallError
 from hyperfan.generators.base import GeneratorConfig
-from hyperfan.generators.linear import Linear, Sharing
-from hyperfan.generators.linear_map import held_parameters
-from hyperfan.hypernet import checks
+from hyperfan.generators.linear import Sharing
+from hyperfan.generators.linear_map import zero_held_gradients
+from hyperfan.hypernet import checks, saving, start
 from hyperfan.hypernet.cache import Cache
 from hyperfan.hypernet.kept import Kept, fill_missing_buffers, keep
+from hyperfan.hypernet.parts import build_parts
 from hyperfan.hypernet.per_sample import PerSample
-from hyperfan.hypernet.start import has_rule, predict_plan, rescale, reset_buffers, write
 from hyperfan.hypernet.summary import describe, trainable_parameters
 from hyperfan.init.plan import Plan
-from hyperfan.init.registry import Fidelity, Method, method
+from hyperfan.init.registry import Fidelity, Method, as_method
 from hyperfan.mainnet.read import NonlinearityArgument, read
 from hyperfan.mainnet.select import Generate, select
 from hyperfan.mainnet.skeleton import Skeleton
-from hyperfan.mainnet.spec import Spec, TensorSpec
+from hyperfan.mainnet.spec import Spec
 
 
 class HyperNet(nn.Module):
@@ -78,35 +76,21 @@ class HyperNet(nn.Module):
         nonlinearity: NonlinearityArgument = None,
     ) -> None:
         super().__init__()
-        if not isinstance(mainnet, nn.Module):
-            raise HyperfanError(f"the mainnet is {mainnet!r}; it should be an nn.Module")
-        self.init = method(init) if isinstance(init, str) else init
-        self.fidelity, self.distribution = fidelity, distribution
-        checks.check_choices(self.init, fidelity, distribution)
+        checks.check_choices(mainnet, fidelity, distribution)
+        self.init, self.fidelity, self.distribution = as_method(init), fidelity, distribution
         self.spec = read(mainnet, example, nonlinearity, warn=False)
         self.generated = select(self.spec, generate)
-        embedding = embedding if isinstance(embedding, Embedding) else Embedding(embedding)
-        heads = heads or ("shared" if embedding.per == "tensor" else "separate")
-        config = heads if isinstance(heads, GeneratorConfig) else Linear(heads)
-        config.check(embedding, has_trunk=isinstance(trunk, nn.Module) or bool(trunk))
-        device, dtype = next(mainnet.parameters()).device, self.generated[0].dtype
-
-        size = embedding.size + config.identity.size
-        made_trunk = make_trunk(trunk, size, device, dtype)
-        generator = config.build(self.generated, trunk_width(made_trunk, size), embedding, device, dtype)
-        groups = noise_groups(embedding, self.generated, generator.spans, generator.n, generator.exclusive)
-        self.embeddings = Embeddings(embedding, generator.n, device, dtype, config.identity, groups)
-        self.trunk = made_trunk
-        self.trunk_spec = read_trunk(self.trunk, size)
-        self.heads = generator
-        self.mainnet = keep(mainnet, [t.name for t in self._plain()])
+        parts = build_parts(self.generated, embedding, trunk, heads, next(mainnet.parameters()).device)
+        self.embeddings, self.trunk, self.trunk_spec, self.heads = parts
+        self.mainnet = keep(mainnet, [t.name for t in start.plain_tensors(self)])
         self._kept = Kept(self.mainnet)
         self.per_sample = PerSample()
         self._cache = Cache()
         self.skeleton = Skeleton(mainnet)
-        checks.check_twins(self)
+        checks.check_shared_heads(self)
+        checks.check_constant_embeddings(self, self.init)
         self._valueless = checks.without_rule(self)
-        self._plan = predict_plan(self, self._zeroed()) if device.type == "meta" else write(self, self._zeroed(), None)
+        self._plan = start.first_plan(self)
         super().train(mainnet.training)  # the mainnet's own modules keep the modes they have
 
     # ── calling ────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -158,8 +142,9 @@ class HyperNet(nn.Module):
         self, *, task: Task | None = None, embedding: Tensor | None = None, noise: bool | None = None
     ) -> dict[str, Tensor]:
         """The generated parameters by their names in the mainnet, with a leading batch dimension if codes have one."""
-        made: dict[str, Tensor] = self.heads(self.codes(task=task, embedding=embedding, noise=noise), copy=True)
-        return made
+        codes = self.codes(task=task, embedding=embedding, noise=noise)
+        tensors: dict[str, Tensor] = self.heads(codes, copy=True)
+        return tensors
 
     def freeze(self, *, task: int | None = None, embedding: Tensor | None = None) -> nn.Module:
         """An ordinary module with the parameters generated now, without noise; it shares nothing with this net."""
@@ -176,9 +161,7 @@ class HyperNet(nn.Module):
 
     def zero_grad(self, set_to_none: bool = True) -> None:
         """Reset all gradients, as in any module, without bringing heads up to date."""
-        for p in held_parameters(self):
-            if p.grad is not None:
-                p.grad = None if set_to_none else p.grad.detach().zero_()
+        zero_held_gradients(self, set_to_none)
 
     # ── init ───────────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -199,13 +182,12 @@ class HyperNet(nn.Module):
             embeddings: where those of the embeddings come from, if not from the same.
         """
         checks.check_values(self, self._valueless)
-        self.heads.sync()
-        self._plan = write(self, [t for t in self._plain() if has_rule(t)], generator, embeddings)
-        reset_buffers(self)
+        self._plan = start.reset(self, generator, embeddings)
 
     def restart_(self, init: str | Method, spec: Spec | None = None) -> None:
         """Draw everything anew by another method, for which the mainnet may have been read again."""
-        self.init = method(init) if isinstance(init, str) else init
+        checks.check_constant_embeddings(self, as_method(init))
+        self.init = as_method(init)
         if spec is not None:
             self.spec, self.generated = spec, tuple(spec[t.name] for t in self.generated)
         self.reset_parameters()
@@ -228,18 +210,9 @@ class HyperNet(nn.Module):
         >>> torch.allclose(net.generate()["weight"], 2 * before)
         True
         """
+        checks.check_values(self)
         checks.check_factors(factors, [t.name for t in self.generated])
-        self._plan = rescale(self, factors)
-
-    def _plain(self) -> list[TensorSpec]:
-        """The mainnet's parameters that are not generated."""
-        made = {t.name for t in self.generated}
-        return [t for t in self.spec if t.name not in made]
-
-    def _zeroed(self) -> list[TensorSpec]:
-        """Biases beside generated weights: the theory has them at zero. Other plain parameters keep their values."""
-        made = {t.name for t in self.generated}
-        return [t for t in self._plain() if made.intersection(t.weights)]
+        self._plan = start.rescale(self, factors)
 
     # ── printing, saving ───────────────────────────────────────────────────────────────────────────────────────────
 
@@ -253,9 +226,7 @@ class HyperNet(nn.Module):
 
     def save_pretrained(self, path: str | os.PathLike[str], *, overwrite: bool = False) -> None:
         """Save to a folder: ``config.json`` and a safetensors file. An existing one is only replaced if asked."""
-        from hyperfan.hypernet.saving import save
-
-        save(self, path, overwrite)
+        saving.save(self, path, overwrite)
 
     @classmethod
     def from_pretrained(
@@ -275,6 +246,4 @@ class HyperNet(nn.Module):
             trunk: a module of the same architecture, if the trunk was a module of your own.
             example, nonlinearity: as for the constructor; only needed to call :meth:`reset_parameters` afterwards.
         """
-        from hyperfan.hypernet.saving import load
-
-        return load(cls, path, mainnet, trunk, example, nonlinearity)
+        return saving.load(cls, path, mainnet, trunk, example, nonlinearity)

@@ -66,13 +66,13 @@ class PerSample:
                 stand_ins[name] = heads.stand_in(i, codes, functools.partial(self._choose, orders, name))
             nonlocal others, out_tree
             others, out_tree = pytree.tree_flatten(skeleton({**tensors, **stand_ins, **constant}, *args, **kwargs))
-            made = {i: t for i, t in enumerate(others) if isinstance(t, Tensor)}
-            return made if grouped else {i: t.squeeze(0) for i, t in made.items()}
+            outputs = {i: t for i, t in enumerate(others) if isinstance(t, Tensor)}
+            return outputs if grouped else {i: t.squeeze(0) for i, t in outputs.items()}
 
         with _without_fast_attention():
-            made = torch.func.vmap(one, randomness="different")(tensors, codes, [leaves[i] for i in batched])
+            outputs = torch.func.vmap(one, randomness="different")(tensors, codes, [leaves[i] for i in batched])
         self._remember(shapes, orders)
-        return pytree.tree_unflatten([made.get(i, leaf) for i, leaf in enumerate(others)], out_tree)
+        return pytree.tree_unflatten([outputs.get(i, leaf) for i, leaf in enumerate(others)], out_tree)
 
     def _orders(self, heads: Generator, shapes: tuple[Any, ...]) -> tuple[dict[str, Order], list[int]]:
         """What is known for inputs of these shapes, and the tensors that layers may do without."""

@@ -9,7 +9,7 @@ import hashlib
 import json
 import os
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import torch
 from safetensors import SafetensorError
@@ -21,20 +21,22 @@ from hyperfan.codes.embedding import Embedding
 from hyperfan.codes.trunk import trunk_widths
 from hyperfan.errors import CheckpointError
 from hyperfan.generators import GeneratorConfig
-from hyperfan.hypernet.hypernet import HyperNet
 from hyperfan.init.plan import Plan, Row
 from hyperfan.init.registry import available, method
 from hyperfan.mainnet.read import NonlinearityArgument
 from hyperfan.mainnet.skeleton import Skeleton
 
+if TYPE_CHECKING:
+    from hyperfan.hypernet.hypernet import HyperNet
+
 CONFIG = "config.json"
 _KEYS = set(
     "weights sha256 embedding generate trunk heads init settings fidelity distribution mainnet modules plan".split()
 )
-_Net = TypeVar("_Net", bound=HyperNet)
+_Net = TypeVar("_Net", bound="HyperNet")
 
 
-def save(net: HyperNet, path: str | os.PathLike[str], overwrite: bool) -> None:
+def save(net: "HyperNet", path: str | os.PathLike[str], overwrite: bool) -> None:
     """Write the net to a folder."""
     folder = Path(path)
     if (folder / CONFIG).exists() and not overwrite:
@@ -119,7 +121,7 @@ def _embedding(config: dict[str, Any], folder: Path) -> Embedding:
         raise CheckpointError(f"{folder / CONFIG} describes an embedding that is not known here: {error}") from error
 
 
-def _config(net: HyperNet, weights: str, digest: str) -> dict[str, Any]:
+def _config(net: "HyperNet", weights: str, digest: str) -> dict[str, Any]:
     return {
         "hyperfan": hyperfan.__version__,
         "weights": weights,

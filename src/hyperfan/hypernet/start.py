@@ -1,6 +1,6 @@
 """How a hypernet starts: embeddings and trunk are drawn, then the generator is solved for the targets and written.
 
-Which variance a head needs depends on the codes that were really drawn, so the plan is made once these are known.
+Which variance a head needs depends on the codes drawn, so the plan is made once these are known.
 """
 
 import math
@@ -32,19 +32,42 @@ def has_rule(tensor: TensorSpec) -> bool:
     return tensor.role != "other"
 
 
-def predict_plan(net: "HyperNet", plain: Sequence[TensorSpec]) -> Plan:
-    """The plan before anything is drawn; ``plain`` are the parameters to be written that are not generated."""
+def plain_tensors(net: "HyperNet") -> list[TensorSpec]:
+    """The mainnet's parameters that are not generated."""
+    generated = {t.name for t in net.generated}
+    return [t for t in net.spec if t.name not in generated]
+
+
+def first_plan(net: "HyperNet") -> Plan:
+    """Start a net that was just built, whose plain parameters keep their values but for some biases.
+
+    On the meta device, where nothing can be drawn, the plan says what is known before.
+    """
+    plain = _zeroed_tensors(net)
+    if not any(t.is_meta for t in net.heads.parameters()):
+        return write(net, plain)
     targets, moments = _targets(net), _expected_moments(net)
     return _plan(net, targets, net.heads.solve(targets.goals(), moments), moments, plain)
+
+
+def reset(net: "HyperNet", generator: torch.Generator | None, embeddings: torch.Generator | None) -> Plan:
+    """Draw everything that has a rule, and let the buffers of norms start as they should."""
+    net.heads.sync()
+    plan = write(net, [t for t in plain_tensors(net) if has_rule(t)], generator, embeddings)
+    for module, spec in ((net.mainnet, net.spec), (net.trunk, net.trunk_spec)):
+        for name, start in spec.buffers if spec is not None else ():
+            if module is not None and start is not None:
+                fill_(module.get_buffer(name), 0.0, mean=start)
+    return plan
 
 
 def write(
     net: "HyperNet",
     plain: Sequence[TensorSpec],
-    generator: torch.Generator | None,
+    generator: torch.Generator | None = None,
     embeddings: torch.Generator | None = None,
 ) -> Plan:
-    """Draw everything; returns the plan as it was written."""
+    """Draw everything, of the plain parameters these; returns the plan as it was written."""
     targets, exact, codes = _targets(net), net.fidelity == "exact", net.code_source
     # What cannot be done is said before anything is written.
     goals, trunk_rows, plain_rows = targets.goals(), _trunk_rows(net), _plain_rows(net, plain)
@@ -60,7 +83,7 @@ def write(
         _fill(net, row, draw)
     redraw_dead_codes_(codes, embeddings or generator, fixed=bool(constants))
     level = exact and any(targets.aim(t.name).target is not None for t in net.generated)
-    net.heads.prepare_(partial(_layer_variance, net), codes, draw, level=level)
+    net.heads.write_inner_(partial(_layer_variance, net), codes, draw, level=level)
     moments: Moments = net.heads.measured_moments(codes) if exact else _expected_moments(net)
     solutions = net.heads.solve(goals, moments)
     net.heads.write_(solutions, draw)
@@ -74,14 +97,6 @@ def write(
     for row in plain_rows:
         _fill(net.mainnet, row, draw)
     return _plan(net, targets, solutions, moments, plain)
-
-
-def reset_buffers(net: "HyperNet") -> None:
-    """Let the buffers of norms, in mainnet and trunk, start as they should."""
-    for module, spec in ((net.mainnet, net.spec), (net.trunk, net.trunk_spec)):
-        for name, start in spec.buffers if spec is not None else ():
-            if module is not None and start is not None:
-                fill_(module.get_buffer(name), 0.0, mean=start)
 
 
 def rescale(net: "HyperNet", factors: Mapping[str, float]) -> Plan:
@@ -106,7 +121,13 @@ def _rescaled_target(net: "HyperNet", row: Row, index: int, factor: float) -> fl
         return row.target * factor**2
     if row.variance is None or row.moment is None:
         return None
-    return net.heads.made_variance(index, row.variance, row.moment) * row.scale**2
+    return net.heads.tensor_variance(index, row.variance, row.moment) * row.scale**2
+
+
+def _zeroed_tensors(net: "HyperNet") -> list[TensorSpec]:
+    """Biases beside generated weights, which the theory has at zero."""
+    generated = {t.name for t in net.generated}
+    return [t for t in plain_tensors(net) if generated.intersection(t.weights)]
 
 
 def _targets(net: "HyperNet") -> Targets:
@@ -134,10 +155,10 @@ def _plan(
     rows += _plain_rows(net, plain)
     listed = {t.name for t in (*net.generated, *plain)}
     rows += [kept_row(t) for t in net.spec if t.name not in listed]
-    for name, fans, variance, equation in net.heads.inner_rows(partial(_layer_variance, net)):
-        fan_in, fan_out = (None, None) if fans is None else (fans.fan_in, fans.fan_out)
-        role = "bias" if fans is None else "weight"
-        rows.append(Row(f"heads.{name}", role, "inputs", equation, "", fan_in, fan_out, variance=variance))
+    for inner in net.heads.inner_parameters(partial(_layer_variance, net)):
+        fan_in, fan_out = (None, None) if inner.fans is None else (inner.fans.fan_in, inner.fans.fan_out)
+        role, name = "bias" if inner.fans is None else "weight", f"heads.{inner.name}"
+        rows.append(Row(name, role, "inputs", inner.equation, "", fan_in, fan_out, variance=inner.variance))
     return Plan(str(net.init), net.init.paper, net.fidelity, net.distribution, tuple(rows))
 
 
@@ -167,9 +188,9 @@ def _missing_factors(net: "HyperNet", solutions: Sequence[Solution]) -> dict[str
     squares = dict.fromkeys(net.heads.scattered, 0.0)
     for task in tasks:  # one by one, so that two sets of weights are never held
         with torch.no_grad():
-            made = net.generate(task=task, noise=False)
+            tensors = net.generate(task=task, noise=False)
         for name in squares:
-            squares[name] += made[name].double().square().mean().item() / len(tasks)
+            squares[name] += tensors[name].double().square().mean().item() / len(tasks)
     targets = {t.name: s.aim.target for t, s in zip(net.generated, solutions, strict=True)}
     return {
         name: math.sqrt(target / square)

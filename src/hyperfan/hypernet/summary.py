@@ -8,9 +8,9 @@ if TYPE_CHECKING:
 
 def describe(net: "HyperNet") -> str:
     """What is generated, by which heads, and how it starts."""
-    made = sum(t.numel for t in net.generated)
+    values = sum(t.numel for t in net.generated)
     return (
-        f"generates {len(net.generated)} of {len(net.spec)} tensors ({made:,} values) of "
+        f"generates {len(net.generated)} of {len(net.spec)} tensors ({values:,} values) of "
         f"{type(net.skeleton.module).__name__}, d_k={net.heads.head_width}, {net.heads.summary()}, "
         f"init={net.init} ({net.fidelity}, {net.distribution})"
     )
@@ -20,5 +20,5 @@ def trainable_parameters(net: "HyperNet") -> str:
     """How many parameters are trained, and how many the mainnet has."""
     trained = sum(p.numel() for p in net.parameters() if p.requires_grad)
     stored = sum(p.numel() for p in net.parameters())
-    main, made = (sum(t.numel for t in tensors) for tensors in (net.spec, net.generated))
-    return f"trainable parameters: {trained:,} of {stored:,} | mainnet: {main:,}, of which generated: {made:,}"
+    main, generated = (sum(t.numel for t in tensors) for tensors in (net.spec, net.generated))
+    return f"trainable parameters: {trained:,} of {stored:,} | mainnet: {main:,}, of which generated: {generated:,}"

@@ -153,3 +153,11 @@ def method(name: str, **settings: float) -> Method:
             known = ", ".join(found.settings) or "none"
             raise InitError(f"'{name}' has no setting '{key}'; it has: {known}")
     return replace(found, settings={**found.settings, **settings})
+
+
+def as_method(init: object) -> Method:
+    """A method, or the one of this name."""
+    found = method(init) if isinstance(init, str) else init
+    if not isinstance(found, Method):
+        raise InitError(f"init={init!r}: give a method's name, or hyperfan.init.method(name, …)")
+    return found

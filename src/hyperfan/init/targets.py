@@ -1,4 +1,4 @@
-"""What a method asks of every generated tensor, worked out along the forward pass.
+"""What a method wants of every generated tensor, worked out along the forward pass.
 
 The exact reading takes a nonlinearity's gain at the variance that the plan itself gives the pre-activation before it.
 For hyperfan-in that is 1 everywhere. Hyperfan-out lets the forward variance go where it goes; with a saturating
@@ -52,14 +52,14 @@ class Targets:
         return self._readings[name]
 
     def aim(self, name: str, head: Fans = _ANY_HEAD) -> Aim:
-        """What the method asks of a tensor that a head of these fans makes; a norm's parameter starts constant."""
+        """What the method wants of a tensor that a head of these fans makes; a norm's parameter starts constant."""
         start = self._tensors[name].start
         if start is not None:
             return Aim(f"H = 0, β = {start:g}", head=0.0, mean=start)
         return self._aim(self.reading(name), head)
 
     def goals(self) -> list[Goal]:
-        """For each tensor, what is asked of the head that makes it. What cannot be asked is said at once."""
+        """The goal of each tensor for the head that makes it. One that cannot be reached raises at once."""
         for name in self._tensors:
             self.aim(name)
         return [partial(self.aim, name) for name in self._tensors]

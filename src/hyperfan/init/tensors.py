@@ -15,8 +15,8 @@ from torch import Tensor
 from hyperfan.codes.draw import Distribution, fill_
 from hyperfan.errors import InitError
 from hyperfan.formulas import targets
+from hyperfan.formulas.contraction import LINEAR_HEAD, reach_variance
 from hyperfan.formulas.fans import Fans
-from hyperfan.formulas.heads import head_variance
 from hyperfan.mainnet.gains import gains
 
 
@@ -221,11 +221,11 @@ def _fans(
         inputs, outputs = shape[0], shape[1] * groups
     else:
         inputs, outputs = shape[1] * groups, shape[0]
-    made = outputs if bias else math.prod(shape)
-    if weight.ndim != 2 or weight.shape[0] != made:
-        what = f"{made} values ({'a bias' if bias else '×'.join(map(str, shape))})"
-        turned = weight.ndim == 2 and weight.shape[1] == made
-        hint = "it looks transposed: pass weight.T" if turned else f"it should be ({made}, d_k)"
+    values = outputs if bias else math.prod(shape)
+    if weight.ndim != 2 or weight.shape[0] != values:
+        what = f"{values} values ({'a bias' if bias else '×'.join(map(str, shape))})"
+        turned = weight.ndim == 2 and weight.shape[1] == values
+        hint = "it looks transposed: pass weight.T" if turned else f"it should be ({values}, d_k)"
         raise InitError(f"the head's weight is {tuple(weight.shape)}, but it makes {what}: {hint}")
     if outputs % groups or inputs % groups:
         raise InitError(f"groups={groups} does not divide the {inputs} input and {outputs} output channels")
@@ -243,4 +243,5 @@ def _fill(
 ) -> Tensor:
     if not embedding_var > 0:
         raise InitError(f"embedding_var={embedding_var}: the variance of the embedding must be positive")
-    return fill_(weight, head_variance(v, weight.shape[1] * embedding_var), distribution, generator=generator)
+    variance = reach_variance(v, LINEAR_HEAD, {"k": weight.shape[1]}, [None, embedding_var])
+    return fill_(weight, variance, distribution, generator=generator)

@@ -18,12 +18,14 @@ The input layers of chunks are the same with one code for each layer, so that K 
 """
 
 from collections.abc import Sequence
+from functools import cached_property
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from hyperfan.errors import HyperfanError
+from hyperfan.generators.base import Part
 from hyperfan.hypernet.changes import fingerprint, versions
 from hyperfan.optim.gradient import Blocks, Factor, gradients, is_batched
 from hyperfan.optim.rule import Settings, update
@@ -36,18 +38,12 @@ MAX_ROWS_ONE_BY_ONE = 4
 """Codes up to which adding rows one by one is faster than stacking them for a product."""
 
 
-def gram(codes: Tensor) -> Tensor:
-    """K, in double precision."""
-    c = codes.detach().double()
-    return c @ c.T + 1
-
-
 class Collapsed:
     """One map, trained through what it makes.
 
     Args:
         weight, bias: of the map.
-        name: what to call it in messages.
+        name: for messages.
         codes: (m, d_k), which the caller never changes.
     """
 
@@ -56,27 +52,28 @@ class Collapsed:
         self.codes = codes.to(weight.dtype)
         self.count = len(codes)
         """Number of tensors that it makes."""
-        self._prepare(codes)
-        self.made: Tensor | None = None
+        self.gram = self._gram(codes.detach().double())
+        """K, in double precision."""
+        self.outputs: Tensor | None = None
         self._versions: object = None
         self._fingerprint = torch.empty(0)
         self.ahead = False
-        """Whether ``made`` has been trained since the head was last written."""
+        """Whether ``outputs`` has been trained since the head was last written."""
 
     def make(self, momentum: Momentum | None) -> None:
-        """Make W from the head, and its momentum from the head's."""
+        """Compute W from the head, and its momentum from the head's."""
         self._start = momentum
-        self.made = self._through(self.weight, self.bias)
+        self.outputs = self._through(self.weight, self.bias)
         self._momentum = None if momentum is None else self._through(*momentum)
         self._shares = torch.tensor([1.0, 0.0], dtype=torch.float64)
         self._momentum_shares = None if momentum is None else torch.tensor([0.0, 1.0], dtype=torch.float64)
         self._versions, self._fingerprint = versions((self.weight, self.bias)), fingerprint((self.weight, self.bias))
-        self._made_fingerprint = fingerprint((self.made,))
+        self._outputs_fingerprint = fingerprint((self.outputs,))
 
     def holds(self, thorough: bool = True) -> bool:
         """Whether W is what the head made, and what was trained since. Raises if that would be lost."""
-        assert self.made is not None
-        if not self.ahead and not torch.equal(self._made_fingerprint, fingerprint((self.made,))):
+        assert self.outputs is not None
+        if not self.ahead and not torch.equal(self._outputs_fingerprint, fingerprint((self.outputs,))):
             raise HyperfanError(
                 f"what '{self.name}' makes was changed in place, as by the mainnet itself, while it was "
                 "being trained in the head's place: call opt.use('factored'), or let the mainnet change a copy"
@@ -93,6 +90,13 @@ class Collapsed:
             )
         return same
 
+    def why_unrecoverable(self) -> str | None:
+        """Why the map cannot be recovered from what its codes made, if so."""
+        condition = float(torch.linalg.cond(self.gram))
+        if condition <= CONDITION_LIMIT:
+            return None
+        return f"its codes are nearly dependent (condition number {condition:.0e})"
+
     def forget_momentum(self) -> None:
         """As if the buffers had been taken from the optimiser's state."""
         self._momentum = self._momentum_shares = None
@@ -100,23 +104,23 @@ class Collapsed:
     @property
     def has_momentum(self) -> bool:
         """Whether there is any."""
-        return self.made is not None and self._momentum is not None
+        return self.outputs is not None and self._momentum is not None
 
     def step(self, factor: Factor, scale: float, settings: Settings) -> None:
         """One step of SGD on W."""
-        assert self.made is not None
+        assert self.outputs is not None
 
         def add(target: Tensor, alpha: float, beta: float) -> None:
             self._add(target, factor, alpha * scale, beta)
 
-        self._momentum = update(self.made, self._momentum, add, settings)
+        self._momentum = update(self.outputs, self._momentum, add, settings)
         self._momentum_shares = update(self._shares, self._momentum_shares, _add_nothing, settings)
         self.ahead = True
 
     def recover(self) -> Momentum | None:
         """Write the head, and return its momentum buffers. What is made afterwards is made from the head."""
-        if self.made is None or not (self.ahead and self.holds()):
-            self.made = None
+        if self.outputs is None or not (self.ahead and self.holds()):
+            self.outputs = None
             return None
         first = self._through(self.weight, self.bias)
         zero = torch.zeros((), dtype=first.dtype, device=first.device)
@@ -130,8 +134,8 @@ class Collapsed:
             recovered = (r * self.weight + p * start, r * self.bias + p * start_bias)
             self._back(*recovered, self._solve(self._momentum - r * first - p * first_momentum), 1.0)
         s, q = self._shares.tolist()
-        d = self._solve(s * first + q * first_momentum - self.made)
-        self.ahead, self.made = False, None  # from here on nothing is left to fail
+        d = self._solve(s * first + q * first_momentum - self.outputs)
+        self.ahead, self.outputs = False, None  # from here on nothing is left to fail
         for target, its_start in ((self.weight, start), (self.bias, start_bias)):
             if s != 1:
                 target.mul_(s)
@@ -142,8 +146,12 @@ class Collapsed:
 
     def tensors(self) -> Sequence[Tensor]:
         """What it makes, one by one."""
-        assert self.made is not None
-        return self.made.unbind(0)
+        assert self.outputs is not None
+        return self.outputs.unbind(0)
+
+    def join(self, tensors: Sequence[Tensor]) -> Tensor:
+        """These tensors in one, as the map itself would make it."""
+        return torch.stack(tuple(tensors))
 
     def gradients(self, grads: Sequence[Tensor | None]) -> list[Tensor | None]:
         """Of weight and bias, from those of the tensors made; none if none of these was used."""
@@ -158,19 +166,22 @@ class Collapsed:
 
     # ── the linear algebra ─────────────────────────────────────────────────────────────────────────────────────────
 
-    def _prepare(self, codes: Tensor) -> None:
-        """K, and what is made of it."""
-        self.gram = gram(codes)
-        self._columns: list[list[float]] = self.gram.T.tolist()
+    def _gram(self, codes: Tensor) -> Tensor:
+        return codes @ codes.T + 1
+
+    @cached_property
+    def _columns(self) -> list[list[float]]:
+        columns: list[list[float]] = self.gram.T.tolist()
+        return columns
 
     def _through(self, weight: Tensor, bias: Tensor) -> Tensor:
         """C·H + 1·βᵀ."""
         return torch.addmm(bias, self.codes, weight)
 
-    def _solve(self, made: Tensor) -> Tensor:
+    def _solve(self, outputs: Tensor) -> Tensor:
         """K⁻¹ times something of the shape of W."""
         inverse: Tensor = torch.linalg.inv(self.gram)
-        return inverse.to(self.codes) @ made
+        return inverse.to(self.codes) @ outputs
 
     def _back(self, weight: Tensor, bias: Tensor, d: Tensor, alpha: float) -> None:
         """Add alpha·CᵀD and alpha·1ᵀD, in place."""
@@ -205,8 +216,12 @@ class CollapsedBlocks(Collapsed):
 
     def tensors(self) -> Sequence[Tensor]:
         """What all maps make, in one tensor."""
-        assert self.made is not None
-        return (self.made.view_as(self.made),)
+        assert self.outputs is not None
+        return (self.outputs.view_as(self.outputs),)
+
+    def join(self, tensors: Sequence[Tensor]) -> Tensor:
+        """That tensor."""
+        return tensors[0]
 
     def gradients(self, grads: Sequence[Tensor | None]) -> list[Tensor | None]:
         """Of weight and bias, from that of the codes."""
@@ -217,14 +232,18 @@ class CollapsedBlocks(Collapsed):
             return [self.codes.unsqueeze(2) * codes.unsqueeze(1), codes.clone()]
         return [*gradients(Blocks(self.codes, codes), self.weight, self.bias)]
 
-    def _prepare(self, codes: Tensor) -> None:
-        self.gram = codes.detach().double().square().sum(1, keepdim=True) + 1
+    def why_unrecoverable(self) -> str | None:
+        """Nothing: where each map has one code, K is a number of at least 1."""
+        return None
+
+    def _gram(self, codes: Tensor) -> Tensor:
+        return codes.square().sum(1, keepdim=True) + 1
 
     def _through(self, weight: Tensor, bias: Tensor) -> Tensor:
         return torch.baddbmm(bias.unsqueeze(1), self.codes.unsqueeze(1), weight).squeeze(1)
 
-    def _solve(self, made: Tensor) -> Tensor:
-        return made / self.gram.to(made)
+    def _solve(self, outputs: Tensor) -> Tensor:
+        return outputs / self.gram.to(outputs)
 
     def _back(self, weight: Tensor, bias: Tensor, d: Tensor, alpha: float) -> None:
         weight.baddbmm_(self.codes.unsqueeze(2), d.unsqueeze(1), alpha=alpha)
@@ -256,6 +275,7 @@ class Rows(torch.autograd.Function):
         return None, *ctx.collapsed.gradients(grads)
 
 
-def collapse(weight: Tensor, bias: Tensor, name: str, codes: Tensor) -> Collapsed:
-    """The collapsed form of a map, from (n, d_k) codes: one map for all, or, with a weight (n, d_k, outputs), many."""
-    return (CollapsedBlocks if weight.ndim == 3 else Collapsed)(weight, bias, name, codes)
+def collapse(part: Part, codes: Tensor) -> Collapsed:
+    """The collapsed form of a map, from (n, d_k) codes."""
+    form = CollapsedBlocks if part.map.layer_per_code else Collapsed
+    return form(*part.map.held, part.name, codes)

@@ -19,8 +19,8 @@ def _product(codes: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
     if weight.device.type != "cpu" or rows > MAX_ROWS_CUT or outputs % COLUMN_BLOCKS:
         return torch.addmm(bias, codes, weight)
     blocks = weight.view(width, COLUMN_BLOCKS, -1).transpose(0, 1)
-    made = torch.baddbmm(bias.view(COLUMN_BLOCKS, 1, -1), codes.expand(COLUMN_BLOCKS, rows, width), blocks)
-    return made.transpose(0, 1).reshape(rows, outputs)
+    product = torch.baddbmm(bias.view(COLUMN_BLOCKS, 1, -1), codes.expand(COLUMN_BLOCKS, rows, width), blocks)
+    return product.transpose(0, 1).reshape(rows, outputs)
 
 
 class Factored(torch.autograd.Function):

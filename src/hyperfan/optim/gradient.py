@@ -35,12 +35,12 @@ class Factor:
 
     @property
     def rows(self) -> Sequence[Tensor]:
-        """The gradient of each tensor made."""
+        """The gradient of each tensor, one by one."""
         return self.grads.unbind(0) if isinstance(self.grads, Tensor) else self.grads
 
     @property
     def matrix(self) -> Tensor:
-        """All of them in one tensor."""
+        """The gradients of all tensors, in one."""
         if not isinstance(self.grads, Tensor):
             one = len(self.grads) == 1
             self.grads = self.grads[0].unsqueeze(0) if one else torch.stack(tuple(self.grads))
@@ -54,12 +54,12 @@ class Factor:
         return self._sum[1]
 
     def clone(self) -> "Factor":
-        """A copy with gradients of its own."""
+        """A copy of the gradients with the same codes."""
         return type(self)(self.codes, [row.clone() for row in self.rows])
 
     @property
     def rank(self) -> int:
-        """Of the gradient that it makes, at most."""
+        """The largest rank that the weight's gradient can have."""
         return len(self.codes)
 
     def add_to_(self, target: Tensor, alpha: float, beta: float) -> None:
@@ -90,7 +90,7 @@ class Blocks(Factor):
 
     @property
     def rows(self) -> Sequence[Tensor]:
-        """All of them in one tensor."""
+        """The gradients of all layers, in one tensor."""
         return (self.matrix,)
 
     @property
@@ -100,18 +100,18 @@ class Blocks(Factor):
 
     @property
     def rank(self) -> int:
-        """Of each block."""
+        """That of each block's gradient."""
         return 1
 
     def add_to_(self, target: Tensor, alpha: float, beta: float) -> None:
-        """As for one layer."""
+        """Add a multiple of the gradient to beta·target, block by block."""
         if target.ndim == 3:
             target.baddbmm_(self.codes.unsqueeze(2), self.matrix.unsqueeze(1), alpha=alpha, beta=beta)
         else:
             (target.mul_(beta) if beta != 1 else target).add_(self.matrix, alpha=alpha)
 
     def overlap(self, other: Factor) -> Tensor:
-        """Block by block."""
+        """The inner product of two weights' gradients, summed over blocks."""
         return ((self.codes * other.codes).sum(1) * (self.matrix * other.matrix).sum(1)).sum()
 
 
@@ -146,10 +146,10 @@ class FactoredGradient(Tensor):
     @staticmethod
     def __new__(cls, like: Tensor, value: Value) -> "FactoredGradient":
         """A gradient of the shape of ``like``."""
-        made = Tensor._make_wrapper_subclass(cls, like.shape, dtype=like.dtype, device=like.device)
-        assert isinstance(made, FactoredGradient)
-        made.value = value
-        return made
+        gradient = Tensor._make_wrapper_subclass(cls, like.shape, dtype=like.dtype, device=like.device)
+        assert isinstance(gradient, FactoredGradient)
+        gradient.value = value
+        return gradient
 
     @property
     def parts(self) -> tuple[tuple[Factor, float], ...] | None:
@@ -161,7 +161,7 @@ class FactoredGradient(Tensor):
         return self.value.parts if self.value.factored else None
 
     def to_dense(self, *_: Any, **__: Any) -> Tensor:
-        """Written out."""
+        """The gradient as an ordinary tensor."""
         if self.value.dense is None:
             dense = torch.zeros(self.shape, dtype=self.dtype, device=self.device)
             self.add_to_(dense, 1.0)
@@ -187,16 +187,16 @@ class FactoredGradient(Tensor):
         return torch.stack(pairs).sum().clamp_min(0).sqrt()
 
     def numpy(self, *, force: bool = False) -> Any:
-        """As the dense tensor."""
+        """The dense gradient as an array."""
         return self.to_dense().numpy(force=force)
 
     def tolist(self) -> Any:
-        """As the dense tensor."""
+        """The dense gradient as nested lists."""
         return self.to_dense().tolist()
 
     # Word for word torch's own signature, which mypy does not recognise as such.
     def __repr__(self, *, tensor_contents: Any = None) -> str:  # type: ignore[override]
-        """As the dense tensor."""
+        """The dense gradient, as torch prints it."""
         return repr(self.to_dense())
 
     # Torch's own way to leave all to __torch_dispatch__; its stubs type the attribute as a method.
@@ -207,12 +207,12 @@ class FactoredGradient(Tensor):
     def __torch_dispatch__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:  # type: ignore[override]
         """Stay factored where that is exact, else write out."""
         exact = _EXACT.get(func)
-        made = NotImplemented if exact is None else exact(*args, **(kwargs or {}))
-        return _written_out(func, args, kwargs or {}) if made is NotImplemented else made
+        result = NotImplemented if exact is None else exact(*args, **(kwargs or {}))
+        return _written_out(func, args, kwargs or {}) if result is NotImplemented else result
 
 
 def gradients(factor: Factor, weight: Tensor, bias: Tensor) -> list[Tensor]:
-    """Those of a head's weight and bias, which share the factor."""
+    """The gradients of a map's weight and bias, which share the factor."""
     parts = ((factor, 1.0),)
     return [FactoredGradient(weight, Value(parts)), FactoredGradient(bias, Value(parts))]
 
@@ -253,10 +253,10 @@ def _sum(a: Any, b: Any, alpha: float = 1) -> Value | None:
                 break
         else:
             parts.append((factor, scale))
-    made = FactoredGradient(a, Value(tuple(parts)))
+    total = FactoredGradient(a, Value(tuple(parts)))
     if parts and sum(factor.rank for factor, _ in parts) > parts[0][0].codes.shape[1]:
-        return Value((), made.to_dense())  # more rows than the dense gradient has
-    return made.value
+        return Value((), total.to_dense())  # more rows than the dense gradient has
+    return total.value
 
 
 def _product(a: Any, by: Any) -> Value | None:

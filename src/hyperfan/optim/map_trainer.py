@@ -15,7 +15,7 @@ from hyperfan.hypernet.transforms import transformed
 from hyperfan.optim.collapsed import Collapsed, Momentum, Rows, collapse
 from hyperfan.optim.factored import Factored
 from hyperfan.optim.gradient import FactoredGradient
-from hyperfan.optim.plan import HOOKED, Choice, Kind, Row, choose, saved_bytes, why_dependent
+from hyperfan.optim.plan import Choice, Kind, Row, choose, saved_bytes
 from hyperfan.optim.rule import Settings, update
 
 State = MutableMapping[Tensor, dict[str, Any]]
@@ -41,16 +41,19 @@ class MapTrainer:
         self.revision = 0
         self._shared: Choice | None = None
         self.override: Choice | None = None
-        """A choice that was asked for, or had to be changed, with the reason."""
+        """A choice in place of the fastest, with the reason."""
         self.weight, self.bias = self.map.weight, self.map.bias
         sources = [net.embeddings, *([] if net.trunk is None else [net.trunk]), part.map]
-        sources += [] if part.behind is None else [part.behind]
+        sources += [] if part.input_map is None else [part.input_map]
         self._watched = [p for source in sources for p in source.parameters()]
         self._chosen: Choice = Choice("dense", "")
         self._chosen_for: object = None
         self._codes: Tensor | None = None
         self._collapsed: Collapsed | None = None
         self.map.attach(self)
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> None:
+        """None: the copy of a map has no trainer, also where torch copies a parametrised one attribute by attribute."""
 
     @property
     def attached(self) -> bool:
@@ -60,15 +63,14 @@ class MapTrainer:
     # ── the choice ─────────────────────────────────────────────────────────────────────────────────────────────────
 
     def chosen(self) -> Choice:
-        """How the map is trained, and why; chosen anew whenever something is frozen, or asked for."""
-        hooked = bool(self.map._forward_hooks or self.map._forward_pre_hooks)
-        seen = (tuple(p.requires_grad for p in self._watched), hooked, self.override)
+        """How the map is trained, and why; chosen anew whenever a parameter is frozen or the choice overridden."""
+        seen = (tuple(p.requires_grad for p in self._watched), self.map.hooked, self.override)
         if seen != self._chosen_for:
             given = self._groups()
             fastest = choose(self.net, self.part, lambda p: id(p) in given)
             if self.override is not None and fastest.kind in ("collapsed", "factored"):
                 fastest = self.override
-            if self.weight.ndim == 3 and fastest.kind == "factored":
+            if self.map.layer_per_code and fastest.kind == "factored":
                 fastest = Choice("dense", f"{fastest.reason}; in factors small maps would gain little")
             if fastest.kind != "collapsed":
                 self.drop()
@@ -83,7 +85,7 @@ class MapTrainer:
         """Never collapse the map, because another hypernet uses it too."""
         self._shared = self.override = Choice("factored", reason)
 
-    def ask(self, kind: Kind | None) -> None:
+    def use(self, kind: Kind | None) -> None:
         """Train the map in this form where that is possible, or, with ``None``, in the fastest."""
         self.drop()
         self.override = self._shared
@@ -108,7 +110,7 @@ class MapTrainer:
             choice = Choice("dense", "released, or taken over by another optimiser")
         settings = self._groups().get(id(self.weight))
         momentum = settings is not None and settings.momentum != 0
-        held = self.bias.numel() * (1 if self.weight.ndim == 3 else self.part.codes)
+        held = self.bias.numel() * self.part.gradient_rank
         saved = saved_bytes(self.weight, self.bias, held, choice.kind, momentum)
         return Row(self.name, self.part.codes, choice.kind, choice.reason, saved)
 
@@ -116,26 +118,23 @@ class MapTrainer:
 
     def rows(self, codes: Tensor) -> Sequence[Tensor] | None:
         """What a collapsed map makes, a tensor for each code; ``None`` if it is not collapsed."""
-        made: Sequence[Tensor] | None = _outside_graphs(self._collapsed_rows, codes)
-        return made
+        rows: Sequence[Tensor] | None = _outside_graphs(self._collapsed_rows, codes)
+        return rows
 
     def product(self, codes: Tensor) -> Tensor:
         """What the map makes of codes, in one tensor."""
-        made: Tensor = _outside_graphs(self._product, codes)
-        return made
+        product: Tensor = _outside_graphs(self._product, codes)
+        return product
 
     def _product(self, codes: Tensor) -> Tensor:
         rows = self._collapsed_rows(codes)
         if rows is not None:
-            return rows[0] if self.weight.ndim == 3 else torch.stack(tuple(rows))
-        choice = self.chosen()
-        apart = choice.reason == HOOKED or transformed() or not self._holds_parameters()
-        made: Tensor
-        if apart or choice.kind in ("dense", "frozen") or self.weight.ndim == 3:
-            made = self.map(codes)
-            return made
-        made = _apply(Factored, codes, self.weight, self.bias)
-        return made
+            assert self._collapsed is not None
+            return self._collapsed.join(rows)
+        in_factors = self.chosen().kind in ("collapsed", "factored") and not self.map.layer_per_code
+        factored = in_factors and not transformed() and self._holds_parameters()
+        product: Tensor = _apply(Factored, codes, self.weight, self.bias) if factored else self.map(codes)
+        return product
 
     def _collapsed_rows(self, codes: Tensor) -> Sequence[Tensor] | None:
         if self.chosen().kind != "collapsed":
@@ -151,21 +150,21 @@ class MapTrainer:
             with _plainly(codes.device.type):
                 self._collapse(codes.clone())
         collapsed = self._collapsed
-        if collapsed is not None and collapsed.made is None:
+        if collapsed is not None and collapsed.outputs is None:
             self._override_if(self._why_lopsided())
             collapsed = self._collapsed
         if collapsed is None:
             return None
-        if collapsed.made is None or not collapsed.holds(thorough=not training):
+        if collapsed.outputs is None or not collapsed.holds(thorough=not training):
             with _plainly(codes.device.type):
                 collapsed.make(self._momentum())
         return _apply(Rows, collapsed, self.weight, self.bias) if training else collapsed.tensors()
 
     def _collapse(self, codes: Tensor) -> None:
         self.drop()
-        dependent = why_dependent(codes) if self.weight.ndim == 2 else None
-        if not self._override_if(dependent or self._why_lopsided()):
-            self._codes, self._collapsed = codes, collapse(self.weight, self.bias, self.name, codes)
+        collapsed = collapse(self.part, codes)
+        if not self._override_if(collapsed.why_unrecoverable() or self._why_lopsided()):
+            self._codes, self._collapsed = codes, collapsed
 
     def _override_if(self, reason: str | None) -> bool:
         """Train the map in factors if there is a reason to; returns whether there is."""
@@ -176,8 +175,8 @@ class MapTrainer:
 
     def _holds_parameters(self) -> bool:
         """Whether the map holds its parameters, as it does not while ``functional_call`` runs it with others."""
-        held = self.map._parameters
-        return dict.__getitem__(held, "weight") is self.weight and dict.__getitem__(held, "bias") is self.bias
+        weight, bias = self.map.held
+        return weight is self.weight and bias is self.bias
 
     # ── applying the gradient ──────────────────────────────────────────────────────────────────────────────────────
 
@@ -187,7 +186,7 @@ class MapTrainer:
             self.map.sync()  # another optimiser's trainer may be ahead
             return
         pair = (self.weight, self.bias)
-        grads = [None if id(p) in done else p.grad for p in pair]
+        grads = [p.grad if id(p) in groups and id(p) not in done else None for p in pair]
         if not any(isinstance(g, FactoredGradient) for g in grads):
             if any(g is not None for g in grads):
                 self._recover()  # these are for the map itself
@@ -209,7 +208,7 @@ class MapTrainer:
 
     def _step_collapsed(self, grads: list[Tensor | None], groups: Groups) -> bool:
         collapsed, settings, of_bias = self._collapsed, groups.get(id(self.weight)), groups.get(id(self.bias))
-        if collapsed is None or collapsed.made is None or settings is None or of_bias is None:
+        if collapsed is None or collapsed.outputs is None or settings is None or of_bias is None:
             return False
         parts = [g.parts if isinstance(g, FactoredGradient) else None for g in grads]
         if parts[0] is None or parts[0] != parts[1] or len(parts[0]) != 1:
@@ -264,7 +263,7 @@ class MapTrainer:
         collapsed = self._collapsed
         if collapsed is None:
             return
-        if collapsed.made is not None:
+        if collapsed.outputs is not None:
             self._notice_lost_momentum(collapsed)
         momentum = collapsed.recover()
         self._state()[self.weight].pop(COLLAPSED_KEY, None)
@@ -273,7 +272,7 @@ class MapTrainer:
                 self._state()[p]["momentum_buffer"] = buffer
 
     def _buffer(self, p: Tensor) -> Tensor | None:
-        """A parameter's momentum, in its own dtype and on its own device."""
+        """A parameter's momentum, in its dtype and on its device."""
         held = self._state().get(p, {}).get("momentum_buffer")
         return None if held is None else held.to(p)
 

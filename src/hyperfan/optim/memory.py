@@ -54,7 +54,7 @@ class Memory:
             )
         self._codes = _Codes(net)
         with torch.no_grad():
-            self.made = net.heads(self._codes(self.tasks), copy=True)
+            self.remembered = net.heads(self._codes(self.tasks), copy=True)
 
     def drift(self, *, lookahead: float | Mapping[str, Tensor] = 0.0) -> Tensor:
         """How far the net's tensors for these tasks are from those remembered: the sum of squares, mean over tasks.
@@ -72,8 +72,8 @@ class Memory:
         ahead["net.embeddings.weight"] = stored.detach()
         codes: Tensor = functional_call(self._codes, ahead, (self.tasks,))
         of_heads = {name.removeprefix("heads."): s for name, s in steps.items() if name.startswith("heads.")}
-        made = net.heads(codes, copy=True, steps=of_heads)
-        moved = [(tensor - self.made[name]).square().sum() for name, tensor in made.items()]
+        tensors = net.heads(codes, copy=True, steps=of_heads)
+        moved = [(tensor - self.remembered[name]).square().sum() for name, tensor in tensors.items()]
         return torch.stack(moved).sum() / len(self.tasks)
 
     def _steps(self, lookahead: float | Mapping[str, Tensor]) -> Mapping[str, Tensor]:

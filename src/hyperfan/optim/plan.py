@@ -8,7 +8,7 @@ import torch
 
 from hyperfan.generators.base import Part
 from hyperfan.hypernet import HyperNet
-from hyperfan.optim.collapsed import CONDITION_LIMIT, gram
+from hyperfan.optim.collapsed import collapse
 from hyperfan.text import table
 
 Kind = Literal["collapsed", "factored", "dense", "frozen"]
@@ -64,40 +64,30 @@ def choose(net: HyperNet, part: Part, given: Callable[[torch.Tensor], bool]) -> 
         part: one of its generator's maps.
         given: whether a parameter was given to the optimiser.
     """
-    weight, bias = (dict.__getitem__(part.map._parameters, name) for name in ("weight", "bias"))
-    assert weight is not None
-    assert bias is not None
+    weight, bias = part.map.held
     if not (weight.requires_grad or bias.requires_grad):
         return Choice("frozen", "requires no gradients")
     trained = [p.requires_grad and given(p) for p in (weight, bias)]
     if not any(trained):
         return Choice("dense", "not given to this optimiser")
-    if part.map._forward_hooks or part.map._forward_pre_hooks:
+    if part.map.hooked:
         return Choice("dense", HOOKED)
-    if weight.ndim == 2 and part.codes > len(weight):
-        reason = f"has more codes ({part.codes}) than it is wide ({len(weight)}), so this is the smaller gradient"
+    width = weight.shape[-2]
+    if part.gradient_rank > width:
+        reason = f"has more codes ({part.codes}) than it is wide ({width}), so this is the smaller gradient"
         return Choice("dense", reason)
     moving = net.code_source.why_changing()
-    if moving is None and part.behind is not None and any(p.requires_grad for p in part.behind.parameters()):
+    if moving is None and part.input_map is not None and any(p.requires_grad for p in part.input_map.parameters()):
         moving = "its codes come from input layers that are trained"
     if moving is not None:
         return Choice("factored", moving)
     if not all(trained):
         return Choice("factored", f"its {'bias' if trained[0] else 'weight'} is not trained")
-    if net.trunk is None and weight.ndim == 2 and not weight.is_meta:  # else it shows when the codes come
-        codes = net.heads.part_inputs(part, net.codes())
-        dependent = None if codes is None else why_dependent(codes)
+    if net.trunk is None and part.inputs is not None and not weight.is_meta:  # else it shows when the codes come
+        dependent = collapse(part, part.inputs(net.codes())).why_unrecoverable()
         if dependent is not None:
             return Choice("factored", dependent)
     return Choice("collapsed", "its codes are constant")
-
-
-def why_dependent(codes: torch.Tensor) -> str | None:
-    """Why a head cannot be recovered from what these codes made, if so."""
-    condition = float(torch.linalg.cond(gram(codes)))
-    if condition <= CONDITION_LIMIT:
-        return None
-    return f"its codes are nearly dependent (condition number {condition:.0e})"
 
 
 def saved_bytes(weight: torch.Tensor, bias: torch.Tensor, held: int, kind: Kind, momentum: bool) -> int:

@@ -49,10 +49,10 @@ def update(p: Tensor, buffer: Tensor | None, add: Add, s: Settings) -> Tensor | 
         buffer = p * s.weight_decay if s.weight_decay else torch.zeros_like(p)
         add(buffer, sign, 1.0)
     else:
-        fresh = 1 - s.dampening
+        undamped = 1 - s.dampening
         if s.weight_decay:
-            buffer.mul_(s.momentum).add_(p, alpha=fresh * s.weight_decay)
-        add(buffer, fresh * sign, 1.0 if s.weight_decay else s.momentum)
+            buffer.mul_(s.momentum).add_(p, alpha=undamped * s.weight_decay)
+        add(buffer, undamped * sign, 1.0 if s.weight_decay else s.momentum)
     if s.nesterov:
         add(p, -s.lr * sign, shrink)
         p.add_(buffer, alpha=-s.lr * s.momentum)

@@ -131,7 +131,7 @@ class SGD(torch.optim.SGD):
         if kind not in (None, "collapsed", "factored", "dense"):
             raise HyperfanError(f"use('{kind}'): {nearest(str(kind), get_args(Kind)[:3])}")
         for trainer in self._trainers:
-            trainer.ask(kind)
+            trainer.use(kind)
 
     def state_dict(self) -> dict[str, Any]:
         """As that of torch.optim.SGD, which can load it; and the other way round."""
@@ -170,9 +170,9 @@ class SGD(torch.optim.SGD):
         self._trainers = [
             MapTrainer(net, part, lambda: self.state, self._groups) for net in nets for part in net.heads.parts()
         ]
-        times = Counter(id(p) for trainer in self._trainers for p in (trainer.weight, trainer.bias))
+        uses = Counter(id(p) for trainer in self._trainers for p in (trainer.weight, trainer.bias))
         for trainer in self._trainers:
-            if times[id(trainer.weight)] > 1 or times[id(trainer.bias)] > 1:
+            if uses[id(trainer.weight)] > 1 or uses[id(trainer.bias)] > 1:
                 trainer.share("it is shared with another hypernet")
 
     def _groups(self) -> Groups:

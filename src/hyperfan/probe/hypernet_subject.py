@@ -120,7 +120,7 @@ def _sources(net: HyperNet, spec: Spec, codes: Tensor) -> list[Source]:
     squares, sources = net.heads.head_inputs(codes).double().square().sum(-1), []
     for i, (t, head, span) in enumerate(zip(net.generated, net.heads.names, net.heads.spans, strict=True)):
         moment = squares[span].mean().item()
-        linear = math.isclose(net.heads.made_variance(i, 1.0, moment), moment)
+        linear = math.isclose(net.heads.tensor_variance(i, 1.0, moment), moment)
         outputs = net.heads.head_fans(i).fan_out
         spread = squares[span].var(correction=0).item() / moment**2 if moment else 0.0
         moment = moment if linear else math.nan
