@@ -226,7 +226,7 @@ class Generator(nn.Module, ABC):
         return [moment] * len(self.tensors)
 
     def measured_moments(self, codes: Codes) -> list[float]:
-        """The same from the codes and the parameters as they are."""
+        """‖h‖² of what the heads read for each tensor, from the codes and the parameters as they are."""
         return measured_moments(codes, self.spans)
 
     def write_inner_(self, layer: LayerVariance, codes: Codes, draw: Draw, *, level: bool) -> None:
@@ -283,7 +283,7 @@ class Generator(nn.Module, ABC):
 
     @abstractmethod
     def parts(self) -> list[Part]:
-        """Its linear maps."""
+        """The linear maps of the generator."""
 
     def sync(self) -> None:
         """Write to all maps what was trained without them."""

@@ -69,11 +69,11 @@ class HeadGenerator(Generator):
         return spans[0] if len(spans) == 1 else torch.cat(spans, -2)
 
     def head_fans(self, index: int) -> Fans:
-        """Those of the tensor's head."""
+        """The fans of the tensor's head."""
         return Fans(self.head_width, self.layouts[self.names[index]].outputs)
 
     def tensor_variance(self, index: int, variance: float, moment: float) -> float:
-        """Var(H)·‖h‖²."""
+        """Variance of a tensor by the linear head's rule, Var(H)·‖h‖²."""
         return contraction_variance(LINEAR_HEAD, {"k": self.head_width}, [variance, moment / self.head_width])
 
     def solve(self, goals: Sequence[Goal], moments: Sequence[float | None]) -> list[Solution]:
@@ -127,14 +127,14 @@ class HeadGenerator(Generator):
         return self._select(self.head_inputs(codes), self.layouts[name].rows)
 
     def parts(self) -> list[Part]:
-        """The heads."""
+        """The heads, each with the codes of its tensors."""
         return [
             Part(name, self.head(name), layout.codes, partial(self._inputs_of, name))
             for name, layout in self.layouts.items()
         ]
 
     def shared_heads(self) -> list[str]:
-        """Heads of several tensors, of those that are drawn."""
+        """Heads of several tensors, not counting those that start constant."""
         drawn = {
             name: [i for i in layout.tensors if self.tensors[i].start is None] for name, layout in self.layouts.items()
         }
