@@ -25,7 +25,8 @@ from torch import Tensor
 from hyperfan.codes.codes import Codes, normalise_rms
 from hyperfan.codes.moments import measured_moments, stored_squares
 from hyperfan.formulas.fans import Fans
-from hyperfan.generators.base import BuildContext, Draw, InnerParameter, LayerVariance, Part, Request, Solution
+from hyperfan.generators.aims import Draw, InnerParameter, LayerVariance, Solution
+from hyperfan.generators.base import BuildContext, Part, Request
 from hyperfan.generators.heads import HeadGenerator, HeadLayout
 from hyperfan.generators.linear_map import InputLayers
 

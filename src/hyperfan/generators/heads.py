@@ -11,7 +11,8 @@ from torch import Tensor
 from hyperfan.errors import InitError
 from hyperfan.formulas.contraction import LINEAR_HEAD, contraction_variance
 from hyperfan.formulas.fans import Fans
-from hyperfan.generators.base import Aim, BuildContext, Draw, Generator, Goal, Part, Solution, merge_spans
+from hyperfan.generators.aims import Aim, Draw, Goal, Solution
+from hyperfan.generators.base import BuildContext, Generator, Part, merge_spans
 from hyperfan.generators.linear_map import Head
 from hyperfan.mainnet.spec import TensorSpec
 

@@ -15,18 +15,8 @@ from torch import Tensor
 from hyperfan.errors import HyperfanError
 from hyperfan.formulas.contraction import contraction_variance, reach_variance
 from hyperfan.formulas.fans import Fans
-from hyperfan.generators.base import (
-    Aim,
-    BuildContext,
-    Draw,
-    Generator,
-    GeneratorConfig,
-    Goal,
-    Part,
-    Request,
-    Solution,
-    tensor_name,
-)
+from hyperfan.generators.aims import Aim, Draw, Goal, Solution
+from hyperfan.generators.base import BuildContext, Generator, GeneratorConfig, Part, Request, tensor_name
 from hyperfan.generators.linear_map import Head
 from hyperfan.mainnet.spec import TensorSpec
 
