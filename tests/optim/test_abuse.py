@@ -37,13 +37,10 @@ def run(twins, steps=8, before=None, after=None):
     twins.compare()
 
 
-TRAINED = ("trunk.weight",)  # the input layers of chunks
-
-
 def on_gradients(change):
     def before(net, opt, step):
         for name, p in net.named_parameters():
-            if name in TRAINED or (name.startswith("heads.") and name.endswith("weight")):
+            if name.startswith("heads.") and name.endswith("weight"):
                 change(p)
 
     return before

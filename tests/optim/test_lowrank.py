@@ -5,7 +5,8 @@ import torch
 from torch import Tensor
 
 from checks import assert_close
-from hyperfan.optim.gradient import Blocks, Factor, FactoredGradient, Value
+from hyperfan.optim.factor import Blocks, Factor
+from hyperfan.optim.gradient import FactoredGradient, Value
 
 WIDTH, OUTPUTS = 6, 9
 

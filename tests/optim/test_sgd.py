@@ -3,6 +3,7 @@
 import copy
 import itertools
 import pickle
+import re
 from dataclasses import replace
 
 import pytest
@@ -132,7 +133,9 @@ def test_input_layers_whose_embeddings_change_do_not(options):
     twins = Twins(build(**{"heads": CHUNKS, **options}), lr=LR, momentum=0.9)
     row = next(r for r in twins.opt.plan.rows if r.head == "inputs")
     assert row.kind == "dense"
-    assert ("noise" if options["embedding"].noise else "are trained") in row.reason
+    assert re.fullmatch(
+        "its (embeddings are trained|codes have noise); in factors small maps would gain little", row.reason
+    )
     twins.train(10)
 
 
@@ -197,7 +200,9 @@ def test_input_layers_frozen_hooked_and_given_in_part():
     assert plan()[0] == "collapsed"
     twins.train(3)
     for net in (twins.ours, twins.theirs):
-        net.heads.inputs.register_forward_hook(lambda layers, args, out: out.mul_(1.1))  # in place: not for lent ones
+        net.heads.inputs.register_forward_hook(
+            lambda layers, args, out: out.mul_(1.1)
+        )  # in place: not for what is lent
     assert plan() == ("dense", "it has forward hooks")
     twins.train(3)
 
@@ -256,9 +261,12 @@ def test_two_nets_that_share_input_layers():
 def test_input_layers_are_read_copied_and_given_other_embeddings():
     twins = Twins(build(**NETS["chunks"]), lr=LR)
     twins.train(3)
-    for read in (lambda net: net.heads.inputs.weight, lambda net: net.state_dict()["heads.inputs.weight"],
-                 lambda net: copy.deepcopy(net.heads.inputs).weight,
-                 lambda net: copy.deepcopy(net).heads.inputs.weight):  # fmt: skip
+    for read in (
+        lambda net: net.heads.inputs.weight,
+        lambda net: net.state_dict()["heads.inputs.weight"],
+        lambda net: copy.deepcopy(net.heads.inputs).weight,
+        lambda net: copy.deepcopy(net).heads.inputs.weight,
+    ):
         twins.train(3)
         assert_same(read(twins.ours).detach(), read(twins.theirs).detach())
     with torch.no_grad():
@@ -580,8 +588,9 @@ LOOKS = {
 def test_whoever_looks_sees_what_was_trained(look):
     twins = trained()
     seen = LOOKS[look](twins.ours, twins.opt)
-    for name, expected in dict(twins.theirs.named_parameters()).items():
+    for name, expected in twins.theirs.named_parameters():
         if name.startswith("heads."):
+            expected = expected.detach()
             if look == "float":
                 torch.testing.assert_close(seen[name].detach(), expected.detach(), rtol=1e-5, atol=1e-6)
             else:

@@ -1,6 +1,7 @@
 """How do codes become tensors? One file for each generator; nobody outside asks which one it is."""
 
-from hyperfan.generators.base import Aim, Generator, GeneratorConfig, Part, Solution
+from hyperfan.generators.aims import Aim, Solution
+from hyperfan.generators.base import Generator, GeneratorConfig, Part
 from hyperfan.generators.chunks import Chunks
 from hyperfan.generators.linear import Linear, Sharing
 from hyperfan.generators.low_rank import LowRank

@@ -96,7 +96,7 @@ class ChannelChunks(ChunkGenerator):
 
     @torch.no_grad()
     def scale_(self, factors: Mapping[str, float]) -> dict[str, float]:
-        """In the input layers or on the codes, so that other tensors of a head stay as they are."""
+        """Multiply tensors in the input layers or on the codes, so that others of the same head stay as they are."""
         each = [factors.get(t.name, 1.0) for t in self.tensors]
         for name, layout in self.layouts.items():
             if any(each[i] != 1 for i in layout.tensors):

@@ -25,7 +25,8 @@ from torch import Tensor
 from hyperfan.codes.codes import Codes, normalise_rms
 from hyperfan.codes.moments import measured_moments, stored_squares
 from hyperfan.formulas.fans import Fans
-from hyperfan.generators.base import BuildContext, Draw, InnerParameter, LayerVariance, Part, Request, Solution
+from hyperfan.generators.aims import Draw, InnerParameter, LayerVariance, Solution
+from hyperfan.generators.base import BuildContext, Part, Request
 from hyperfan.generators.heads import HeadGenerator, HeadLayout
 from hyperfan.generators.linear_map import InputLayers
 
@@ -92,7 +93,7 @@ class ChunkGenerator(HeadGenerator):
     # ── variance ───────────────────────────────────────────────────────────────────────────────────────────────────
 
     def expected_moments(self, codes: Codes, *, exact: bool, trunk_preserves: bool) -> list[float | None]:
-        """Input layers pass E[e²] on where they have fan-in init."""
+        """Expected ‖h‖² behind the input layers, which pass E[e²] on where they have fan-in init."""
         moments = super().expected_moments(codes, exact=exact, trunk_preserves=trunk_preserves)
         if self.inputs is None:
             return moments
@@ -101,7 +102,7 @@ class ChunkGenerator(HeadGenerator):
         return [None if m is None else m * self.head_width / self.width for m in moments]
 
     def measured_moments(self, codes: Codes) -> list[float]:
-        """Behind the input layers."""
+        """‖h‖² of each tensor's codes behind the input layers."""
         if self.normalise:
             return [float(self.head_width)] * len(self.tensors)
         return measured_moments(codes, self.spans, self.inputs)
@@ -126,7 +127,7 @@ class ChunkGenerator(HeadGenerator):
             self.signs.copy_(torch.where(draw(torch.empty_like(self.signs, dtype=torch.float32), 1.0) < 0, -1, 1))
 
     def inner_parameters(self, layer: LayerVariance) -> list[InnerParameter]:
-        """The input layers."""
+        """The weight and the bias of the input layers."""
         if self.inputs is None:
             return []
         fans, scaled = Fans(self.width, self.head_width), self.exclusive and not self.normalise
@@ -147,9 +148,9 @@ class ChunkGenerator(HeadGenerator):
         return [*behind, Part(INPUTS, self.inputs, self.n, lambda codes: codes)]
 
     def shared_heads(self) -> list[str]:
-        """None where each chunk has an input layer."""
+        """Heads of several tensors; none where each chunk has an input layer."""
         return super().shared_heads() if self.inputs is None else []
 
     def summary(self) -> str:
-        """The number of chunks and of heads."""
+        """The number of chunks and of heads, in words."""
         return f"{self.n:,} chunks from {len(self.layouts)} heads"

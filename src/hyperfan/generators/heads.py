@@ -11,7 +11,8 @@ from torch import Tensor
 from hyperfan.errors import InitError
 from hyperfan.formulas.contraction import LINEAR_HEAD, contraction_variance
 from hyperfan.formulas.fans import Fans
-from hyperfan.generators.base import Aim, BuildContext, Draw, Generator, Goal, Part, Solution, merge_spans
+from hyperfan.generators.aims import Aim, Draw, Goal, Solution
+from hyperfan.generators.base import BuildContext, Generator, Part, merge_spans
 from hyperfan.generators.linear_map import Head
 from hyperfan.mainnet.spec import TensorSpec
 
@@ -69,11 +70,11 @@ class HeadGenerator(Generator):
         return spans[0] if len(spans) == 1 else torch.cat(spans, -2)
 
     def head_fans(self, index: int) -> Fans:
-        """Those of the tensor's head."""
+        """The fans of the tensor's head."""
         return Fans(self.head_width, self.layouts[self.names[index]].outputs)
 
     def tensor_variance(self, index: int, variance: float, moment: float) -> float:
-        """Var(H)·‖h‖²."""
+        """Variance of a tensor by the linear head's rule, Var(H)·‖h‖²."""
         return contraction_variance(LINEAR_HEAD, {"k": self.head_width}, [variance, moment / self.head_width])
 
     def solve(self, goals: Sequence[Goal], moments: Sequence[float | None]) -> list[Solution]:
@@ -127,14 +128,14 @@ class HeadGenerator(Generator):
         return self._select(self.head_inputs(codes), self.layouts[name].rows)
 
     def parts(self) -> list[Part]:
-        """The heads."""
+        """The heads, each with the codes of its tensors."""
         return [
             Part(name, self.head(name), layout.codes, partial(self._inputs_of, name))
             for name, layout in self.layouts.items()
         ]
 
     def shared_heads(self) -> list[str]:
-        """Heads of several tensors, of those that are drawn."""
+        """Heads of several tensors, not counting those that start constant."""
         drawn = {
             name: [i for i in layout.tensors if self.tensors[i].start is None] for name, layout in self.layouts.items()
         }

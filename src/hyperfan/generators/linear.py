@@ -58,7 +58,7 @@ class LinearHeads(HeadGenerator):
         return shape_name(tensor.shape, tensor, self.tensors)
 
     def make(self, codes: Tensor, request: Request) -> dict[str, Tensor]:
-        """Each head on the codes of its tensors."""
+        """The outputs of each head on the codes of its tensors."""
         codes = self.head_inputs(codes)
         tensors: dict[int, Tensor] = {}
         for name, layout in self.layouts.items():
@@ -81,7 +81,7 @@ class LinearHeads(HeadGenerator):
         return codes * self.scale
 
     def deferrable(self) -> list[int]:
-        """All but vectors."""
+        """Indices of all tensors but vectors."""
         return [i for i, t in enumerate(self.tensors) if len(t.shape) > 1]
 
     def stand_in(self, index: int, codes: Tensor, order: Callable[..., Any]) -> Tensor:
@@ -91,7 +91,7 @@ class LinearHeads(HeadGenerator):
 
     @torch.no_grad()
     def scale_(self, factors: Mapping[str, float]) -> dict[str, float]:
-        """In the head if all of its tensors have one factor, else on the codes."""
+        """Multiply tensors in the head if all of its tensors have one factor, else on the codes."""
         each = [factors.get(t.name, 1.0) for t in self.tensors]
         in_head = [1.0] * len(each)
         for name, layout in self.layouts.items():
@@ -114,5 +114,5 @@ class LinearHeads(HeadGenerator):
         return super()._like_scale(values).unsqueeze(1)
 
     def summary(self) -> str:
-        """How heads are shared."""
+        """How heads are shared, in words."""
         return f"{self.config.sharing} heads"

@@ -15,18 +15,8 @@ from torch import Tensor
 from hyperfan.errors import HyperfanError
 from hyperfan.formulas.contraction import contraction_variance, reach_variance
 from hyperfan.formulas.fans import Fans
-from hyperfan.generators.base import (
-    Aim,
-    BuildContext,
-    Draw,
-    Generator,
-    GeneratorConfig,
-    Goal,
-    Part,
-    Request,
-    Solution,
-    tensor_name,
-)
+from hyperfan.generators.aims import Aim, Draw, Goal, Solution
+from hyperfan.generators.base import BuildContext, Generator, GeneratorConfig, Part, Request, tensor_name
 from hyperfan.generators.linear_map import Head
 from hyperfan.mainnet.spec import TensorSpec
 
@@ -65,7 +55,7 @@ class LowRankHeads(Generator):
         self.factors: list[list[str]] = []
         """The heads of each tensor: those of U and V, or one."""
         self.outputs: dict[str, int] = {}
-        """Values that each head makes."""
+        """The number of values that each head makes."""
         for name, t in zip(self.names, self.tensors, strict=True):
             rows = t.shape[0] if _is_matrix(t) else t.numel
             sizes = {f"{name}-left": rows, f"{name}-right": t.numel // rows} if _is_matrix(t) else {name: rows}
@@ -91,7 +81,7 @@ class LowRankHeads(Generator):
         return tensors
 
     def solve(self, goals: Sequence[Goal], moments: Sequence[float | None]) -> list[Solution]:
-        """The same variance for both factors."""
+        """The solution of each tensor, with the same variance for both factors."""
         return [self._solve(i, goal, moment) for i, (goal, moment) in enumerate(zip(goals, moments, strict=True))]
 
     def _solve(self, i: int, goal: Goal, moment: float | None) -> Solution:
@@ -118,11 +108,11 @@ class LowRankHeads(Generator):
         return "irk,k,jrl,l->ij", {"r": self.config.rank, "k": d, "l": d}, [None, h, None, h]
 
     def head_fans(self, index: int) -> Fans:
-        """Those of the left factor's head, or of the only one."""
+        """The fans of the left factor's head, or of the only one."""
         return Fans(self.width, self.outputs[self.factors[index][0]])
 
     def tensor_variance(self, index: int, variance: float, moment: float) -> float:
-        """Of a product of two factors, or of what one head makes."""
+        """Variance of the product of two factors, or of what one head makes."""
         rule, sizes, squares = self._contraction(index, moment)
         return contraction_variance(rule, sizes, [variance if m is None else m for m in squares])
 
@@ -144,7 +134,7 @@ class LowRankHeads(Generator):
         ]
 
     def summary(self) -> str:
-        """The rank."""
+        """The rank of the weights, in words."""
         return f"weights of rank {self.config.rank}"
 
 

@@ -12,8 +12,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import torch
-from safetensors import SafetensorError
-from safetensors.torch import load_file, save_file
 from torch import nn
 
 import hyperfan
@@ -38,6 +36,8 @@ _Net = TypeVar("_Net", bound="HyperNet")
 
 def save(net: "HyperNet", path: str | os.PathLike[str], overwrite: bool) -> None:
     """Write the net to a folder."""
+    from safetensors.torch import save_file  # when a net is saved, not when hyperfan is imported
+
     folder = Path(path)
     if (folder / CONFIG).exists() and not overwrite:
         raise CheckpointError(f"{folder} already holds a saved hypernet: pass overwrite=True to replace it")
@@ -179,6 +179,9 @@ def _shape(shape: list[int] | None) -> str:
 
 
 def _read_weights(folder: Path, config: dict[str, Any], wanted: dict[str, Any]) -> dict[str, torch.Tensor]:
+    from safetensors import SafetensorError
+    from safetensors.torch import load_file
+
     file = folder / os.path.basename(config["weights"])
     if not file.exists():
         raise CheckpointError(f"{file} is missing, though {CONFIG} names it")

@@ -15,7 +15,7 @@ from torch import nn
 from hyperfan.codes.draw import fill_
 from hyperfan.codes.moments import redraw_dead_codes_
 from hyperfan.formulas.fans import Fans
-from hyperfan.generators.base import Draw, Solution
+from hyperfan.generators.aims import Draw, Solution
 from hyperfan.init.plan import Plan, Row, generated_row, kept_row, written_row
 from hyperfan.init.registry import Reading, fan_in_trunk, reading
 from hyperfan.init.targets import Targets

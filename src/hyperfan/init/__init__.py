@@ -5,7 +5,7 @@
 """
 
 from hyperfan.codes.draw import Distribution
-from hyperfan.generators.base import Aim
+from hyperfan.generators.aims import Aim
 from hyperfan.init import methods  # importing them registers them
 from hyperfan.init.plan import Plan, Row
 from hyperfan.init.registry import Fidelity, Method, Reading, available, method, register

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 
 from hyperfan.formulas import targets
 from hyperfan.formulas.fans import Fans
-from hyperfan.generators.base import Aim
+from hyperfan.generators.aims import Aim
 from hyperfan.init.registry import Method, Reading, register
 
 Mean = Callable[[float, float], float]

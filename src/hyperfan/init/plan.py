@@ -8,7 +8,7 @@ from typing import Any, Literal
 from hyperfan.charts.html import notebook_table
 from hyperfan.codes.draw import Distribution
 from hyperfan.errors import InitError
-from hyperfan.generators.base import Solution
+from hyperfan.generators.aims import Solution
 from hyperfan.init.registry import Fidelity, Method, Reading, reading
 from hyperfan.mainnet.spec import TensorSpec
 from hyperfan.text import number, table

@@ -8,7 +8,7 @@ from typing import Literal
 from hyperfan.errors import InitError, nearest
 from hyperfan.formulas import targets
 from hyperfan.formulas.fans import Fans
-from hyperfan.generators.base import Aim
+from hyperfan.generators.aims import Aim
 from hyperfan.mainnet.read import nonlinearity_advice
 from hyperfan.mainnet.spec import Role, TensorSpec
 

@@ -12,7 +12,7 @@ from functools import partial
 
 from hyperfan.errors import InitError
 from hyperfan.formulas.fans import Fans
-from hyperfan.generators.base import Aim, Goal
+from hyperfan.generators.aims import Aim, Goal
 from hyperfan.init.registry import Fidelity, Method, Reading, reading
 from hyperfan.mainnet.spec import TensorSpec
 

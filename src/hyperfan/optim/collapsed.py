@@ -27,7 +27,8 @@ from torch import Tensor
 from hyperfan.errors import HyperfanError
 from hyperfan.generators.base import Part
 from hyperfan.hypernet.changes import fingerprint, versions
-from hyperfan.optim.gradient import Blocks, Factor, gradients, is_batched
+from hyperfan.optim.factor import Blocks, Factor
+from hyperfan.optim.gradient import gradients, is_batched
 from hyperfan.optim.rule import Settings, update
 
 Momentum = tuple[Tensor, Tensor]
@@ -51,7 +52,7 @@ class Collapsed:
         self.weight, self.bias, self.name = weight, bias, name
         self.codes = codes.to(weight.dtype)
         self.count = len(codes)
-        """Number of tensors that it makes."""
+        """Number of tensors that the map makes."""
         self.gram = self._gram(codes.detach().double())
         """K, in double precision."""
         self.outputs: Tensor | None = None
@@ -98,12 +99,12 @@ class Collapsed:
         return f"its codes are nearly dependent (condition number {condition:.0e})"
 
     def forget_momentum(self) -> None:
-        """As if the buffers had been taken from the optimiser's state."""
+        """Drop the momentum, as if its buffers had been taken from the optimiser's state."""
         self._momentum = self._momentum_shares = None
 
     @property
     def has_momentum(self) -> bool:
-        """Whether there is any."""
+        """Whether there is momentum of W."""
         return self.outputs is not None and self._momentum is not None
 
     def step(self, factor: Factor, scale: float, settings: Settings) -> None:
@@ -145,7 +146,7 @@ class Collapsed:
         return recovered
 
     def tensors(self) -> Sequence[Tensor]:
-        """What it makes, one by one."""
+        """The outputs, a tensor for each code."""
         assert self.outputs is not None
         return self.outputs.unbind(0)
 
@@ -220,7 +221,7 @@ class CollapsedBlocks(Collapsed):
         return (self.outputs.view_as(self.outputs),)
 
     def join(self, tensors: Sequence[Tensor]) -> Tensor:
-        """That tensor."""
+        """The only tensor, which has the outputs of all maps."""
         return tensors[0]
 
     def gradients(self, grads: Sequence[Tensor | None]) -> list[Tensor | None]:

@@ -5,7 +5,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from hyperfan.optim.gradient import Factor, gradients, is_batched
+from hyperfan.optim.factor import Factor
+from hyperfan.optim.gradient import gradients, is_batched
 
 COLUMN_BLOCKS = 8
 """Blocks of columns that a product with few rows is cut into, so that several threads share it."""

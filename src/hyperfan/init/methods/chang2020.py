@@ -13,7 +13,7 @@ from collections.abc import Callable
 from hyperfan.errors import InitError
 from hyperfan.formulas import targets
 from hyperfan.formulas.fans import Fans
-from hyperfan.generators.base import Aim
+from hyperfan.generators.aims import Aim
 from hyperfan.init.registry import Method, Reading, register
 
 PAPER = "Chang, Flokas & Lipson 2020"

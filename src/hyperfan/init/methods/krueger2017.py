@@ -4,7 +4,7 @@ Var(H) = std², whatever the shapes. How small is nowhere derived; 0.01 is a com
 """
 
 from hyperfan.formulas.fans import Fans
-from hyperfan.generators.base import Aim
+from hyperfan.generators.aims import Aim
 from hyperfan.init.registry import Method, Reading, register
 
 

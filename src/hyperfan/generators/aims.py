@@ -1,0 +1,75 @@
+"""What a method wants of each tensor, and how a generator starts to meet it."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from torch import Tensor
+
+from hyperfan.formulas.fans import Fans
+
+Draw = Callable[..., Tensor]
+""":func:`hyperfan.codes.fill_` with its distribution and source of randomness set: ``draw(tensor, variance)``."""
+LayerVariance = Callable[[Fans], float]
+"""A method's variance for a linear layer of the hypernet that reads embeddings."""
+
+
+@dataclass(frozen=True)
+class Aim:
+    """What a method wants of a tensor: a target variance for the generator to reach, or the head's variance itself.
+
+    Args:
+        equation: where the number comes from.
+        target: variance of the tensor.
+        head: variance of the layer that makes it, for methods that do not look at what is made.
+        gain: the gain that went into it, if any.
+        mean: what all values start around.
+        shared_gain: where a head serves tensors of any target, its variance is this over its width, and the rest of the
+            target goes into the scale of each tensor.
+    """
+
+    equation: str
+    target: float | None = None
+    head: float | None = None
+    gain: float | None = None
+    mean: float = 0.0
+    shared_gain: float = 1.0
+
+
+Goal = Callable[[Fans], Aim]
+"""What a method wants of one tensor, from the fans of the layer that makes it: d_k in, number of outputs out."""
+
+
+@dataclass(frozen=True)
+class Solution:
+    """How a generator starts so that one tensor meets its aim.
+
+    Args:
+        head: name of the part that makes it.
+        aim: of the method.
+        variance: of that part's weight; ``None`` while ‖h‖² is not known.
+        scale: factor on the code, or on what is made of it, that no other tensor sees.
+        note: how the equation of the aim goes on.
+    """
+
+    head: str
+    aim: Aim
+    variance: float | None
+    scale: float
+    note: str
+
+
+@dataclass(frozen=True)
+class InnerParameter:
+    """A parameter between codes and heads, as it starts.
+
+    Args:
+        name: its name in the generator.
+        fans: of a weight; ``None`` for a bias.
+        variance: of its values.
+        equation: where the number comes from.
+    """
+
+    name: str
+    fans: Fans | None
+    variance: float
+    equation: str
