@@ -17,8 +17,8 @@ def run(rounds: int = 60) -> bool:
     net = hf.HyperNet(mnist_net(), embedding=50)
     x, y = torch.randn(BATCH, 784), torch.randint(10, (BATCH,))
     state = {k: v.detach().clone() for k, v in net.state_dict().items()}
-    codes = state["embeddings.weight"] * state["code_scale"]
-    heads = {k: v.requires_grad_() for k, v in state.items() if k.startswith("heads.")}
+    codes = state["embeddings.weight"] * state["heads.scale"]
+    heads = {k: v.requires_grad_() for k, v in state.items() if k.startswith("heads.") and k != "heads.scale"}
     biases = [v.requires_grad_() for k, v in state.items() if k.startswith("mainnet.")]
 
     def by_hand() -> Tensor:
