@@ -88,20 +88,24 @@ class Configuration(ABC):
         """Build net, optimiser and data from the seed."""
         return experiment(self.experiment).start(self, data_dir)
 
+    def _fields(self) -> tuple[dataclasses.Field[Any], ...]:
+        assert dataclasses.is_dataclass(self)
+        return dataclasses.fields(self)
+
     def to_dict(self) -> dict[str, Any]:
         """The content of ``config.json``."""
-        values = {f.name: getattr(self, f.name) for f in dataclasses.fields(self)}  # type: ignore[arg-type]
+        values = {f.name: getattr(self, f.name) for f in self._fields()}
         return {"experiment": self.experiment, **_as_json(values)}
 
     def defaults(self) -> dict[str, Any]:
         """What a ``config.json`` from before a field existed is read as."""
-        values = {f.name: f.default for f in dataclasses.fields(self)}  # type: ignore[arg-type]
+        values = {f.name: f.default for f in self._fields()}
         known = {name: value for name, value in values.items() if value is not dataclasses.MISSING}
         return {"experiment": self.experiment, **_as_json(known)}
 
     def changes(self, *, omit: Collection[str]) -> Iterator[tuple[str, Any]]:
         """Fields that do not have their default, but for those that titles leave out and those to omit."""
-        for f in dataclasses.fields(self):  # type: ignore[arg-type]
+        for f in self._fields():
             if f.name not in (*self.UNTITLED, *omit) and getattr(self, f.name) != f.default:
                 yield f.name, getattr(self, f.name)
 
