@@ -18,11 +18,13 @@ if TYPE_CHECKING:
     from hyperfan.generators import Chunks, LowRank
     from hyperfan.hypernet import HyperNet, predict
     from hyperfan.mainnet import Use, read, rule
-    from hyperfan.optim import SGD
+    from hyperfan.optim import SGD, Adam, AdamW
     from hyperfan.probe import calibrate_, diagnose
 
 __all__ = [
     "SGD",
+    "Adam",
+    "AdamW",
     "Chunks",
     "Embedding",
     "Fans",
@@ -42,6 +44,8 @@ __all__ = [
 
 _HOMES = {
     "SGD": "hyperfan.optim",
+    "Adam": "hyperfan.optim",
+    "AdamW": "hyperfan.optim",
     "Chunks": "hyperfan.generators",
     "Embedding": "hyperfan.codes",
     "Fans": "hyperfan.formulas",

@@ -1,6 +1,7 @@
 """What people do to nets, gradients and optimisers in the middle of a run: equal to dense autograd, or refused."""
 
 import copy
+import itertools
 
 import pytest
 import torch
@@ -17,9 +18,17 @@ NETS = {
 }
 
 
-@pytest.fixture(params=NETS)
+OPTIMISERS = {
+    "SGD": {"momentum": 0.9, "weight_decay": 0.2, "dampening": 0.3},
+    "AdamW": {"weight_decay": 0.2, "amsgrad": True},
+    "Adam": {},
+}
+
+
+@pytest.fixture(params=list(itertools.product(NETS, OPTIMISERS)), ids="-".join)
 def twins(request):
-    return Twins(build(**NETS[request.param]), lr=LR, momentum=0.9, weight_decay=0.2, dampening=0.3)
+    net, optimiser = request.param
+    return Twins(build(**NETS[net]), optimiser, lr=LR, **OPTIMISERS[optimiser])
 
 
 def run(twins, steps=8, before=None, after=None):
@@ -231,7 +240,10 @@ def test_a_group_taken_away():
         assert_same(a, b)
 
 
-def test_single_precision_in_mid_run(twins):
+@pytest.mark.parametrize("net", NETS)
+def test_single_precision_in_mid_run(net):
+    """Not under Adam, whose moments torch does not convert."""
+    twins = Twins(build(**NETS[net]), lr=LR, **OPTIMISERS["SGD"])
     run(twins, steps=4)
     for net in (twins.ours, twins.theirs):
         net.float()
@@ -314,7 +326,7 @@ def test_autocast_does_not_train_in_low_precision():
     opt = hf.SGD(net, lr=LR)
     with torch.autocast("cpu", dtype=torch.float16):
         net.heads(net.codes())
-    assert {part.map.trainer._collapsed.outputs.dtype for part in net.heads.parts()} == {torch.float32}
+    assert {part.map.trainer._form.outputs.dtype for part in net.heads.parts()} == {torch.float32}
     del opt
 
 

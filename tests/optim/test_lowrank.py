@@ -5,8 +5,7 @@ import torch
 from torch import Tensor
 
 from checks import assert_close
-from hyperfan.optim.factor import Blocks, Factor
-from hyperfan.optim.gradient import FactoredGradient, Value
+from hyperfan.optim.gradient import Factor, FactoredGradient, Value
 
 WIDTH, OUTPUTS = 6, 9
 
@@ -24,13 +23,24 @@ def factors(rows: int = 2) -> tuple[FactoredGradient, FactoredGradient, Tensor, 
 def blocks() -> tuple[FactoredGradient, FactoredGradient, Tensor, Tensor]:
     """The same for three small layers."""
     codes, grads = (torch.randn(3, n, dtype=torch.float64) for n in (WIDTH, OUTPUTS))
-    factor = Blocks(codes, grads)
+    factor = Factor(codes.unsqueeze(1), grads.unsqueeze(1))
     dense = torch.stack([torch.outer(c, g) for c, g in zip(codes, grads, strict=True)])
     low = [FactoredGradient(p, Value(((factor, 1.0),))) for p in (torch.empty_like(dense), torch.empty_like(grads))]
     return *low, dense, grads.clone()
 
 
-@pytest.fixture(params=[factors, blocks])
+def nested() -> tuple[FactoredGradient, FactoredGradient, Tensor, Tensor]:
+    """The same where the gradient of what each code made is in factors itself, as from a linear layer."""
+    codes, outer, inner = (torch.randn(2, *shape, dtype=torch.float64) for shape in ((WIDTH,), (1, 3), (1, 3)))
+    like = torch.empty(3, 3, dtype=torch.float64)
+    rows = [FactoredGradient(like, Value(((Factor(a, b), 1.0),))) for a, b in zip(outer, inner, strict=True)]
+    grads = (outer.mT @ inner).view(2, OUTPUTS)
+    weight, bias = torch.empty(WIDTH, OUTPUTS, dtype=torch.float64), torch.empty(OUTPUTS, dtype=torch.float64)
+    low = [FactoredGradient(p, Value(((Factor(codes, rows), 1.0),))) for p in (weight, bias)]
+    return *low, codes.T @ grads, grads.sum(0)
+
+
+@pytest.fixture(params=[factors, blocks, nested])
 def draw(request):
     return request.param
 
@@ -129,7 +139,7 @@ def test_sums_become_dense_when_that_is_smaller():
 
 
 def test_sums_of_blocks_do_so_by_block():
-    codes = torch.randn(3, WIDTH, dtype=torch.float64)
+    codes = torch.randn(3, 1, WIDTH, dtype=torch.float64)
     weight, *_ = blocks()
     total = weight
     for _ in range(WIDTH - 1):
@@ -137,10 +147,9 @@ def test_sums_of_blocks_do_so_by_block():
     assert len(total.parts) == WIDTH
     assert_close(total.norm(), total.to_dense().norm())
     assert (total + blocks()[0]).parts is None
-    one, two = (Blocks(codes, torch.randn(3, OUTPUTS, dtype=torch.float64)) for _ in range(2))
+    one, two = (Factor(codes, torch.randn(3, 1, OUTPUTS, dtype=torch.float64)) for _ in range(2))
     both = FactoredGradient(weight, Value(((one, 1.0),))) + FactoredGradient(weight, Value(((two, 1.0),)))
     assert len(both.parts) == 1
-    assert isinstance(both.parts[0][0], Blocks)
     assert_close(both.parts[0][0].matrix, one.matrix + two.matrix)
 
 

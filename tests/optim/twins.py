@@ -1,4 +1,4 @@
-"""A net trained by hyperfan.SGD beside its twin under torch.optim.SGD and dense autograd: the oracle."""
+"""A net trained by an optimiser of hyperfan beside its twin under torch's and dense autograd: the oracle."""
 
 import copy
 from collections.abc import Callable, Iterator
@@ -36,12 +36,13 @@ def loss_of(net: nn.Module, x: Tensor, y: Tensor, **call: Any) -> Tensor:
 
 
 class Twins:
-    """Two equal nets, ours with hyperfan.SGD, the other with torch.optim.SGD."""
+    """Two equal nets, ours with an optimiser of hyperfan, the other with torch's of the same name."""
 
-    def __init__(self, net: hf.HyperNet, **options: Any) -> None:
+    def __init__(self, net: hf.HyperNet, optimiser: str = "SGD", **options: Any) -> None:
         self.ours, self.theirs = net, copy.deepcopy(net)
         self.options = options
-        self.opt, self.oracle = hf.SGD(self.ours, **options), torch.optim.SGD(self.theirs.parameters(), **options)
+        self.opt = getattr(hf, optimiser)(self.ours, **options)
+        self.oracle = getattr(torch.optim, optimiser)(self.theirs.parameters(), **options)
 
     def train(self, steps: int = STEPS, between: Callable[["Twins", int], None] | None = None, **call: Any) -> None:
         """Train both on the same data and noise, and compare losses at each step and everything at the end."""
@@ -60,16 +61,16 @@ class Twins:
         self.compare()
 
     def compare(self) -> None:
-        """Parameters, and the momentum buffers behind them."""
+        """Parameters, and the momentum or the moments behind them."""
         self.opt.sync()
         for (name, a), (_, b) in zip(self.ours.state_dict().items(), self.theirs.state_dict().items(), strict=True):
             assert_same(a, b, name)
         ours, theirs = self.opt.state_dict()["state"], self.oracle.state_dict()["state"]
-        for i in theirs:
-            buffer = theirs[i]["momentum_buffer"]
-            assert (buffer is None) == (ours.get(i, {}).get("momentum_buffer") is None), i
-            if buffer is not None:
-                assert_same(ours[i]["momentum_buffer"], buffer, f"momentum {i}")
+        for i, entry in theirs.items():
+            held = {key: value for key, value in entry.items() if value is not None}
+            assert {key for key, value in ours.get(i, {}).items() if value is not None} == set(held), i
+            for key, value in held.items():
+                assert_same(ours[i][key].double(), value.double(), f"{key} {i}")
 
 
 def assert_same(a: Tensor, b: Tensor, name: str = "loss") -> None:

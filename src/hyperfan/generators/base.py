@@ -219,6 +219,10 @@ class Generator(nn.Module, ABC):
     def parts(self) -> list[Part]:
         """The linear maps of the generator."""
 
+    def rows_of(self, name: str) -> tuple[Sequence[str], Sequence[int]] | None:
+        """The tensors that are rows of what a map makes, in order, and their shape; ``None`` where it is not so."""
+        return None
+
     def sync(self) -> None:
         """Write to all maps what was trained without them."""
         for part in self.parts():

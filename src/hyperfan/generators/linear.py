@@ -69,12 +69,17 @@ class LinearHeads(HeadGenerator):
             chosen = self._select(codes, rows)
             shape = self.tensors[wanted[0]].shape
             if codes.ndim == 2 and not request.steps:
-                each = [row.view(shape) for row in self.head(name).rows(chosen, copy=request.copy)]
+                each = self.head(name).rows(chosen, shape, copy=request.copy)
             else:
                 flat = self.head(name).product(chosen.reshape(-1, self.width), request.step(name))
-                each = list(flat.view(*chosen.shape[:-1], *shape).unbind(codes.ndim - 2))
+                each = flat.view(*chosen.shape[:-1], *shape).unbind(codes.ndim - 2)
             tensors.update(zip(wanted, each, strict=True))
         return {t.name: tensors[i] for i, t in enumerate(self.tensors) if i in tensors}
+
+    def rows_of(self, name: str) -> tuple[list[str], Sequence[int]]:
+        """The tensors of a head."""
+        members = [self.tensors[i] for i in self.layouts[name].tensors]
+        return [t.name for t in members], members[0].shape
 
     def head_inputs(self, codes: Tensor) -> Tensor:
         """Codes with the scale of each tensor."""

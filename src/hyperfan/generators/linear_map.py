@@ -21,14 +21,21 @@ class Trainer(Protocol):
     revision: int
     """Rises whenever something is trained without writing to the map."""
 
-    def rows(self, codes: Tensor) -> Sequence[Tensor] | None:
-        """The map's outputs for (n, d_k), a tensor for each code, if they are held apart; they change with training."""
+    def rows(self, codes: Tensor, shape: Sequence[int]) -> Sequence[Tensor] | None:
+        """The map's outputs for (n, d_k), a tensor for each code, if they are held; they change with training."""
 
     def product(self, codes: Tensor) -> Tensor:
         """The map's outputs for (n, d_k), in one tensor."""
 
     def sync(self) -> None:
         """Write to the map what was trained without it."""
+
+
+class NetTrainer(Protocol):
+    """An optimiser's side of one hypernet."""
+
+    def tensors(self) -> dict[str, Tensor] | None:
+        """What the net generates in training, if the optimiser holds all of it from the last step."""
 
 
 class SyncedParameters(dict[str, nn.Parameter | None]):
@@ -121,11 +128,11 @@ class LinearMap(nn.Module, ABC):
         outputs = outputs if weight is None else outputs + self._apply_weight(codes.to(weight.dtype), weight)
         return outputs if bias is None else outputs + bias
 
-    def rows(self, codes: Tensor, *, copy: bool) -> Sequence[Tensor]:
+    def rows(self, codes: Tensor, shape: Sequence[int], *, copy: bool) -> Sequence[Tensor]:
         """The same as a tensor for each of (n, d_k) codes; without ``copy`` they may change with training."""
-        held = None if self.trainer is None else self.trainer.rows(codes)
+        held = None if self.trainer is None else self.trainer.rows(codes, shape)
         if held is None:
-            return self.product(codes).unbind(0)
+            return self.product(codes).view(-1, *shape).unbind(0)
         return [row.clone() for row in held] if copy else held
 
     @abstractmethod

@@ -14,7 +14,7 @@ from hyperfan.codes.trunk import Trunk
 from hyperfan.errors import CallError
 from hyperfan.generators.base import GeneratorConfig
 from hyperfan.generators.linear import Sharing
-from hyperfan.generators.linear_map import zero_held_gradients
+from hyperfan.generators.linear_map import NetTrainer, zero_held_gradients
 from hyperfan.hypernet import checks, saving, start
 from hyperfan.hypernet.cache import Cache
 from hyperfan.hypernet.kept import Kept, fill_missing_buffers, keep
@@ -85,6 +85,7 @@ class HyperNet(nn.Module):
         self.mainnet = keep(mainnet, [t.name for t in start.plain_tensors(self)])
         self._kept = Kept(self.mainnet)
         self.per_sample = PerSample()
+        self.trainer: NetTrainer | None = None
         self._cache = Cache()
         self.skeleton = Skeleton(mainnet)
         checks.check_shared_heads(self)
@@ -117,6 +118,10 @@ class HyperNet(nn.Module):
         if embedding is None and not noise and self._cache.usable(makers, task):
             tensors = self._cache.get(lambda: self.heads(self.codes(task=task, noise=noise)), makers, task)
             return self.run(tensors, *args, **kwargs)
+        if self.trainer is not None and task is None and embedding is None and not noise:
+            held = self.trainer.tensors()
+            if held is not None:
+                return self.run(held, *args, **kwargs)
         codes = self.codes(task=task, embedding=embedding, noise=noise)
         if codes.ndim == 3:
             return self.per_sample(self.skeleton, self.heads, codes, self._kept(), grouped, args, kwargs)

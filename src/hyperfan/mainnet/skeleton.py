@@ -1,7 +1,9 @@
 """``Skeleton``: the mainnet without its values, on the meta device, called with tensors given at the call."""
 
+import contextlib
 import copy
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
 from typing import Any
 
 import torch
@@ -33,6 +35,8 @@ class Skeleton:
                 empty = nn.Parameter(empty, requires_grad=tensor.requires_grad)
             memo[id(tensor)] = self.tensors[name] = empty
         self.module = duplicate(module, memo)
+        self.mode: Callable[[], AbstractContextManager[Any]] = contextlib.nullcontext
+        """In which the mainnet runs; an optimiser may want its layers to run in another way."""
         self._expected = [(name, empty.shape, empty.dtype) for name, empty in self.tensors.items()]
         self._homes = [(*home(self.module, name), name) for name in self.tensors]
         self._homes += [(*home(self.module, alias), name) for alias, name in self.aliases.items()]
@@ -50,7 +54,8 @@ class Skeleton:
                 place = getattr(owner, store)
                 before.append((place, local, place[local]))
                 place[local] = tensors[name]
-            return self.module(*args, **kwargs)
+            with self.mode():
+                return self.module(*args, **kwargs)
         finally:
             for place, local, tensor in before:
                 place[local] = tensor

@@ -1,11 +1,11 @@
-"""Heads whose codes change: the gradient stays in its factors, and the step multiplies them into the head in place."""
+"""Products whose weight's gradient stays in its factors: those of heads, and of linear layers inside the mainnet."""
 
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
-from hyperfan.optim.factor import Factor
 from hyperfan.optim.gradient import gradients, is_batched
 
 COLUMN_BLOCKS = 8
@@ -25,7 +25,7 @@ def _product(codes: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
 
 
 class Factored(torch.autograd.Function):
-    """``addmm(bias, codes, weight)`` whose gradient for weight and bias is :class:`FactoredGradient`.
+    """``addmm(bias, codes, weight)`` whose gradient for weight and bias is factored.
 
     Where more codes come than the head is wide, the dense gradient is the smaller one and is used instead.
     """
@@ -48,4 +48,25 @@ class Factored(torch.autograd.Function):
         codes = codes.detach().to(weight.dtype)
         if len(codes) > codes.shape[1] or is_batched(grads):
             return for_codes, codes.T @ grads, grads.sum(0)
-        return for_codes, *gradients(Factor(codes, grads), weight, bias)
+        return for_codes, *gradients(codes, grads, weight, bias)
+
+
+class FactoredLinear(torch.autograd.Function):
+    """``F.linear`` whose gradient for the weight is factored: δᵀ·x, not multiplied out."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+        """The layer's outputs."""
+        ctx.save_for_backward(x, weight)
+        return F.linear(x, weight, bias)
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> Any:
+        """Ordinary gradients for input and bias."""
+        x, weight = ctx.saved_tensors
+        for_x = grad @ weight if ctx.needs_input_grad[0] else None
+        rows, inputs = grad.reshape(-1, grad.shape[-1]), x.reshape(-1, x.shape[-1])
+        for_bias = rows.sum(0) if ctx.needs_input_grad[2] else None
+        if torch.is_grad_enabled() or is_batched(grad):  # someone will differentiate this again
+            return for_x, rows.mT @ inputs, for_bias
+        return for_x, *gradients(rows, inputs, weight), for_bias

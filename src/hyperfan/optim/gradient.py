@@ -5,18 +5,17 @@ A head W = C·H + 1·βᵀ that made m tensors from the codes C (m, d_k), and go
     ∂L/∂H = Cᵀ·G        ∂L/∂β = 1ᵀ·G
 
 which is d_k/m times larger than what it is made of. :class:`FactoredGradient` is a tensor of that shape which holds
-(C, G). It can be added, scaled and measured as it is, which is all that accumulation and clipping by norm need.
-Anything else, such as another optimiser, sees the dense tensor.
+(C, G). It can be added, scaled and measured as it is, which is all that accumulation, clipping by norm and gradient
+scaling need. Anything else, such as another optimiser, sees the dense tensor. The gradient of a linear layer's weight,
+δᵀ·x for the gradients δ of its outputs and its inputs x, is of the same form.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch._C._functorch import is_functorch_wrapped_tensor, is_legacy_batchedtensor
-
-from hyperfan.optim.factor import Factor
 
 aten = torch.ops.aten
 
@@ -24,6 +23,85 @@ aten = torch.ops.aten
 def is_batched(tensor: Tensor) -> bool:
     """Whether a gradient is one of many that torch computes at once, which no factor can hold."""
     return is_functorch_wrapped_tensor(tensor) or is_legacy_batchedtensor(tensor)
+
+
+class Factor:
+    """Codes, and the gradients of what they made: Cᵀ·G, or, for the bias, 1ᵀ·G.
+
+    Args:
+        codes: (m, d_k) for a map that all codes share, (layers, 1, d_k) where each has a layer of its own.
+        grads: (m, outputs) or (layers, 1, outputs); or m tensors, which may be factored themselves.
+    """
+
+    __slots__ = ("_sum", "codes", "grads")
+
+    def __init__(self, codes: Tensor, grads: Tensor | Sequence[Tensor]) -> None:
+        self.codes, self.grads = codes, grads
+        self._sum: tuple[Factor, Factor] | None = None
+
+    @property
+    def matrix(self) -> Tensor:
+        """The gradients of all outputs, in one tensor."""
+        if not isinstance(self.grads, Tensor):
+            self.grads = self.join(self.codes.new_empty(len(self.grads), self.grads[0].numel()))
+        return self.grads
+
+    def join(self, memory: Tensor) -> Tensor:
+        """The same, in this memory if they are in several: to ask for new memory can take as long as to fill it."""
+        if isinstance(self.grads, Tensor):
+            return self.grads
+        for target, row in zip(memory, self.grads, strict=True):
+            add_to_(target.view(row.shape), row, 1.0, 0.0)
+        return memory
+
+    @property
+    def rank(self) -> int:
+        """The largest rank that the weight's gradient can have, or that of each layer."""
+        return self.codes.shape[-2]
+
+    def plus(self, other: "Factor") -> "Factor":
+        """The sum of two factors of the same codes; one sum for the weight's and the bias's gradient."""
+        if self._sum is None or self._sum[0] is not other:
+            ours, theirs = self.grads, other.grads
+            if isinstance(ours, Tensor) or isinstance(theirs, Tensor):
+                total: Tensor | list[Tensor] = self.matrix + other.matrix
+            else:
+                total = [a + b for a, b in zip(ours, theirs, strict=True)]
+            self._sum = (other, Factor(self.codes, total))
+        return self._sum[1]
+
+    def add_to_(self, target: Tensor, alpha: float, beta: float) -> None:
+        """Add a multiple of the gradient to beta·target, which has the shape of the weight or of the bias."""
+        if target.ndim == self.codes.ndim:
+            if len(self.codes) == 1 and target.ndim == 2:  # twice as fast as a product
+                target.addr_(self.codes[0], self.matrix[0], alpha=alpha, beta=beta)
+            else:
+                addmm_(target, self.codes.mT, self.matrix, alpha, beta)
+        elif isinstance(self.grads, Tensor):
+            add_to_(target, self.matrix.sum(-2), alpha, beta)
+        else:
+            for row in self.grads:
+                add_to_(target.view(row.shape), row, alpha, beta)
+                beta = 1.0
+
+    def overlap(self, other: "Factor") -> Tensor:
+        """The inner product of two weights' gradients: the sum over (C·C′ᵀ)∘(G·G′ᵀ), which is small."""
+        return ((self.codes @ other.codes.mT) * (self.matrix @ other.matrix.mT)).sum()
+
+
+def addmm_(target: Tensor, a: Tensor, b: Tensor, alpha: float, beta: float = 1.0) -> Tensor:
+    """``target ← beta·target + alpha·a·b``, of matrices or of batches of them."""
+    return (target.addmm_ if target.ndim == 2 else target.baddbmm_)(a, b, alpha=alpha, beta=beta)
+
+
+def add_to_(target: Tensor, gradient: Tensor, alpha: float, beta: float) -> None:
+    """``target ← beta·target + alpha·gradient``, which may be factored; with beta = 0 whatever the target holds."""
+    if isinstance(gradient, FactoredGradient):
+        gradient.add_to_(target, alpha, beta)
+    elif beta == 0:
+        torch.mul(gradient, alpha, out=target)
+    else:
+        (target.mul_(beta) if beta != 1 else target).add_(gradient, alpha=alpha)
 
 
 class Value:
@@ -79,15 +157,15 @@ class FactoredGradient(Tensor):
         for factor, scale in self.parts or ():
             factor.add_to_(target, alpha * scale, beta)
             beta = 1.0
-        if beta != 1:
-            target.mul_(beta)
         if self.parts is None:
-            target.add_(self.to_dense(), alpha=alpha)
+            add_to_(target, self.to_dense(), alpha, beta)
+        elif beta != 1:
+            target.mul_(beta) if beta else target.zero_()
 
     def norm2(self) -> Tensor:
         """The Euclidean norm, from the factors' inner products."""
         parts = self.parts
-        if not parts or self.ndim < parts[0][0].dimensions:
+        if not parts or self.ndim < parts[0][0].codes.ndim:
             return self.to_dense().square().sum().sqrt()
         pairs = [a * b * f.overlap(g) for f, a in parts for g, b in parts]
         return torch.stack(pairs).sum().clamp_min(0).sqrt()
@@ -117,10 +195,10 @@ class FactoredGradient(Tensor):
         return _written_out(func, args, kwargs or {}) if result is NotImplemented else result
 
 
-def gradients(factor: Factor, weight: Tensor, bias: Tensor) -> list[Tensor]:
-    """The gradients of a map's weight and bias, which share the factor."""
-    parts = ((factor, 1.0),)
-    return [FactoredGradient(weight, Value(parts)), FactoredGradient(bias, Value(parts))]
+def gradients(codes: Tensor, grads: Tensor | Sequence[Tensor], *parameters: Tensor) -> list[Tensor]:
+    """The gradients of a map's weight, and of its bias, which share the factor."""
+    value = Factor(codes, grads)
+    return [FactoredGradient(p, Value(((value, 1.0),))) for p in parameters]
 
 
 def _written_out(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -160,8 +238,8 @@ def _sum(a: Any, b: Any, alpha: float = 1) -> Value | None:
         else:
             parts.append((factor, scale))
     total = FactoredGradient(a, Value(tuple(parts)))
-    if parts and sum(factor.rank for factor, _ in parts) > parts[0][0].codes.shape[1]:
-        return Value((), total.to_dense())  # more rows than the dense gradient has
+    if parts and sum(factor.rank for factor, _ in parts) > min(parts[0][0].codes.shape[-1], a.shape[-1]):
+        return Value((), total.to_dense())  # which is smaller
     return total.value
 
 
@@ -206,7 +284,18 @@ def _in_place(operation: Callable[..., Value | None]) -> Callable[..., Any]:
 def _clone(a: FactoredGradient, *, memory_format: Any = None) -> Value:
     if a.parts is None:
         return Value((), a.to_dense().clone())
-    return Value(tuple((factor.clone(), scale) for factor, scale in a.parts))
+    return Value(tuple((Factor(factor.codes, factor.matrix.clone()), scale) for factor, scale in a.parts))
+
+
+def _unscale(grads: Sequence[Tensor], found_inf: Tensor, inverse_scale: Tensor) -> None:
+    """What a GradScaler does to all gradients: scale them, and set a flag if one is not finite."""
+    for grad in grads:
+        each = [grad]
+        if isinstance(grad, FactoredGradient):
+            each = [grad.to_dense()] if grad.parts is None else [factor.matrix for factor, _ in grad.parts]
+        for values in each:
+            found_inf.copy_(torch.maximum(found_inf, 1.0 - values.isfinite().all().to(found_inf)))
+        grad.mul_(inverse_scale.to(grad.dtype).view(()))
 
 
 def _norm(a: FactoredGradient, ord: float = 2, dim: Any = None, keepdim: bool = False, *, dtype: Any = None) -> Any:
@@ -225,4 +314,5 @@ _EXACT: dict[Any, Callable[..., Any]] = {
     aten.neg.default: _new(lambda a: _product(a, -1.0)),
     aten.zero_.default: _in_place(lambda a: Value(())),
     aten.linalg_vector_norm.default: _norm,
+    aten._amp_foreach_non_finite_check_and_unscale_.default: _unscale,
 }

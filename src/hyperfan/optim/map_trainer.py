@@ -2,8 +2,8 @@
 
 import contextlib
 import warnings
-from collections.abc import Callable, Iterator, Mapping, MutableMapping, Sequence
-from typing import Any
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor
@@ -12,17 +12,32 @@ from hyperfan.errors import HyperfanError, HyperfanWarning
 from hyperfan.generators.base import Part
 from hyperfan.hypernet import HyperNet
 from hyperfan.hypernet.transforms import transformed
-from hyperfan.optim.collapsed import Collapsed, Momentum, Rows, collapse
 from hyperfan.optim.factored import Factored
+from hyperfan.optim.form import Form, Group, Held, State
 from hyperfan.optim.gradient import FactoredGradient
-from hyperfan.optim.plan import Choice, Kind, Row, choose, saved_bytes
-from hyperfan.optim.rule import Settings, update
+from hyperfan.optim.plan import Choice, Kind, Row, choose
 
-State = MutableMapping[Tensor, dict[str, Any]]
-Groups = Mapping[int, Settings]
-"""The settings of each parameter, by its id: to hash a tensor itself takes longer."""
-COLLAPSED_KEY = "collapsed"
-"""In the state of a parameter whose momentum is held in another form."""
+Groups = Mapping[int, Group]
+"""The group of each parameter, by its id: to hash a tensor itself takes longer."""
+
+
+class Rule(Protocol):
+    """How an optimiser steps, and what it can do with the structure of a gradient."""
+
+    def why_not_held(self, part: Part, group: Group) -> str | None:
+        """Why a map whose codes are constant cannot be trained as a :class:`Form`, if so."""
+
+    def form(self, part: Part, codes: Tensor, state: Callable[[], State]) -> Form:
+        """The form in which a map with constant codes is trained."""
+
+    def step(self, p: Tensor, state: State, grad: FactoredGradient, group: Group) -> bool:
+        """Step a parameter along a gradient in factors; returns whether it did, or leaves it to torch."""
+
+    def saved_state(self, part: Part, kind: Kind, group: Group) -> int:
+        """Values of state that torch's optimiser would hold for a map, and this does not."""
+
+    def compiled(self, part: Part, kind: Kind) -> bool:
+        """Whether the step of such a map is compiled."""
 
 
 class MapTrainer:
@@ -31,14 +46,17 @@ class MapTrainer:
     Args:
         net: the hypernet.
         part: one of its generator's maps.
+        rule: the optimiser's.
         state: returns the optimiser's state.
-        groups: returns the optimiser's settings for each parameter.
+        groups: returns the optimiser's group of each parameter.
     """
 
-    def __init__(self, net: HyperNet, part: Part, state: Callable[[], State], groups: Callable[[], Groups]) -> None:
-        self.net, self.part, self.map, self.name = net, part, part.map, part.name
+    def __init__(
+        self, net: HyperNet, part: Part, rule: Rule, state: Callable[[], State], groups: Callable[[], Groups]
+    ) -> None:
+        self.net, self.part, self.map, self.name, self.rule = net, part, part.map, part.name, rule
         self._state, self._groups = state, groups
-        self.revision = 0
+        self.revision = self.forms_made = 0
         self._shared: Choice | None = None
         self.override: Choice | None = None
         """A choice in place of the fastest, with the reason."""
@@ -49,7 +67,7 @@ class MapTrainer:
         self._chosen: Choice = Choice("dense", "")
         self._chosen_for: object = None
         self._codes: Tensor | None = None
-        self._collapsed: Collapsed | None = None
+        self._form: Form | None = None
         self.map.attach(self)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> None:
@@ -66,8 +84,14 @@ class MapTrainer:
         """How the map is trained, and why; chosen anew whenever a parameter is frozen or the choice overridden."""
         seen = (tuple(p.requires_grad for p in self._watched), self.map.hooked, self.override)
         if seen != self._chosen_for:
-            given = self._groups()
-            fastest = choose(self.net, self.part, lambda p: id(p) in given)
+            groups = self._groups()
+            fastest = choose(self.net, self.part, lambda p: id(p) in groups)
+            if fastest.kind == "collapsed":
+                reason = self.rule.why_not_held(self.part, groups[id(self.weight)])
+                if reason is None and self.net.trunk is None and self.part.inputs and not self.weight.is_meta:
+                    codes = self.part.inputs(self.net.codes())
+                    reason = self.rule.form(self.part, codes, self._state).why_impossible()
+                fastest = fastest if reason is None else Choice("factored", reason)
             if self.override is not None and fastest.kind in ("collapsed", "factored"):
                 fastest = self.override
             if self.map.layer_per_code and fastest.kind == "factored":
@@ -105,20 +129,23 @@ class MapTrainer:
 
     def plan_row(self) -> Row:
         """The map's line in the training plan."""
-        choice = self.chosen()
+        choice, group = self.chosen(), self._groups().get(id(self.weight))
         if not self.attached:
             choice = Choice("dense", "released, or taken over by another optimiser")
-        settings = self._groups().get(id(self.weight))
-        momentum = settings is not None and settings.momentum != 0
-        held = self.bias.numel() * self.part.gradient_rank
-        saved = saved_bytes(self.weight, self.bias, held, choice.kind, momentum)
-        return Row(self.name, self.part.codes, choice.kind, choice.reason, saved)
+        if group is None or choice.kind not in ("collapsed", "factored"):
+            return Row(self.name, self.part.codes, choice.kind, choice.reason)
+        values = self.weight.numel() + self.bias.numel() * (1 - self.part.gradient_rank)  # of the gradient
+        values += self.rule.saved_state(self.part, choice.kind, group)
+        compiled = self.rule.compiled(self.part, choice.kind)
+        return Row(
+            self.name, self.part.codes, choice.kind, choice.reason, values * self.weight.element_size(), compiled
+        )
 
     # ── making ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def rows(self, codes: Tensor) -> Sequence[Tensor] | None:
-        """What a collapsed map makes, a tensor for each code; ``None`` if it is not collapsed."""
-        rows: Sequence[Tensor] | None = _outside_graphs(self._collapsed_rows, codes)
+    def rows(self, codes: Tensor, shape: Sequence[int]) -> Sequence[Tensor] | None:
+        """What a map makes that is held from step to step, a tensor for each code; ``None`` if none is."""
+        rows: Sequence[Tensor] | None = _outside_graphs(self._held, codes, shape)
         return rows
 
     def product(self, codes: Tensor) -> Tensor:
@@ -127,51 +154,47 @@ class MapTrainer:
         return product
 
     def _product(self, codes: Tensor) -> Tensor:
-        rows = self._collapsed_rows(codes)
-        if rows is not None:
-            assert self._collapsed is not None
-            return self._collapsed.join(rows)
+        held = self._held(codes, None)
+        if held is not None:
+            return held[0]
         in_factors = self.chosen().kind in ("collapsed", "factored") and not self.map.layer_per_code
         factored = in_factors and not transformed() and self._holds_parameters()
-        product: Tensor = _apply(Factored, codes, self.weight, self.bias) if factored else self.map(codes)
+        product: Tensor = apply_function(Factored, codes, self.weight, self.bias) if factored else self.map(codes)
         return product
 
-    def _collapsed_rows(self, codes: Tensor) -> Sequence[Tensor] | None:
+    def _held(self, codes: Tensor, shape: Sequence[int] | None) -> Sequence[Tensor] | None:
         if self.chosen().kind != "collapsed":
             return None
-        if codes.ndim != 2 or len(codes) != self.part.codes or codes.requires_grad or transformed():
-            self.sync()
-            return None
-        if not self._holds_parameters():
+        constant = codes.ndim == 2 and len(codes) == self.part.codes and not codes.requires_grad
+        if not constant or transformed() or not self._holds_parameters():
             self.sync()
             return None
         training, known = torch.is_grad_enabled(), self._codes
         if known is None or known.dtype != codes.dtype or not torch.equal(codes, known):
             with _plainly(codes.device.type):
-                self._collapse(codes.clone())
-        collapsed = self._collapsed
-        if collapsed is not None and collapsed.outputs is None:
-            self._override_if(self._why_lopsided())
-            collapsed = self._collapsed
-        if collapsed is None:
-            return None
-        if collapsed.outputs is None or not collapsed.holds(thorough=not training):
+                self.drop()
+                self._codes = codes.clone()
+                self._form = self.rule.form(self.part, self._codes, self._state)
+                self.forms_made += 1
+        form = self._form
+        assert form is not None
+        if form.outputs is None or not form.holds(thorough=not training):
             with _plainly(codes.device.type):
-                collapsed.make(self._momentum())
-        return _apply(Rows, collapsed, self.weight, self.bias) if training else collapsed.tensors()
+                reason = form.why_impossible()
+                if reason is not None:
+                    self._form, self._codes, self.override = None, None, Choice("factored", reason)
+                    return None
+                form.make()
+        pair = (self.weight, self.bias)
+        held: Sequence[Tensor] = apply_function(Held, ((form, shape),), *pair) if training else form.tensors(shape)
+        return held
 
-    def _collapse(self, codes: Tensor) -> None:
-        self.drop()
-        collapsed = collapse(self.part, codes)
-        if not self._override_if(collapsed.why_unrecoverable() or self._why_lopsided()):
-            self._codes, self._collapsed = codes, collapsed
-
-    def _override_if(self, reason: str | None) -> bool:
-        """Train the map in factors if there is a reason to; returns whether there is."""
-        if reason is not None:
-            self._collapsed, self._codes = None, None
-            self.override = Choice("factored", reason)
-        return reason is not None
+    def ready(self) -> Form | None:
+        """The form in which the map is trained, if what it holds is up to date."""
+        form = self._form
+        if self.chosen().kind != "collapsed" or form is None or form.outputs is None or not self._holds_parameters():
+            return None
+        return form if form.holds(thorough=False) else None
 
     def _holds_parameters(self) -> bool:
         """Whether the map holds its parameters, as it does not while ``functional_call`` runs it with others."""
@@ -189,100 +212,80 @@ class MapTrainer:
         grads = [p.grad if id(p) in groups and id(p) not in done else None for p in pair]
         if not any(isinstance(g, FactoredGradient) for g in grads):
             if any(g is not None for g in grads):
-                self._recover()  # these are for the map itself
+                self.write()  # these are for the map itself
             return
-        if self._step_collapsed(grads, groups):
+        if self._step_held(grads, groups):
             done.update(map(id, pair))
             return
-        self._recover()
+        self.write()
         for p, grad in zip(pair, grads, strict=True):
-            settings = groups.get(id(p))
-            if not isinstance(grad, FactoredGradient) or settings is None:
+            if not isinstance(grad, FactoredGradient):
                 continue
             if grad.value.elementwise:
                 self.make_dense("its gradient was changed element by element")
-            buffer = update(p, self._buffer(p), grad.add_to_, settings)
-            if settings.momentum != 0:
-                self._state()[p]["momentum_buffer"] = buffer
-            done.add(id(p))
+            elif self.rule.step(p, self._state(), grad, groups[id(p)]):
+                done.add(id(p))
+                continue
+            p.grad = grad.to_dense()
 
-    def _step_collapsed(self, grads: list[Tensor | None], groups: Groups) -> bool:
-        collapsed, settings, of_bias = self._collapsed, groups.get(id(self.weight)), groups.get(id(self.bias))
-        if collapsed is None or collapsed.outputs is None or settings is None or of_bias is None:
+    def _step_held(self, grads: list[Tensor | None], groups: Groups) -> bool:
+        form, group, of_bias = self._form, groups.get(id(self.weight)), groups.get(id(self.bias))
+        if form is None or form.outputs is None or group is None or of_bias is None:
             return False
         parts = [g.parts if isinstance(g, FactoredGradient) else None for g in grads]
         if parts[0] is None or parts[0] != parts[1] or len(parts[0]) != 1:
             return False
         ((factor, scale),) = parts[0]
-        if factor.codes is not collapsed.codes:
+        if factor.codes is not form.codes:
             return False
-        if settings is not of_bias and settings != of_bias:
-            self.override = Choice("factored", "its weight and bias are in groups with different settings")
+        reason = self.rule.why_not_held(self.part, group)
+        if group is not of_bias and _options(group) != _options(of_bias):
+            reason = "its weight and bias are in groups with different settings"
+        if reason is not None:
+            self.override = Choice("factored", reason)
             return False
-        if not collapsed.holds(thorough=False):
+        if not form.holds(thorough=False):
             return False
-        self._notice_lost_momentum(collapsed)
-        collapsed.step(factor, scale, settings)
-        if settings.momentum:
-            self._state()[self.weight][COLLAPSED_KEY] = True
+        form.step(factor, scale, group)
         self.revision += 1
         return True
-
-    def _notice_lost_momentum(self, collapsed: Collapsed) -> None:
-        """If the optimiser's state was emptied by hand since the last step, the momentum of W goes with it."""
-        if collapsed.has_momentum and collapsed.ahead and not self._state().get(self.weight, {}).get(COLLAPSED_KEY):
-            collapsed.forget_momentum()
 
     # ── going back to the map ──────────────────────────────────────────────────────────────────────────────────────
 
     def sync(self) -> None:
         """Write to the map what was trained without it."""
-        if self._collapsed is None:
+        if self._form is None or not self._form.ahead:
             return
-        if transformed() and self._collapsed.ahead:
+        if transformed():
             raise HyperfanError(
                 "inside torch.func the heads cannot be brought up to date with what was trained: call opt.sync() before"
             )
-        with _plainly(self.weight.device.type):
-            self._recover()
+        self.write()
+
+    def write(self) -> None:
+        """Write to the map and to the optimiser's state all that was trained in another form."""
+        if self._form is not None:
+            with _plainly(self.weight.device.type):
+                self._form.write()
 
     def drop(self) -> None:
-        """Sync, and make everything anew at the next call."""
+        """Write all, and make everything anew at the next call."""
         self.sync()
-        self._collapsed, self._codes = None, None
+        self.write()
+        self._form, self._codes = None, None
 
     def release(self, discard: bool = False) -> None:
-        """Sync, and give the map back; or discard what was trained since the last sync."""
-        if discard:
-            self._collapsed, self._codes = None, None
+        """Write all, and give the map back; or discard what was trained since the last sync."""
+        if discard and self._form is not None:
+            self._form.ahead = False
         self.drop()
         if self.attached:
             self.map.attach(None)
 
-    def _recover(self) -> None:
-        collapsed = self._collapsed
-        if collapsed is None:
-            return
-        if collapsed.outputs is not None:
-            self._notice_lost_momentum(collapsed)
-        momentum = collapsed.recover()
-        self._state()[self.weight].pop(COLLAPSED_KEY, None)
-        if momentum is not None:
-            for p, buffer in zip((self.weight, self.bias), momentum, strict=True):
-                self._state()[p]["momentum_buffer"] = buffer
 
-    def _buffer(self, p: Tensor) -> Tensor | None:
-        """A parameter's momentum, in its dtype and on its device."""
-        held = self._state().get(p, {}).get("momentum_buffer")
-        return None if held is None else held.to(p)
-
-    def _momentum(self) -> Momentum | None:
-        weight, bias = self._buffer(self.weight), self._buffer(self.bias)
-        return None if weight is None or bias is None else (weight, bias)
-
-    def _why_lopsided(self) -> str | None:
-        weight, bias = self._buffer(self.weight), self._buffer(self.bias)
-        return None if (weight is None) == (bias is None) else "only one of its parameters has momentum"
+def _options(group: Group) -> dict[str, Any]:
+    """A group's options, without its parameters."""
+    return {key: value for key, value in group.items() if key != "params"}
 
 
 @contextlib.contextmanager
@@ -292,8 +295,9 @@ def _plainly(device: str) -> Iterator[None]:
         yield
 
 
-def _apply(function: type[torch.autograd.Function], *args: Any) -> Any:
-    apply: Callable[..., Any] = function.apply  # which torch leaves without types
+def apply_function(function: type[torch.autograd.Function], *args: Any) -> Any:
+    """Apply a function of autograd, which torch leaves without types."""
+    apply: Callable[..., Any] = function.apply
     return apply(*args)
 
 

@@ -8,7 +8,6 @@ import torch
 
 from hyperfan.generators.base import Part
 from hyperfan.hypernet import HyperNet
-from hyperfan.optim.collapsed import collapse
 from hyperfan.text import table
 
 Kind = Literal["collapsed", "factored", "dense", "frozen"]
@@ -32,15 +31,16 @@ class Row:
         codes: number of codes that it reads.
         kind: how it is trained.
         reason: why so.
-        saved: bytes of gradient that torch.optim.SGD would hold and this does not, and, for a collapsed head, of
-            momentum until someone looks.
+        saved: bytes of gradient and, until someone looks, of state that torch's optimiser would hold and this does not.
+        compiled: whether its step is compiled.
     """
 
     head: str
     codes: int
     kind: Kind
     reason: str
-    saved: int
+    saved: int = 0
+    compiled: bool = False
 
 
 @dataclass(frozen=True)
@@ -51,7 +51,9 @@ class TrainingPlan:
 
     def __str__(self) -> str:
         """The table, and the sum of what is saved."""
-        lines = [[r.head, str(r.codes), r.kind, _bytes(r.saved), r.reason] for r in self.rows]
+        lines = [
+            [r.head, str(r.codes), r.kind + ", compiled" * r.compiled, _bytes(r.saved), r.reason] for r in self.rows
+        ]
         total = _bytes(sum(r.saved for r in self.rows))
         return f"{table(['head', 'codes', 'plan', 'saves', 'because'], lines)}\nsaves {total} in all"
 
@@ -83,19 +85,7 @@ def choose(net: HyperNet, part: Part, given: Callable[[torch.Tensor], bool]) -> 
         return Choice("factored", moving)
     if not all(trained):
         return Choice("factored", f"its {'bias' if trained[0] else 'weight'} is not trained")
-    if net.trunk is None and part.inputs is not None and not weight.is_meta:  # else it shows when the codes come
-        dependent = collapse(part, part.inputs(net.codes())).why_unrecoverable()
-        if dependent is not None:
-            return Choice("factored", dependent)
     return Choice("collapsed", "its codes are constant")
-
-
-def saved_bytes(weight: torch.Tensor, bias: torch.Tensor, held: int, kind: Kind, momentum: bool) -> int:
-    """Bytes that the plan does not hold and torch.optim.SGD would; ``held`` is how many values of gradient it does."""
-    if kind in ("dense", "frozen"):
-        return 0
-    spared = (weight.numel() + bias.numel() - held) * weight.element_size()
-    return spared * (2 if momentum and kind == "collapsed" else 1)
 
 
 def _bytes(count: int) -> str:

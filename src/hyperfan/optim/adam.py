@@ -1,0 +1,226 @@
+"""``Adam`` and ``AdamW``: the results of torch's, in the structure of a head's gradient.
+
+*One constant code on a head.* At every step the gradient of H is h⊗g, with g = ∂L/∂W, and that of β is g. So, exactly,
+
+    m_H = h⊗m_β        v_H = h²⊗v_β        max v_H = h²⊗max v_β
+
+and the moments of H need not be held: a step reads and writes H, and nothing else of its size. That holds for AdamW's
+weight decay, but not for Adam's, which adds H to the gradient.
+
+*Several constant codes on one head.* The square of Σᵢ hᵢ⊗gᵢ has N(N + 1)/2 moments of W's size, whose sum cancels in
+single precision. Such heads are *factored*, as those are whose codes change: the gradient is made block by block.
+"""
+
+from collections.abc import Callable, Iterable
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor, nn
+
+from hyperfan.errors import HyperfanError
+from hyperfan.generators.base import Part
+from hyperfan.optim.form import Form, Group, State
+from hyperfan.optim.gradient import Factor, FactoredGradient
+from hyperfan.optim.kernels import (
+    MAX_COMPILED_RANK,
+    MIN_COMPILED,
+    Hyper,
+    step_moments_,
+    step_product_,
+    step_rows_,
+    why_not_compiled,
+)
+from hyperfan.optim.map_trainer import Rule
+from hyperfan.optim.optimiser import HyperNetOptimiser
+from hyperfan.optim.plan import Kind
+
+STEP, FIRST, SECOND, LARGEST = "step", "exp_avg", "exp_avg_sq", "max_exp_avg_sq"
+"""In torch's state."""
+POWERS = {FIRST: 1, SECOND: 2, LARGEST: 2}
+"""Of the code, in the moments of a head's weight."""
+TOLERANCE = 64
+"""Times the precision: how far moments may be from those of one code."""
+
+
+class OneCode(Form):
+    """A map with one constant code, whose weight's moments are those of its bias times the code."""
+
+    def __init__(self, part: Part, codes: Tensor, state: Callable[[], State], compiled: bool) -> None:
+        super().__init__(part, codes, state)
+        self.compiled = compiled
+
+    def why_impossible(self) -> str | None:
+        """Why the state is not that of a map with one constant code."""
+        of_weight, of_bias = (self._state().get(p, {}) for p in (self.weight, self.bias))
+        if (STEP in of_weight) != (STEP in of_bias):
+            return "only one of its parameters has moments"
+        for key in POWERS:
+            moment, expected = self.held_state(self.weight, key), self._moment(key)
+            if moment is None:
+                continue
+            near = TOLERANCE * torch.finfo(moment.dtype).eps * moment.norm()
+            if expected is None or of_weight[STEP] != of_bias[STEP] or (moment - expected).norm() > near:
+                return "its moments are not those of one constant code"
+        return None
+
+    def _moment(self, key: str) -> Tensor | None:
+        """The weight's moment, from the bias's."""
+        moment = self.held_state(self.bias, key)
+        return None if moment is None else self.codes.mT.pow(POWERS[key]) * moment.unsqueeze(-2)
+
+    def make(self) -> None:
+        """Compute W from the head. The weight's moments are held no more."""
+        super().make()
+        for key in POWERS:
+            self._state().get(self.weight, {}).pop(key, None)
+
+    def step(self, factor: Factor, scale: float, group: Group) -> None:
+        """One step of the head, and W made from it."""
+        assert self.outputs is not None
+        state = self._state()
+        state[self.weight].setdefault(STEP, _new_step())
+        state[self.weight][STEP] += 1
+        m, v, v_max, hyper = _moments(self.bias, state, group)
+        grad = factor.matrix.view(self.bias.shape) * (-scale if hyper.maximize else scale)
+        m_hat, root = (t.unsqueeze(-2) for t in step_moments_(grad, m, v, v_max, hyper))
+        step_rows_(self.weight, self.codes.mT, m_hat, root, hyper, self.compiled)
+        step_rows_(self.bias.unsqueeze(-2), torch.ones_like(self.codes[..., :1]), m_hat, root, hyper, False)
+        self.outputs.copy_(self.through(self.weight, self.bias))
+        self._remember()
+
+    def write(self) -> None:
+        """Give the weight its moments."""
+        entry = self._state().get(self.weight, {})
+        if STEP in entry and FIRST not in entry:
+            for key in POWERS:
+                moment = self._moment(key)
+                if moment is not None:
+                    entry[key] = moment
+        self.outputs = None
+
+
+class AdamRule(Rule):
+    """Adam and AdamW on gradients in factors.
+
+    Args:
+        compile: whether to compile the steps of heads; ``None`` where that pays.
+    """
+
+    def __init__(self, compile: bool | None) -> None:
+        self.compile = compile
+
+    def why_not_held(self, part: Part, group: Group) -> str | None:
+        """Why moments are not those of one code."""
+        if part.gradient_rank > 1:
+            return "its codes are constant, but their moments mix"
+        if group["weight_decay"] and not group["decoupled_weight_decay"]:
+            return "weight decay is added to its gradient"
+        return None
+
+    def form(self, part: Part, codes: Tensor, state: Callable[[], State]) -> Form:
+        """With moments of W's size."""
+        return OneCode(part, codes, state, self.compiled(part, "collapsed"))
+
+    def step(self, p: Tensor, state: State, grad: FactoredGradient, group: Group) -> bool:
+        """Step a head's weight along its gradient's factors; biases and input layers, which are small, are torch's."""
+        parts = grad.parts
+        if not parts or p.ndim != 2 or parts[0][0].codes.ndim != 2:
+            return False
+        m, v, v_max, hyper = _moments(p, state, group)
+        codes = torch.cat([factor.codes * scale for factor, scale in parts])
+        grads = parts[0][0].matrix if len(parts) == 1 else torch.cat([factor.matrix for factor, _ in parts])
+        step_product_(p, codes, grads, (m, v, v_max), hyper, self._compiles(p))
+        return True
+
+    def saved_state(self, part: Part, kind: Kind, group: Group) -> int:
+        """The moments of a weight with one constant code."""
+        return part.map.held[0].numel() * (3 if group["amsgrad"] else 2) if kind == "collapsed" else 0
+
+    def compiled(self, part: Part, kind: Kind) -> bool:
+        """Whether the map is large enough, there is a compiler, and the loop is not a product of matrices."""
+        few = part.gradient_rank <= MAX_COMPILED_RANK
+        return few and kind in ("collapsed", "factored") and self._compiles(part.map.held[0])
+
+    def _compiles(self, weight: Tensor) -> bool:
+        wanted = weight.numel() >= MIN_COMPILED if self.compile is None else self.compile
+        return wanted and why_not_compiled(weight.device.type) is None
+
+
+def _new_step() -> Tensor:
+    return torch.zeros((), dtype=torch.get_default_dtype())
+
+
+def _moments(p: Tensor, state: State, group: Group) -> tuple[Tensor, Tensor, Tensor | None, Hyper]:
+    """A parameter's moments in torch's state, new ones at its first step, and what to step by; counts the step."""
+    entry = state[p]
+    entry.setdefault(STEP, _new_step())
+    for key in (FIRST, SECOND, *([LARGEST] if group["amsgrad"] else [])):
+        entry[key] = entry[key].to(p) if key in entry else torch.zeros_like(p)
+    entry[STEP] += 1
+    beta1, beta2 = map(float, group["betas"])
+    decoupled, decay = group["decoupled_weight_decay"], float(group["weight_decay"])
+    numbers = (float(group["lr"]), beta1, beta2, float(group["eps"]), decay, decoupled, group["maximize"])
+    hyper = Hyper(*numbers, int(entry[STEP]))
+    return entry[FIRST], entry[SECOND], entry[LARGEST] if group["amsgrad"] else None, hyper
+
+
+class Adam(HyperNetOptimiser, torch.optim.Adam):
+    """Adam on a hypernet: the results of :class:`torch.optim.Adam`, in less time and memory.
+
+    Heads with one constant code are *collapsed*: their moments have the size of the weights they make. Other heads are
+    *factored*: their gradient is never written out. ``opt.plan`` tells which, why, and which steps are compiled.
+
+    Args:
+        net: a :class:`HyperNet`, or a module that holds some.
+        lr, betas, eps, weight_decay, amsgrad, maximize, foreach, fused: as in torch.optim.Adam; the last two are for
+            what is not a head's.
+        compile: whether to compile the steps of heads; by default those of a million values and more, where a compiler
+            is found. That takes some seconds, once.
+        params: parameters or groups as torch takes them; by default all parameters of the net in one group.
+    """
+
+    torch_class: ClassVar[type[torch.optim.Optimizer]] = torch.optim.Adam
+    rule = AdamRule(None)
+    decay = 0.0
+
+    def __init__(
+        self,
+        net: nn.Module,
+        lr: float | Tensor = 1e-3,
+        betas: tuple[float | Tensor, float | Tensor] = (0.9, 0.999),
+        eps: float = 1e-8,
+        weight_decay: float | None = None,
+        amsgrad: bool = False,
+        *,
+        maximize: bool = False,
+        foreach: bool | None = None,
+        capturable: bool = False,
+        differentiable: bool = False,
+        fused: bool | None = None,
+        compile: bool | None = None,
+        params: Iterable[Tensor] | Iterable[dict[str, Any]] | None = None,
+    ) -> None:
+        if compile and why_not_compiled("cpu") is not None:
+            raise HyperfanError(f"compile=True: {why_not_compiled('cpu')}; leave it out to train without a compiler")
+        self.rule = AdamRule(compile)
+        super().__init__(
+            net,
+            params,
+            lr=lr,
+            betas=betas,
+            eps=eps,
+            weight_decay=self.decay if weight_decay is None else weight_decay,
+            amsgrad=amsgrad,
+            maximize=maximize,
+            foreach=foreach,
+            capturable=capturable,
+            differentiable=differentiable,
+            fused=fused,
+        )
+
+
+class AdamW(Adam, torch.optim.AdamW):
+    """AdamW on a hypernet: :class:`Adam` with weight decay that is not part of the gradient, 0.01 by default."""
+
+    torch_class = torch.optim.AdamW
+    decay = 1e-2

@@ -1,0 +1,166 @@
+"""What a map makes of codes that never change, held from one step to the next so that nobody makes it again.
+
+Let C (m, d_k) be the codes that share a head, and W = C·H + 1·βᵀ what it makes. A form holds W, hands it to the mainnet
+and trains it with the head, or in its place. Where each code has a layer of its own, as in the input layers of chunks,
+C is (layers, 1, d_k) and H is (layers, d_k, outputs): the same, layer by layer.
+"""
+
+import itertools
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, MutableMapping, Sequence
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+from torch.overrides import TorchFunctionMode
+
+from hyperfan.errors import HyperfanError
+from hyperfan.generators.base import Part
+from hyperfan.hypernet.changes import fingerprint, versions
+from hyperfan.hypernet.transforms import transformed
+from hyperfan.optim.factored import FactoredLinear
+from hyperfan.optim.gradient import Factor, gradients, is_batched
+
+State = MutableMapping[Tensor, dict[str, Any]]
+Group = Mapping[str, Any]
+"""A parameter group, as in torch: options by name."""
+
+
+class Form(ABC):
+    """One map and what it makes.
+
+    Args:
+        part: the map.
+        codes: (m, d_k), which the caller never changes.
+        state: returns the optimiser's state.
+    """
+
+    def __init__(self, part: Part, codes: Tensor, state: Callable[[], State]) -> None:
+        self.weight, self.bias = part.map.held
+        self.name, self._state = part.name, state
+        codes = codes.to(self.weight.dtype)
+        self.codes = codes.unsqueeze(1) if part.map.layer_per_code else codes
+        self.outputs: Tensor | None = None
+        """W, (m, outputs) or (layers, 1, outputs)."""
+        self.ahead = False
+        """Whether the head has still to be written."""
+        self._versions: object = None
+        self._fingerprint = self._outputs_fingerprint = torch.empty(0)
+
+    # ── what the rules differ in ───────────────────────────────────────────────────────────────────────────────────
+
+    @abstractmethod
+    def why_impossible(self) -> str | None:
+        """Why the map cannot be trained in this form, as codes and state are now; ``None`` if it can."""
+
+    @abstractmethod
+    def step(self, factor: Factor, scale: float, group: Group) -> None:
+        """One step along the gradient that has these factors."""
+
+    @abstractmethod
+    def write(self) -> None:
+        """Write to the head and to the optimiser's state what was held here. The next step makes W anew."""
+
+    # ── W ──────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def make(self) -> None:
+        """Compute W from the head."""
+        self.outputs = self.through(self.weight, self.bias)
+        self._remember()
+
+    def _remember(self) -> None:
+        """Note what W and the head are, so that a change by anyone else is seen."""
+        assert self.outputs is not None
+        pair = (self.weight, self.bias)
+        self._versions, self._fingerprint = versions(pair), fingerprint(pair)
+        self._outputs_fingerprint = fingerprint((self.outputs,))
+
+    def holds(self, thorough: bool = True) -> bool:
+        """Whether W is what the head made, and what was trained since. Raises if that would be lost."""
+        assert self.outputs is not None
+        if not self.ahead and not torch.equal(self._outputs_fingerprint, fingerprint((self.outputs,))):
+            raise HyperfanError(
+                f"what '{self.name}' makes was changed in place, as by the mainnet itself, while it was "
+                "being trained in the head's place: call opt.use('factored'), or let the mainnet change a copy"
+            )
+        pair = (self.weight, self.bias)
+        same = self._versions == versions(pair)
+        if same and (thorough or not self.ahead):
+            same = torch.equal(self._fingerprint, fingerprint(pair))
+        if not same and self.ahead:
+            raise HyperfanError(
+                f"'{self.name}' was written to, by hand or by another optimiser, while what it makes was being "
+                "trained without it. Before that, call opt.sync(), or opt.release() to hand over for good; now only "
+                "opt.release(discard=True) is left, which drops the steps since the last sync"
+            )
+        return same
+
+    def through(self, weight: Tensor, bias: Tensor) -> Tensor:
+        """C·H + 1·βᵀ."""
+        if weight.ndim == 2:
+            return torch.addmm(bias, self.codes, weight)
+        return torch.baddbmm(bias.unsqueeze(1), self.codes, weight)
+
+    def tensors(self, shape: Sequence[int] | None) -> tuple[Tensor, ...]:
+        """W: a tensor of this shape for each code, or one for all."""
+        assert self.outputs is not None
+        if shape is None:
+            return (self.outputs.view(-1, self.outputs.shape[-1]),)
+        return self.outputs.view(-1, *shape).unbind(0)
+
+    def gradients(self, grads: Sequence[Tensor | None], joined: bool) -> list[Tensor | None]:
+        """Of weight and bias, from those of W, one for each code or joined; none if none of these was used."""
+        seen = [g for g in grads if g is not None]
+        if not seen:
+            return [None, None]
+        rows = [torch.zeros_like(self.bias).view(seen[0].shape) if g is None else g for g in grads]
+        if joined or any(map(is_batched, seen)):
+            matrix = torch.stack([row.reshape(-1) for row in rows]).view(*self.codes.shape[:-1], -1)
+            if any(map(is_batched, seen)):
+                return [self.codes.mT @ matrix, matrix.sum(-2)]
+            return [*gradients(self.codes, matrix, self.weight, self.bias)]
+        return [*gradients(self.codes, rows, self.weight, self.bias)]
+
+    # ── the optimiser's state ──────────────────────────────────────────────────────────────────────────────────────
+
+    def held_state(self, p: Tensor, key: str) -> Tensor | None:
+        """What the optimiser's state has of a parameter, in its dtype and on its device."""
+        value = self._state().get(p, {}).get(key)
+        return None if value is None else value.to(p)
+
+
+class Held(torch.autograd.Function):
+    """What forms hold, as the mainnet gets it: tensors whose gradients become factors of the maps' gradients."""
+
+    @staticmethod
+    def forward(ctx: Any, held: Sequence[tuple[Form, Sequence[int] | None]], *parameters: Tensor) -> Any:
+        """The tensors of forms in these shapes; the parameters are those of the maps, for autograd to see."""
+        ctx.held = held
+        ctx.set_materialize_grads(False)
+        return tuple(itertools.chain.from_iterable(form.tensors(shape) for form, shape in held))
+
+    @staticmethod
+    @torch.autograd.function.once_differentiable
+    def backward(ctx: Any, *grads: Tensor) -> Any:
+        """The factors, as gradients of the parameters."""
+        each: list[Tensor | None] = [None]
+        rest = iter(grads)
+        for form, shape in ctx.held:
+            each += form.gradients(list(itertools.islice(rest, 1 if shape is None else len(form.codes))), shape is None)
+        return tuple(each)
+
+
+class FactoredLinears(TorchFunctionMode):
+    """Where it is entered, linear layers keep the gradient of a held weight in factors, if these are smaller."""
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        """Run a function of torch."""
+        if func is not F.linear or kwargs or not isinstance(args[1].grad_fn, Held._backward_cls):
+            return func(*args, **(kwargs or {}))
+        x, weight = args[:2]
+        outputs, inputs = weight.shape
+        smaller = x.numel() // inputs * (inputs + outputs) < weight.numel()
+        if not smaller or torch.is_autocast_enabled(x.device.type) or transformed() or not torch.is_grad_enabled():
+            return func(*args)
+        return FactoredLinear.apply(x, weight, args[2] if len(args) > 2 else None)  # type: ignore[no-untyped-call]

@@ -1,0 +1,64 @@
+"""One optimiser's side of a hypernet: in training with constant codes, what it makes is there from the last step."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from hyperfan.hypernet import HyperNet
+from hyperfan.hypernet.transforms import transformed
+from hyperfan.optim.form import FactoredLinears, Held
+from hyperfan.optim.map_trainer import MapTrainer, apply_function
+
+
+class NetTrainer:
+    """Hands a net all that its maps' trainers hold, without making codes to find that they are the same.
+
+    Args:
+        net: the hypernet.
+        trainers: of its maps.
+    """
+
+    def __init__(self, net: HyperNet, trainers: Sequence[MapTrainer]) -> None:
+        self.net, self.trainers = net, trainers
+        self.rows = [net.heads.rows_of(trainer.name) for trainer in trainers]
+        self.constant = net.trunk is None and not net.embeddings.config.given and not net.embeddings.config.noise
+        self.constant &= net.embeddings.config.tasks is None
+        self._seen: list[Tensor] = []
+        self._made: list[int] = []
+        net.skeleton.mode = FactoredLinears
+
+    def tensors(self) -> dict[str, Tensor] | None:
+        """What the net generates, if all of it is held, and it is in training."""
+        if not self.constant or not torch.is_grad_enabled() or torch.compiler.is_compiling() or transformed():
+            return None
+        if any(m._forward_hooks or m._forward_pre_hooks for m in (self.net.embeddings, self.net.heads)):
+            return None
+        sources, made = (
+            [*self.net.embeddings.stored, self.net.heads.scale],
+            [trainer.forms_made for trainer in self.trainers],
+        )
+        if made != self._made or len(sources) != len(self._seen) or not all(map(_same, sources, self._seen)):
+            self._made, self._seen = made, [source.detach().clone() for source in sources]
+            return None  # the maps' trainers will look at the codes
+        held, parameters = [], []
+        names: list[str] = []
+        for trainer, rows in zip(self.trainers, self.rows, strict=True):
+            form = trainer.ready() if rows is not None and trainer.attached else None
+            if form is None or rows is None:
+                return None
+            held.append((form, rows[1]))
+            parameters += [trainer.weight, trainer.bias]
+            names += rows[0]
+        return dict(zip(names, apply_function(Held, held, *parameters), strict=True))
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> None:
+        """None: the copy of a net has no trainer."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(None), ()
+
+
+def _same(a: Tensor, b: Tensor) -> bool:
+    return not a.requires_grad and a.dtype == b.dtype and a.device == b.device and torch.equal(a, b)

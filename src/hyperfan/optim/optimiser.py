@@ -1,0 +1,164 @@
+"""What all optimisers of hypernets share: trainers of maps, beside torch's own step for all other parameters."""
+
+import inspect
+from collections import Counter
+from collections.abc import Callable, Mapping
+from typing import Any, ClassVar, get_args
+
+import torch
+from torch import Tensor, nn
+
+from hyperfan.errors import HyperfanError, nearest
+from hyperfan.hypernet import HyperNet
+from hyperfan.optim.map_trainer import Groups, MapTrainer, Rule
+from hyperfan.optim.net_trainer import NetTrainer
+from hyperfan.optim.plan import Kind, TrainingPlan
+
+
+class HyperNetOptimiser(torch.optim.Optimizer):
+    """Base of an optimiser that inherits from this and from one of torch, whose results it has.
+
+    Args:
+        net: a :class:`HyperNet`, or a module that holds some.
+        params: parameters or groups as torch takes them; by default all parameters of the net in one group.
+        options: torch's.
+    """
+
+    rule: Rule
+    torch_class: ClassVar[type[torch.optim.Optimizer]]
+
+    def __init__(self, net: nn.Module, params: Any, **options: Any) -> None:
+        name = self.torch_class.__name__
+        if not isinstance(net, nn.Module):
+            seen = type(net).__name__
+            raise HyperfanError(f"hyperfan.{name} takes the net, not {seen}: {name}(net, lr=…); groups go to params=")
+        nets = [m for m in net.modules() if isinstance(m, HyperNet)]
+        if not nets:
+            raise HyperfanError(
+                f"there is no HyperNet in the module given: use torch.optim.{name}(module.parameters(), …)"
+            )
+        for option in ("capturable", "differentiable"):
+            if options.get(option):
+                raise HyperfanError(f"{option}=True: hyperfan.{name} steps heads in a way that cannot be; leave it out")
+        self._trainers: list[MapTrainer] = []
+        super().__init__(net.parameters() if params is None else params, **options)
+        self._step_supports_amp_scaling = False  # so that a GradScaler unscales the gradients itself
+        self._attach(nets)
+
+    @property
+    def plan(self) -> TrainingPlan:
+        """How each head is trained, and why; prints as a table."""
+        return TrainingPlan(tuple(trainer.plan_row() for trainer in self._trainers))
+
+    @torch.no_grad()
+    def step(self, closure: Callable[[], Any] | None = None) -> Any:
+        """Perform a single optimisation step; as in torch, ``closure`` evaluates the loss anew."""
+        loss = None
+        if closure is not None:
+            with torch.enable_grad():
+                loss = closure()
+        done: set[int] = set()
+        groups = self._groups()
+        for trainer in self._trainers:
+            trainer.step(groups, done)
+        # Torch steps what has a gradient.
+        stepped = [(p, p.grad) for group in self.param_groups for p in group["params"] if id(p) in done]
+        try:
+            for p, _ in stepped:
+                p.grad = None
+            inspect.unwrap(self.torch_class.step)(self)
+        finally:
+            for p, grad in stepped:
+                p.grad = grad
+        return loss
+
+    def add_param_group(self, param_group: dict[str, Any]) -> None:
+        """Add a group of parameters, as in torch."""
+        super().add_param_group(param_group)
+        for trainer in self._trainers:
+            trainer.choose_anew()
+
+    # ── looking ────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def sync(self) -> None:
+        """Write to the heads and to the state what was trained without them, so that they can be read or changed."""
+        for trainer in self._trainers:
+            trainer.write()
+
+    def release(self, discard: bool = False) -> None:
+        """Give the heads back: from now on they are as if this optimiser had never been.
+
+        Args:
+            discard: drop what was trained since the last sync, where it cannot be written to the heads any more.
+        """
+        for trainer in self._trainers:
+            trainer.release(discard)
+
+    def use(self, kind: Kind | None = None) -> None:
+        """Train every head by this plan where that is possible, or, with ``None``, by the fastest."""
+        if kind not in (None, "collapsed", "factored", "dense"):
+            raise HyperfanError(f"use('{kind}'): {nearest(str(kind), get_args(Kind)[:3])}")
+        for trainer in self._trainers:
+            trainer.use(kind)
+
+    def state_dict(self) -> dict[str, Any]:
+        """As that of torch's optimiser, which can load it; and the other way round."""
+        self.sync()
+        return super().state_dict()
+
+    def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
+        """Load the state of this optimiser, or of torch's, on the same parameters."""
+        for trainer in self._trainers:
+            trainer.drop()
+            trainer.choose_anew()
+        super().load_state_dict(dict(state_dict))
+
+    # ── clipping ───────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def clip_grad_norm_(self, max_norm: float, norm_type: float = 2.0, error_if_nonfinite: bool = False) -> Tensor:
+        """Clip the norm of all gradients together, without writing out a head's; returns the norm before.
+
+        ``torch.nn.utils.clip_grad_norm_(net.parameters(), …)`` does the same, but reading ``net.parameters()`` recovers
+        collapsed heads each time.
+        """
+        return nn.utils.clip_grad_norm_(self._all(), max_norm, norm_type, error_if_nonfinite)
+
+    def clip_grad_value_(self, clip_value: float) -> None:
+        """Clip each value of each gradient. That needs the dense ones: heads are trained densely from now on."""
+        for trainer in self._trainers:
+            trainer.make_dense("its gradient is clipped by value")
+        nn.utils.clip_grad_value_(self._all(), clip_value)
+
+    def _all(self) -> list[Tensor]:
+        return [p for group in self.param_groups for p in group["params"]]
+
+    # ── inside ─────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _attach(self, nets: list[HyperNet]) -> None:
+        self._nets = nets
+        self._trainers = [
+            MapTrainer(net, part, self.rule, lambda: self.state, self._groups)
+            for net in nets
+            for part in net.heads.parts()
+        ]
+        uses = Counter(id(p) for trainer in self._trainers for p in (trainer.weight, trainer.bias))
+        for trainer in self._trainers:
+            if uses[id(trainer.weight)] > 1 or uses[id(trainer.bias)] > 1:
+                trainer.share("it is shared with another hypernet")
+        for net in nets:
+            net.trainer = NetTrainer(net, [trainer for trainer in self._trainers if trainer.net is net])
+
+    def _groups(self) -> Groups:
+        """The group of each parameter."""
+        return {id(p): group for group in self.param_groups for p in group["params"]}
+
+    def __getstate__(self) -> dict[str, Any]:
+        self.sync()
+        return {**super().__getstate__(), "nets": self._nets}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        nets = state.pop("nets", None)  # which load_state_dict, calling this too, does not give
+        restore: Callable[[dict[str, Any]], None] = super().__setstate__  # which torch leaves without types
+        restore(state)
+        if nets is not None:
+            self._attach(nets)
