@@ -143,12 +143,14 @@ def why_not_compiled(device: str) -> str | None:
     return None
 
 
+ONE_LOOP = {"realize_reads_threshold": 64, "realize_opcount_threshold": 512}
+"""The compiler writes no intermediate value to memory, such as the gradient."""
 _FAILED: set[Callable[..., None]] = set()
 
 
 @functools.cache
 def _compile(function: Callable[..., None]) -> Callable[..., None]:
-    compiled: Callable[..., None] = torch.compile(function, dynamic=True, fullgraph=True)
+    compiled: Callable[..., None] = torch.compile(function, dynamic=True, fullgraph=True, options=ONE_LOOP)
     return compiled
 
 
