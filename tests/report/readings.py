@@ -5,8 +5,8 @@ from dataclasses import replace
 
 import torch
 
-from hyperfan.probe.diagnosis import Diagnosis, Finding, LayerReading, PartReading, Scale, TensorReading
-from hyperfan.probe.moments import Histogram
+from hyperfan.probe.diagnosis import Diagnosis, Finding, LayerReading, PartReading, TensorReading
+from hyperfan.probe.moments import Histogram, Scale
 
 NAMES = ("0", "2", "4", "6", "8", "10")
 THEORY = (0.61, 0.36, 0.19, 0.12, 0.092, 0.081)

@@ -17,11 +17,11 @@ from torch import nn
 
 import hyperfan as hf
 from hyperfan.charts.axis import linear_axis
-from hyperfan.charts.curve import Curve
 from hyperfan.charts.markup import tag, text
 from hyperfan.charts.palette import INITS
-from hyperfan.charts.panel import Panel
-from hyperfan.probe.diagnosis import Finding, PartReading, Scale
+from hyperfan.charts.panel import Curve, Panel
+from hyperfan.probe.diagnosis import Finding, PartReading
+from hyperfan.probe.moments import Scale
 from hyperfan.report import RunData, Section, diagnosis_page, run_page, scale_chart
 from hyperfan.report.page import page, switches
 

@@ -6,11 +6,10 @@ from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
 from hyperfan.charts.axis import category_axis, digits, log_axis, ten_to
-from hyperfan.charts.curve import Curve
 from hyperfan.charts.figure import MARGIN, figure
 from hyperfan.charts.markup import short_name
 from hyperfan.charts.palette import CLASSICAL, FIRST, Look, looks
-from hyperfan.charts.panel import Note, Panel
+from hyperfan.charts.panel import Curve, Note, Panel
 
 Of = Literal["activations", "gradients"]
 Readings = Sequence[Any]
@@ -19,6 +18,8 @@ AXES = {
     "activations": "Root mean square of each layer's output, on a logarithmic axis",
     "gradients": "Root mean square of the gradient at each layer, on a logarithmic axis",
 }
+SIZE = (820, 360)
+"""Of a chart that is a figure of its own, in pixels."""
 CLOSE_FACTOR = 1.5
 """Up to this factor a layer counts as being where theory has it."""
 MAX_SENTENCES = 2
@@ -69,24 +70,18 @@ class Measurements:
         return f"up to {factor}× {self.theory_name}" if worst > 0 else f"down to 1/{factor} of {self.theory_name}"
 
 
-def scale_chart(
-    series: Mapping[str, Readings],
-    of: Of = "activations",
-    title: str = "",
-    size: tuple[float, float] = (820, 360),
-) -> str:
+def scale_chart(series: Mapping[str, Readings], of: Of = "activations", title: str = "") -> str:
     """A self-contained SVG: root mean squares by layer, a dashed line for the theory and points for measurements.
 
     Args:
         series: label → layers in forward order, of the same net each time.
         of: outputs of layers, or gradients at them.
         title: a headline.
-        size: of the chart below it, in pixels.
     """
     rows = layer_scales(series, of)
-    panel = interval_panel(AXES[of], layer_names(series), rows, size=size)
+    panel = interval_panel(AXES[of], layer_names(series), rows, size=SIZE)
     described = "; ".join(f"{row.label} {row.distance}".strip() for row in rows)
-    note, width = not_on_axis(rows, MAX_SENTENCES), size[0] + 2 * MARGIN
+    note, width = not_on_axis(rows, MAX_SENTENCES), SIZE[0] + 2 * MARGIN
     return figure(title, [panel], 1, note=note, width=width, description=f"{AXES[of]}: {described}.")
 
 
@@ -131,14 +126,14 @@ def interval_panel(
         line: look of the theory.
     """
     theories = list(dict.fromkeys(_theory(names, row, line) for row in rows if row.theory))
-    points, notes = [], []
-    for k, row in enumerate(rows):
-        points.append(_points(names, row, switches[0], (f"{switches[1]}-{k}",)))
-        notes += _names(points[-1], row.distance)
+    points = [_points(names, row, switches[0], (f"{switches[1]}-{k}",)) for k, row in enumerate(rows)]
+    notes = [note for row, curve in zip(rows, points, strict=True) for note in _names(curve, row.distance)]
     notes += _names(theories[0], band) if theories else []
     widest = max((len(words) for row in rows for words in (row.label, row.distance, band)), default=0)
     right = min(max(6.2 * widest + 20, 60), 0.32 * size[0])
-    y = log_axis(value for row in rows for value in _extent(row))
+    found = [at for row in rows for at in (*row.values.values(), *row.theory.values()) if _on_axis(at.value)]
+    # Of intervals only the ends that are not far out.
+    y = log_axis(end for at in found for end in at if at.value / 30 < end < at.value * 30)
     return Panel(title, [*theories, *points], category_axis(names), y, x_label, size=size, notes=notes, right=right)
 
 
@@ -194,14 +189,6 @@ def _names(curve: Curve, detail: str) -> list[Note]:
     at = (math.inf, ends[-1])
     name = Note(short_name(curve.label, 26), curve.look, at, "start", "name")
     return [name, Note(detail, None, at, "start", "label")] if detail else [name]
-
-
-def _extent(row: Measurements) -> Iterable[float]:
-    """Values, and the ends of intervals that are not much further out."""
-    for at in (*row.values.values(), *row.theory.values()):
-        if _on_axis(at.value):
-            yield at.value
-            yield from (end for end in (at.low, at.high) if at.value / 30 < end < at.value * 30)
 
 
 def _factor(log: float) -> str:

@@ -48,17 +48,21 @@ class _Corrector:
 
     def correct(self, out: LayerOutput) -> Tensor | None:
         """The corrected output of a layer; ``None`` where there is nothing to correct."""
-        if len(out.weights) != 1 or not out.sums:
-            return None
-        weight = qualified_name(out.path, out.weights[0])
+        weight = qualified_name(out.path, out.weights[0]) if len(out.weights) == 1 and out.sums else ""
         if weight not in self._targets:
             return None
-        bias = self._plain_bias(weight, out)
+        beside = weight.removesuffix("weight") + "bias"
+        bias = out.owner._parameters.get(beside.rpartition(".")[2])
+        plain = torch.zeros((), dtype=out.values.dtype, device=out.values.device)
+        if bias is not None and beside not in self._generated:
+            plain = bias.detach().reshape(bias_shape(out.owner))
         if weight not in self.factors:
-            self._choose_factor(weight, out.values, bias)
+            self.factors[weight] = _factor(weight, out.values - plain, plain, self._targets[weight])
+            if beside in self._generated:  # it is scaled with the weight
+                self.factors[beside] = self.factors[weight]
             if isinstance(out.owner, nn.MultiheadAttention):
                 self._correct_projections(out.path, out.owner)
-        return (out.values - bias) * self.factors[weight] + bias
+        return (out.values - plain) * self.factors[weight] + plain
 
     def _correct_projections(self, path: str, attention: nn.MultiheadAttention) -> None:
         """Scale the input projections of this pass, which are never put out; the skeleton puts the mainnet's back."""
@@ -67,28 +71,11 @@ class _Corrector:
             if factor is not None and held is not None:
                 attention._parameters[local] = cast(nn.Parameter, held * factor)
 
-    def _plain_bias(self, weight: str, out: LayerOutput) -> Tensor:
-        """The layer's plain bias, shaped to fit its output; zero where it is generated, and scaled with the weight."""
-        bias = out.owner._parameters.get(_bias_beside(weight).rpartition(".")[2])
-        if bias is None or _bias_beside(weight) in self._generated:
-            return torch.zeros((), dtype=out.values.dtype, device=out.values.device)
-        return bias.detach().reshape(bias_shape(out.owner))
 
-    def _choose_factor(self, weight: str, output: Tensor, bias: Tensor) -> None:
-        """Choose the factor that brings the output to its target, or 1 if it is there."""
-        target = self._targets[weight]
-        on_target = abs(mean_square(output) / target - 1) <= TOLERANCE
-        self.factors[weight] = 1.0 if on_target else _solve(weight, output - bias, bias, target)
-        if _bias_beside(weight) in self._generated:
-            self.factors[_bias_beside(weight)] = self.factors[weight]
-
-
-def _bias_beside(weight: str) -> str:
-    return weight.removesuffix("weight") + "bias"
-
-
-def _solve(weight: str, u: Tensor, bias: Tensor, target: float) -> float:
-    """The f for which f·u + bias has the target as its mean square."""
+def _factor(weight: str, u: Tensor, bias: Tensor, target: float) -> float:
+    """The f for which f·u + bias has the target as its mean square; 1 if it is near enough."""
+    if abs(mean_square(u + bias) / target - 1) <= TOLERANCE:
+        return 1.0
     v, b = u.double(), bias.double().expand_as(u)
     of_bias = b.square().mean().item()
     if of_bias >= target:

@@ -8,10 +8,11 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, Literal, get_args
 
+from hyperfan.charts.axis import digits
 from hyperfan.charts.html import notebook_diagnosis
 from hyperfan.charts.scale import scale_chart
 from hyperfan.files import finite_or_none
-from hyperfan.probe.moments import Histogram
+from hyperfan.probe.moments import Histogram, Scale
 from hyperfan.text import number, table
 
 Severity = Literal["error", "warning", "note"]
@@ -45,8 +46,6 @@ class FindingName(StrEnum):
     NO_EMBEDDING_GRADIENT = "no gradient to the embedding"
     INPUTS_OFF_SCALE = "inputs off scale"
     INPUTS_ALIKE = "inputs that look alike at the output"
-    NORM_SCALES_ZERO = "norm scales at 0"
-    NORMS_TRAINED = "trained norm parameters"
     NORMS_OFF = "norm parameters not at 1 and 0"
     NOISE = "noise larger than signal"
     SATURATED_TANH = "saturated tanh"
@@ -62,19 +61,6 @@ class FindingName(StrEnum):
     NO_PREDICTION = "no prediction"
 
     __repr__ = str.__repr__
-
-
-@dataclass(frozen=True)
-class Scale:
-    """A mean square with its 95 % sampling interval."""
-
-    value: float
-    low: float
-    high: float
-
-    def widened(self, reach: float) -> "Scale":
-        """The same with the ends further away, by a reach in logarithms."""
-        return Scale(self.value, self.low * math.exp(-reach), self.high * math.exp(min(reach, 700)))  # exp overflows
 
 
 @dataclass(frozen=True)
@@ -223,23 +209,29 @@ class Diagnosis:
         more = f", and {len(bad) - 1} more" if len(bad) > 1 else ""
         return f"{bad[0].name.capitalize()}{_in(bad[0].where)}{more}."
 
+    @property
+    def facts(self) -> str:
+        """What it was measured with, the loss, and the learning rate that it allows, in one sentence."""
+        facts = [f"Theory: {self.theory}", f"{self.inputs:,} inputs", f"prediction from {self.twins} plain nets"]
+        if self.loss is not None:
+            guess = "" if self.expected_loss is None else f" (guessing has {digits(self.expected_loss)})"
+            facts.append(f"loss {digits(self.loss)}{guess}")
+        if self.stable_rate is not None:
+            facts.append(f"by its curvature the loss allows a learning rate of {digits(self.stable_rate)} in plain SGD")
+        return "; ".join(facts) + "."
+
     def to_dict(self) -> dict[str, Any]:
         """Convert to plain values for JSON, which knows no infinity: what is not finite is ``None``."""
-        values = {"healthy": self.healthy, "summary": self.summary, **dataclasses.asdict(self)}
-        plain: dict[str, Any] = finite_or_none(values)
-        return plain
+        return dict(finite_or_none({"healthy": self.healthy, "summary": self.summary, **dataclasses.asdict(self)}))
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> "Diagnosis":
         """Rebuild from :meth:`to_dict`; what was not finite is NaN now."""
-        rows: dict[str, Any] = {
-            name: tuple(_from_dict(kind, row) for row in values[name])
-            for name, kind in (
-                ("layers", LayerReading), ("tensors", TensorReading), ("parts", PartReading), ("findings", Finding),
-            )
-        }  # fmt: skip
-        plain = {f.name: values[f.name] for f in dataclasses.fields(cls) if f.name not in rows}
-        return cls(**plain, **rows)
+        kinds = {"layers": LayerReading, "tensors": TensorReading, "parts": PartReading, "findings": Finding}
+        fields = {f.name: values[f.name] for f in dataclasses.fields(cls)}
+        for name, kind in kinds.items():
+            fields[name] = tuple(_from_dict(kind, row) for row in values[name])
+        return cls(**fields)
 
     def _repr_html_(self) -> str:
         """Findings and the scale of every layer, for a notebook."""
@@ -248,30 +240,21 @@ class Diagnosis:
 
     def __str__(self) -> str:
         header = ["layer", "kind", "target", "predicted", "measured", "[95 %]", "gradient predicted", "measured"]
-        parts = table(
-            ["part", "parameters", "gradient", "effective rate"],
-            [[p.part, f"{p.parameters:,}", number(p.gradient), number(p.rate)] for p in self.parts],
-        )
+        rows = []
+        for r in self.layers:
+            scales = r.predicted, r.measured, r.predicted_gradient, r.measured_gradient
+            predicted, measured, *gradients = (number(s.value if s else None) for s in scales)
+            interval = f"[{number(r.measured.low)}, {number(r.measured.high)}]"
+            rows.append([r.layer, r.kind, number(r.target), predicted, measured, interval, *gradients])
+        parts = [[p.part, f"{p.parameters:,}", number(p.gradient), number(p.rate)] for p in self.parts]
         blocks = [
             f"{self.net}\n{self.summary}",
             *(str(f) for f in self.findings),
-            "Mean squares by layer, in forward order\n" + table(header, [_row(r) for r in self.layers]),
-            "What is trained\n" + parts,
+            "Mean squares by layer, in forward order\n" + table(header, rows),
+            "What is trained\n" + table(["part", "parameters", "gradient", "effective rate"], parts),
+            self.facts,
         ]
-        if self.loss is not None:
-            expected = "" if self.expected_loss is None else f"; guessing has {self.expected_loss:.4g}"
-            blocks.append(f"Loss {self.loss:.4g}{expected}")
-        if self.stable_rate is not None:
-            blocks.append(f"By its curvature the loss allows a learning rate of {self.stable_rate:.2g} in plain SGD")
         return "\n\n".join(blocks)
-
-
-def _row(r: LayerReading) -> list[str]:
-    interval = f"[{number(r.measured.low)}, {number(r.measured.high)}]"
-    scales = (r.predicted_gradient, r.measured_gradient)
-    predicted = number(r.predicted.value if r.predicted else None)
-    gradients = [number(s.value if s else None) for s in scales]
-    return [r.layer, r.kind, number(r.target), predicted, number(r.measured.value), interval, *gradients]
 
 
 def _from_dict(kind: type[Any], values: Mapping[str, Any]) -> Any:

@@ -100,14 +100,6 @@ class Recording(TorchFunctionMode):
 
 
 @contextmanager
-def record(module: nn.Module, paths: Collection[str] = ()) -> Iterator[Recording]:
-    """Record every run of a module inside the context; modules at these paths too, besides those with weights."""
-    recording = Recording()
-    with layer_hooks(module, recording.add, paths), recording:
-        yield recording
-
-
-@contextmanager
 def layer_hooks(
     net: nn.Module, on_output: Callable[[LayerOutput], Tensor | None], others: Collection[str] = ()
 ) -> Iterator[None]:

@@ -8,10 +8,9 @@ import torch
 from torch import Tensor
 
 from hyperfan.charts.axis import Axis, digits, linear_axis, log_axis
-from hyperfan.charts.curve import Curve
 from hyperfan.charts.figure import figure
 from hyperfan.charts.palette import Look, looks
-from hyperfan.charts.panel import LARGE, Note, Panel
+from hyperfan.charts.panel import LARGE, Curve, Note, Panel
 
 HEADROOM = 10.0
 """Factor from the highest median to the top of a panel; means are pulled higher by a few runs."""

@@ -6,10 +6,9 @@ asks that the sampling intervals exclude it.
 
 from collections.abc import Callable, Iterator
 
-from hyperfan.probe.checks.dead import dead_heads, dead_parts
 from hyperfan.probe.checks.growth import deviation_from_prediction, deviation_from_target
 from hyperfan.probe.checks.mainnet import inputs_alike, inputs_off_scale, norms, useless_units
-from hyperfan.probe.checks.scale import noise, unpredicted, wrong_scale
+from hyperfan.probe.checks.tensors import dead_heads, noise, unpredicted, wrong_scale
 from hyperfan.probe.checks.training import loss, not_finite, rate
 from hyperfan.probe.diagnosis import Finding
 from hyperfan.probe.evidence import Evidence
@@ -18,7 +17,6 @@ CHECKS: tuple[Callable[[Evidence], Iterator[Finding]], ...] = (
     not_finite,
     wrong_scale,
     dead_heads,
-    dead_parts,
     inputs_off_scale,
     norms,
     noise,
@@ -30,5 +28,3 @@ CHECKS: tuple[Callable[[Evidence], Iterator[Finding]], ...] = (
     rate,
     unpredicted,
 )
-
-__all__ = ["CHECKS"]
