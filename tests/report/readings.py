@@ -63,7 +63,7 @@ EXPLODES = Finding(
 )
 HOT = Finding(
     "learning rate too high", "warning", ("head 500x500",), "51 times the rate of the plain net", "‖h‖² + 1 = 51",
-    "divide it: `hf.SGD(net, lr=5e-4)`",
+    "hf.SGD(net, lr=5e-4)",
 )  # fmt: skip
 NOTE = Finding("small batch", "note", (), "10 inputs", "intervals are wide", "hf.diagnose(net, x[:300], y[:300])")
 

@@ -35,7 +35,7 @@ def texts(html):
 
 
 def evil_diagnosis():
-    bad = Finding(EVIL, "error", (WORSE, EVIL), EVIL, WORSE, f"`{EVIL}` or {WORSE}")
+    bad = Finding(EVIL, "error", (WORSE, EVIL), EVIL, WORSE, f"{EVIL} or {WORSE}")
     return diagnosis(
         net=EVIL,
         theory=WORSE,
@@ -104,7 +104,7 @@ def test_a_diagnosis_says_what_is_wrong_and_how_to_mend_it():
     ):
         assert said in shown
     assert "<code>hf.HyperNet(mainnet, 50, init=&#x27;hyperfan-in&#x27;)</code>" in html
-    assert "divide it: <code>hf.SGD(net, lr=5e-4)</code>" in html
+    assert "<code>hf.SGD(net, lr=5e-4)</code>" in html
 
 
 def test_a_healthy_net_has_no_findings():

@@ -3,7 +3,7 @@
 import contextlib
 import math
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 Number = float | None
 MIN_DECADES = 2.0
@@ -111,12 +111,15 @@ def share_axis(values: Iterable[Number]) -> Axis:
     """For accuracies: as much room between 90 and 99 % as between 50 and 90, if any gets there."""
     seen = [v for v in values if v is not None and 0 <= v <= 1]
     if not seen or max(seen) < 0.6:
-        axis = linear_axis(0, 100 * max(seen, default=1.0) or 1)
-        return Axis(lambda v: 100 * v, axis.low, axis.high, tuple((m / 100, f"{t} %") for m, t in axis.marks), _percent)
-    low, high = _logit(max(min(seen), 0.01)), _logit(max(seen))
-    room = max(0.05 * (high - low), 0.3)
-    marks = [v for v in (0.1, 0.5, 0.9, 0.95, 0.98, 0.99, 0.999) if low - room <= _logit(v) <= high + room]
-    return Axis(_logit, low - room, high + room, tuple((v, f"{100 * v:.4g} %") for v in marks), _percent)
+        axis = linear_axis(0, max(seen, default=1.0) or 0.01)
+        places: list[float] = [m for m, _ in axis.marks]
+    else:
+        low, high = _logit(max(min(seen), 0.01)), _logit(max(seen))
+        room = max(0.05 * (high - low), 0.3)
+        axis = Axis(_logit, low - room, high + room, ())
+        places = [v for v in (0.1, 0.5, 0.9, 0.95, 0.98, 0.99, 0.999) if axis.at(v) is not None]
+    marks = tuple((v, f"{100 * v:.4g} %") for v in places)
+    return replace(axis, marks=marks, words=lambda v: digits(v) if v is None else f"{v:.2%}")
 
 
 def asinh_axis(reach: float, unit: float, min_gap: float = 0.3) -> Axis:
@@ -184,7 +187,3 @@ def _logit(share: float) -> float:
     """With an end at 99.99 %, so that 100 % has a place."""
     within = min(max(share, 1e-4), 1 - 1e-4)
     return math.log(within / (1 - within))
-
-
-def _percent(share: Number) -> str:
-    return digits(share) if share is None else f"{share:.2%}"

@@ -2,7 +2,6 @@
 
 import base64
 import json
-import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -25,9 +24,8 @@ Finding = Mapping[str, Any]
 
 def findings(found: Sequence[Finding]) -> Markup:
     """A list of findings, each with what was seen, why it is likely, and the call that mends it."""
-    if not found:
-        return tag("p", text("None: nothing is out of place."))
-    return tag("ol", *map(_finding, found), class_="findings")
+    none = tag("p", text("None: nothing is out of place."))
+    return tag("ol", *map(_finding, found), class_="findings") if found else none
 
 
 def table(
@@ -68,18 +66,10 @@ def _card(*inside: Markup) -> Markup:
 
 def _finding(f: Finding) -> Markup:
     severity = tag("span", text(f"{SIGNS[f['severity']]} {f['severity']}"), class_="severity")
-    rows = [("seen", text(f["evidence"])), ("likely", text(f["cause"])), ("mend", _remedy(f["remedy"]))]
+    rows = [("seen", text(f["evidence"])), ("likely", text(f["cause"])), ("mend", tag("code", text(f["remedy"])))]
     if where := f["where"]:
         more = f" and {len(where) - MAX_NAMES} more" if len(where) > MAX_NAMES else ""
         names = [Markup(tag("code", text(n)) + " ") for n in where[:MAX_NAMES]]
         rows.insert(0, ("where", Markup("".join([*names, text(more)]))))
     pairs = [tag(name, inside) for key, value in rows for name, inside in (("dt", text(key)), ("dd", value))]
     return tag("li", tag("h3", severity, text(f" {f['name']}")), tag("dl", *pairs), class_=f["severity"])
-
-
-def _remedy(remedy: str) -> Markup:
-    """Code between backticks, or all of it where there are none."""
-    if "`" not in remedy:
-        return tag("code", text(remedy))
-    parts = re.split(r"`([^`]*)`", remedy)
-    return Markup("".join(tag("code", text(p)) if i % 2 else text(p) for i, p in enumerate(parts)))

@@ -66,7 +66,8 @@ class Measurements:
         worst = max(ratios, key=abs)
         if abs(worst) < math.log(CLOSE_FACTOR):
             return f"within {max(math.exp(abs(worst)), 1.01):.3g}× of {self.theory_name}"
-        factor = _factor(abs(worst))
+        log = abs(worst)
+        factor = digits(math.exp(log), 2) if log < math.log(1e5) else ten_to(round(log / math.log(10)))
         return f"up to {factor}× {self.theory_name}" if worst > 0 else f"down to 1/{factor} of {self.theory_name}"
 
 
@@ -189,9 +190,3 @@ def _names(curve: Curve, detail: str) -> list[Note]:
     at = (math.inf, ends[-1])
     name = Note(short_name(curve.label, 26), curve.look, at, "start", "name")
     return [name, Note(detail, None, at, "start", "label")] if detail else [name]
-
-
-def _factor(log: float) -> str:
-    if log > math.log(1e5):
-        return ten_to(round(log / math.log(10)))
-    return f"{math.exp(log):.2g}" if log < math.log(10) else f"{float(f'{math.exp(log):.2g}'):,.0f}"

@@ -16,7 +16,7 @@ from hyperfan.errors import CallError
 from hyperfan.mainnet.spec import qualified_name
 from hyperfan.probe.hypernet_subject import HyperNetSubject
 from hyperfan.probe.moments import mean_square
-from hyperfan.probe.recorder import LayerOutput, bias_shape, layer_hooks
+from hyperfan.probe.recorder import LayerOutput, layer_hooks
 
 TOLERANCE = 0.1
 """Within a tenth of its target, a layer is on target."""
@@ -52,16 +52,17 @@ class _Corrector:
         if weight not in self._targets:
             return None
         beside = weight.removesuffix("weight") + "bias"
-        bias = out.owner._parameters.get(beside.rpartition(".")[2])
+        owner = out.module.get_submodule(out.weights[0].rpartition(".")[0])
+        bias = owner._parameters.get(beside.rpartition(".")[2])
         plain = torch.zeros((), dtype=out.values.dtype, device=out.values.device)
         if bias is not None and beside not in self._generated:
-            plain = bias.detach().reshape(bias_shape(out.owner))
+            plain = bias.detach().reshape(-1, *[1] * out.kernel_dimensions)
         if weight not in self.factors:
             self.factors[weight] = _factor(weight, out.values - plain, plain, self._targets[weight])
             if beside in self._generated:  # it is scaled with the weight
                 self.factors[beside] = self.factors[weight]
-            if isinstance(out.owner, nn.MultiheadAttention):
-                self._correct_projections(out.path, out.owner)
+            if isinstance(owner, nn.MultiheadAttention):
+                self._correct_projections(out.path, owner)
         return (out.values - plain) * self.factors[weight] + plain
 
     def _correct_projections(self, path: str, attention: nn.MultiheadAttention) -> None:

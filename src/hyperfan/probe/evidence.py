@@ -176,7 +176,7 @@ def _read_layers(subject: Subject, measured: Pass, twins: Sequence[PassSummary])
         rows.append(
             LayerReading(
                 label,
-                out.kind,
+                type(out.module).__name__,
                 weights,
                 generated=bool(wanted) or not weights,
                 target=wanted[0].layer_output if wanted and out.sums else None,

@@ -46,11 +46,7 @@ class Probe:
 
     def histograms(self, net: nn.Module, known: Statistics[Moments]) -> Statistics[Histogram]:
         """Count how often each value occurs, given the moments."""
-
-        def count(quantity: Quantity, layer: str, values: Tensor) -> Histogram:
-            return Histogram.around(values, known[quantity][layer])
-
-        return self._gather(net, count)
+        return self._gather(net, lambda quantity, layer, values: Histogram.around(values, known[quantity][layer]))
 
     def _gather(
         self, net: nn.Module, summarise: Callable[[Quantity, str, Tensor], _Statistic]
