@@ -39,6 +39,7 @@ class Axis:
         marks: values, and the text beside them.
         words: the text of a value in a tip.
         names: whether the marks are names, which are written at an angle where there is little room.
+        start, end: where its ends are drawn, in pixels.
     """
 
     forward: Callable[[float], float]
@@ -47,9 +48,11 @@ class Axis:
     marks: tuple[tuple[float, str], ...]
     words: Callable[[Number], str] = digits
     names: bool = False
+    start: float = 0.0
+    end: float = 1.0
 
     def at(self, value: Number, *, clip: bool = False) -> float | None:
-        """From 0 at the low end to 1 at the high one; ``None`` for a value that has no place on the axis.
+        """The place between start and end; ``None`` for a value that has no place on the axis.
 
         With ``clip``, a value beyond an end is moved there, and only where there is no number there is no place.
 
@@ -58,14 +61,14 @@ class Axis:
         """
         if value is None or math.isnan(value):
             return None
-        place = math.nan
+        part = math.nan
         with contextlib.suppress(ValueError, OverflowError):
-            place = (self.forward(value) - self.low) / (self.high - self.low)
-        if math.isnan(place):
-            place = math.inf if value > 0 else -math.inf
-        if clip:
-            return min(max(place, 0.0), 1.0)
-        return place if -1e-6 <= place <= 1 + 1e-6 else None
+            part = (self.forward(value) - self.low) / (self.high - self.low)
+        if math.isnan(part):
+            part = math.inf if value > 0 else -math.inf
+        if not clip and not -1e-6 <= part <= 1 + 1e-6:
+            return None
+        return self.start + (min(max(part, 0.0), 1.0) if clip else part) * (self.end - self.start)
 
 
 def log_axis(values: Iterable[Number], min_decades: float = MIN_DECADES) -> Axis:

@@ -31,14 +31,8 @@ def figure(
 ) -> str:
     """A self-contained SVG of panels, with a background that follows the reader's choice of light or dark.
 
-    Args:
-        title: a headline.
-        panels: charts from left to right, and from top to bottom; their axes share its width equally.
-        columns: number of panels in a row.
-        legend: names and looks of the curves.
-        note: a line below it all.
-        width: in pixels.
-        description: for who cannot see it; by default the titles of the panels.
+    Panels go from left to right and from top to bottom; the axes of a row share its width equally. The description is
+    for who cannot see it, by default the titles of the panels; the note is a line below it all.
     """
     inside: list[Markup] = []
     y = 40.0 if title else 10.0

@@ -3,10 +3,10 @@
 import itertools
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal, TypeVar
 
-from hyperfan.charts.axis import Axis, Number, thinned
+from hyperfan.charts.axis import Axis, thinned
 from hyperfan.charts.markup import Markup, Value, pixels, short_name, svg, tag, text
 from hyperfan.charts.palette import CLASSICAL, FIRST, Look
 
@@ -115,15 +115,16 @@ def draw(panel: Panel, *, tips: bool = True, **where: Value) -> Markup:
     slot = (width - left - right) / max(len(panel.x.marks), 1)
     turned = panel.x.names and any(1.1 * LABEL_WIDTH * len(name) > slot for _, name in panel.x.marks)
     below = (66 if turned else 20 if panel.x.marks else 6) + (14 if panel.x_label else 0)
-    frame = _Frame(panel.x, panel.y, left, 24 if panel.title else 4, width - right, height - below)
+    x = replace(panel.x, start=left, end=width - right)
+    y = replace(panel.y, start=height - below, end=24 if panel.title else 4)
     named = dict.fromkeys(c.label for c in panel.curves if c.kind not in SILENT)
     inside = [
         tag("text", text(short_name(panel.title, 90)), class_="title", x=left if panel.y_label else 2, y=13),
-        *_y_marks(frame),
-        *_x_marks(frame, turned),
-        *(_curve(curve, frame, panel.x_label, tips) for curve in sorted(panel.curves, key=_order)),
-        *_labels(panel, frame),
-        *_notes(panel, frame),
+        *_y_marks(x, y),
+        *_x_marks(x, y, turned),
+        *(_curve(curve, x, y, panel.x_label, tips) for curve in sorted(panel.curves, key=_order)),
+        *_labels(panel, x, y),
+        *_notes(panel.notes, x, y),
     ]
     return svg(panel.size, f"{panel.title}: {', '.join(named)}" if tips else "", inside, **where)
 
@@ -133,28 +134,6 @@ def switched(switches: Sequence[str]) -> str | None:
     return " ".join(switches) or None
 
 
-@dataclass(frozen=True)
-class _Frame:
-    """Two axes, and where in an SVG they are, in pixels."""
-
-    x_axis: Axis
-    y_axis: Axis
-    left: float
-    top: float
-    right: float
-    bottom: float
-
-    def x(self, value: Number, *, clip: bool = False) -> float | None:
-        """The pixel of a value, as :meth:`Axis.at` places it."""
-        part = self.x_axis.at(value, clip=clip)
-        return None if part is None else self.left + part * (self.right - self.left)
-
-    def y(self, value: Number, *, clip: bool = False) -> float | None:
-        """The pixel of a value, from the bottom up."""
-        part = self.y_axis.at(value, clip=clip)
-        return None if part is None else self.bottom - part * (self.bottom - self.top)
-
-
 def _order(curve: Curve) -> int:
     """Dashes are drawn over solid lines, those of the classical net over all others, and points over lines."""
     if curve.kind in ("dots", "crosses", "points"):
@@ -162,13 +141,13 @@ def _order(curve: Curve) -> int:
     return 2 if curve.look == CLASSICAL else int(curve.look.dash > 0)
 
 
-def _curve(curve: Curve, frame: _Frame, x_label: str, tips: bool) -> Markup:
+def _curve(curve: Curve, x: Axis, y: Axis, x_label: str, tips: bool) -> Markup:
     silent, said = curve.kind in SILENT, list(curve.tips)
     if not tips or silent:
         said = []
     elif not said:
-        said = [f"{x_label} {frame.x_axis.words(x)}: {frame.y_axis.words(y)}" for x, y in curve.points]
-    inside = _points(curve, frame, said) if curve.kind == "points" else _line(curve, frame, tips, said)
+        said = [f"{x_label} {x.words(a)}: {y.words(b)}" for a, b in curve.points]
+    inside = _points(curve, x, y, said) if curve.kind == "points" else _line(curve, x, y, tips, said)
     return tag(
         "g",
         *inside,
@@ -178,16 +157,21 @@ def _curve(curve: Curve, frame: _Frame, x_label: str, tips: bool) -> Markup:
     )
 
 
-def _line(curve: Curve, frame: _Frame, tips: bool, said: Sequence[str]) -> Iterable[Markup]:
+def _line(curve: Curve, x: Axis, y: Axis, tips: bool, said: Sequence[str]) -> Iterable[Markup]:
     max_points = MAX_POINTS if tips else MAX_FIGURE_POINTS
-    kept = thinned([y for _, y in curve.points], max_points)
-    placed = [_xy(frame.x(curve.points[i][0]), frame.y(curve.points[i][1])) for i in kept]
+    kept = thinned([b for _, b in curve.points], max_points)
+    placed = [_xy(x.at(curve.points[i][0]), y.at(curve.points[i][1])) for i in kept]
     runs = _runs(placed)
     tip = "|".join(said[i] for i, point in zip(kept, placed, strict=True) if point) if said else None
     if curve.band:
-        yield _band(curve, frame, max_points)
+        edges: list[tuple[str, str] | None] = []
+        for i in thinned([high for _, high in curve.band], max_points):
+            low, high = (_xy(x.at(curve.points[i][0]), y.at(end, clip=True)) for end in curve.band[i])
+            edges.append((low, high) if low and high else None)
+        outlines = [[*(high for _, high in run), *(low for low, _ in reversed(run))] for run in _runs(edges)]
+        yield tag("path", class_="band", d="".join(f"M{' '.join(outline)}Z" for outline in outlines))
     if curve.kind == "area":
-        base = pixels(frame.bottom if curve.base is None else frame.y(curve.base, clip=True) or 0.0)
+        base = pixels(y.start if curve.base is None else y.at(curve.base, clip=True) or 0.0)
         area = "".join(f"M{run[0].partition(',')[0]},{base}L{' '.join(run)}V{base}Z" for run in runs)
         yield tag("path", class_="area", d=area)
     if curve.kind in ("dots", "crosses"):
@@ -198,38 +182,27 @@ def _line(curve: Curve, frame: _Frame, tips: bool, said: Sequence[str]) -> Itera
     line = "".join(f"M{run[0]}{'L' + ' '.join(run[1:]) if len(run) > 1 else 'h0'}" for run in runs)
     yield tag("path", class_="line", d=line, data_tip=tip)
     if [len(run) for run in runs] == [1]:
-        x, y = runs[0][0].split(",")
-        yield tag("circle", class_="dot", cx=x, cy=y, r=3)
+        cx, cy = runs[0][0].split(",")
+        yield tag("circle", class_="dot", cx=cx, cy=cy, r=3)
 
 
-def _band(curve: Curve, frame: _Frame, max_points: int) -> Markup:
-    """Between the low and the high ends, each clipped to the frame; extremes of the high ends are kept."""
-    edges: list[tuple[str, str] | None] = []
-    for i in thinned([high for _, high in curve.band], max_points):
-        x = frame.x(curve.points[i][0])
-        low, high = (_xy(x, frame.y(end, clip=True)) for end in curve.band[i])
-        edges.append((low, high) if low and high else None)
-    outlines = [[*(high for _, high in run), *(low for low, _ in reversed(run))] for run in _runs(edges)]
-    return tag("path", class_="band", d="".join(f"M{' '.join(outline)}Z" for outline in outlines))
-
-
-def _points(curve: Curve, frame: _Frame, tips: Sequence[str]) -> Iterable[Markup]:
-    placed = [(frame.x(x), frame.y(y, clip=True), frame.y(y) is not None) for x, y in curve.points]
+def _points(curve: Curve, x: Axis, y: Axis, tips: Sequence[str]) -> Iterable[Markup]:
+    placed = [(x.at(a), y.at(b, clip=True), y.at(b) is not None) for a, b in curve.points]
     names = [f"{curve.point_switch}-{i}" for i in range(len(placed))]
     for i, ((x1, y1, on), (x2, y2, next_on)) in enumerate(itertools.pairwise(placed)):
         if on and next_on:
             yield tag("line", class_="link", x1=x1, y1=y1, x2=x2, y2=y2, data_in=switched(names[i : i + 2]))
-    for i, (x, y, on) in enumerate(placed):
-        if x is None or y is None:
+    for i, (left, top, on) in enumerate(placed):
+        if left is None or top is None:
             continue
-        beyond = UP if y == frame.top else DOWN
+        beyond = UP if top == y.end else DOWN
         shape = SHAPES[curve.look.dash] if on else beyond
-        inside = [tag("path", class_="dot", d=shape, transform=f"translate({pixels(x)},{pixels(y)})")]
-        low, high = (frame.y(end, clip=True) for end in curve.band[i])
+        inside = [tag("path", class_="dot", d=shape, transform=f"translate({pixels(left)},{pixels(top)})")]
+        low, high = (y.at(end, clip=True) for end in curve.band[i])
         if on and low is not None and high is not None:
-            inside.insert(0, tag("line", class_="error", x1=x, x2=x, y1=low, y2=high))
+            inside.insert(0, tag("line", class_="error", x1=left, x2=left, y1=low, y2=high))
         tip = tips[i] if tips else None
-        yield tag("g", *inside, class_="point", data_x=x, data_y=y, data_tip=tip, data_in=names[i])
+        yield tag("g", *inside, class_="point", data_x=left, data_y=top, data_tip=tip, data_in=names[i])
 
 
 def _xy(x: float | None, y: float | None) -> str | None:
@@ -242,52 +215,52 @@ def _runs(points: Sequence[_T | None]) -> list[list[_T]]:
     return [[p for p in run if p is not None] for gap, run in grouped if not gap]
 
 
-def _y_marks(frame: _Frame) -> Iterable[Markup]:
-    for value, mark in frame.y_axis.marks:
-        if (y := frame.y(value)) is not None:
-            yield tag("line", class_="grid", x1=frame.left, x2=frame.right, y1=y, y2=y)
-            yield tag("text", text(mark), class_="tick", x=frame.left - 4, y=y + 3.5, text_anchor="end")
+def _y_marks(x: Axis, y: Axis) -> Iterable[Markup]:
+    for value, mark in y.marks:
+        if (at := y.at(value)) is not None:
+            yield tag("line", class_="grid", x1=x.start, x2=x.end, y1=at, y2=at)
+            yield tag("text", text(mark), class_="tick", x=x.start - 4, y=at + 3.5, text_anchor="end")
 
 
-def _x_marks(frame: _Frame, turned: bool) -> Iterable[Markup]:
+def _x_marks(x: Axis, y: Axis, turned: bool) -> Iterable[Markup]:
     """Those that would run into each other are left without text."""
-    yield tag("line", class_="edge", x1=frame.left, x2=frame.right, y1=frame.bottom, y2=frame.bottom)
-    end = -math.inf
-    for value, mark in frame.x_axis.marks:
-        if (x := frame.x(value)) is None:
+    bottom, free = y.start, -math.inf
+    yield tag("line", class_="edge", x1=x.start, x2=x.end, y1=bottom, y2=bottom)
+    for value, mark in x.marks:
+        if (at := x.at(value)) is None:
             continue
-        yield tag("line", class_="edge", x1=x, x2=x, y1=frame.bottom, y2=frame.bottom + 3)
+        yield tag("line", class_="edge", x1=at, x2=at, y1=bottom, y2=bottom + 3)
         half = LINE_HEIGHT / 2 if turned else LABEL_WIDTH * len(mark) / 2 + 2
-        if x - half < end:
+        if at - half < free:
             continue
-        end = x + half
+        free = at + half
         if turned:
-            turn = f"translate({pixels(x)},{pixels(frame.bottom + 11)})rotate(-40)"
+            turn = f"translate({pixels(at)},{pixels(bottom + 11)})rotate(-40)"
             yield tag("text", text(short_name(mark, MAX_TURNED)), class_="tick", transform=turn, text_anchor="end")
         else:
-            yield tag("text", text(mark), class_="tick", x=x, y=frame.bottom + 14, text_anchor="middle")
+            yield tag("text", text(mark), class_="tick", x=at, y=bottom + 14, text_anchor="middle")
 
 
-def _labels(panel: Panel, frame: _Frame) -> Iterable[Markup]:
+def _labels(panel: Panel, x: Axis, y: Axis) -> Iterable[Markup]:
     if panel.x_label:
-        place = {"x": (frame.left + frame.right) / 2, "y": panel.size[1] - 3}
+        place = {"x": (x.start + x.end) / 2, "y": panel.size[1] - 3}
         yield tag("text", text(panel.x_label), class_="label", text_anchor="middle", **place)
     if panel.y_label:
-        turn = f"translate(10,{pixels((frame.top + frame.bottom) / 2)})rotate(-90)"
+        turn = f"translate(10,{pixels((y.start + y.end) / 2)})rotate(-90)"
         yield tag("text", text(panel.y_label), class_="label", transform=turn, text_anchor="middle")
 
 
-def _notes(panel: Panel, frame: _Frame) -> Iterable[Markup]:
-    placed = [(frame.y(note.at[1], clip=True) or 0.0 if note.at else math.inf, note) for note in panel.notes]
-    corner, beside = frame.top + 9, 0.0
-    for y, note in sorted(placed, key=lambda pair: pair[0]):
+def _notes(notes: Sequence[Note], x: Axis, y: Axis) -> Iterable[Markup]:
+    placed = [(y.at(note.at[1], clip=True) or 0.0 if note.at else math.inf, note) for note in notes]
+    corner, beside = y.end + 9, 0.0
+    for top, note in sorted(placed, key=lambda pair: pair[0]):
         if note.at is None:
-            x, y = frame.right, corner
+            left, top = x.end, corner
             corner += 12
         else:
-            x = (frame.x(note.at[0], clip=True) or 0.0) + GAPS[note.anchor]
+            left = (x.at(note.at[0], clip=True) or 0.0) + GAPS[note.anchor]
             if note.at[0] == math.inf and note.anchor == "start":
-                y = max(y + 4, beside + (14 if note.kind == "label" else 18))
-                beside = y
+                top = max(top + 4, beside + (14 if note.kind == "label" else 18))
+                beside = top
         classes = f"{note.kind} {note.look.classes}" if note.look else note.kind
-        yield tag("text", text(note.text), class_=classes, x=x, y=y, text_anchor=note.anchor)
+        yield tag("text", text(note.text), class_=classes, x=left, y=top, text_anchor=note.anchor)

@@ -41,14 +41,7 @@ MISSING = Interval(math.nan, math.nan, math.nan)
 
 @dataclass(frozen=True)
 class Measurements:
-    """Values by name, and those that theory predicts.
-
-    Args:
-        label: their name.
-        values: name → value and interval.
-        theory: name → prediction and interval, and ``theory_name``, what it is called.
-        look: their colour and shape.
-    """
+    """Values with their intervals by name, and those that a theory, which has a name, predicts."""
 
     label: str
     values: Mapping[str, Interval]
@@ -67,7 +60,7 @@ class Measurements:
         if abs(worst) < math.log(CLOSE_FACTOR):
             return f"within {max(math.exp(abs(worst)), 1.01):.3g}× of {self.theory_name}"
         log = abs(worst)
-        factor = digits(math.exp(log), 2) if log < math.log(1e5) else ten_to(round(log / math.log(10)))
+        factor = digits(float(f"{math.exp(log):.2g}"), 2) if log < math.log(1e5) else ten_to(round(log / math.log(10)))
         return f"up to {factor}× {self.theory_name}" if worst > 0 else f"down to 1/{factor} of {self.theory_name}"
 
 
@@ -119,12 +112,9 @@ def interval_panel(
 
     Args:
         title: what the vertical axis measures.
-        names: along the horizontal axis, in order, and ``x_label``, what they are.
-        rows: the measurements.
-        band: name of the intervals of the theory.
-        size: in pixels.
+        names, rows: along the horizontal axis, in order, and what was measured of them.
+        band, line: name of the intervals of the theory, and its look.
         switches: prefixes of the switches of a name and of a row, before their numbers.
-        line: look of the theory.
     """
     theories = list(dict.fromkeys(_theory(names, row, line) for row in rows if row.theory))
     points = [_points(names, row, switches[0], (f"{switches[1]}-{k}",)) for k, row in enumerate(rows)]

@@ -3,7 +3,7 @@
 import dataclasses
 import math
 import textwrap
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, Literal, get_args
@@ -22,6 +22,8 @@ SEVERITIES: tuple[Severity, ...] = get_args(Severity)
 
 TRUNK_PART, EMBEDDING_PART, PLAIN_PART, HYPERNET_PART = "trunk", "embedding", "plain", "hypernet"
 """Names of parts: the trunk, the embeddings, the mainnet's plain parameters, and all of a foreign hypernet."""
+Table = tuple[list[str], list[list[str]]]
+"""A header, and rows."""
 MAX_NAMES_SHOWN = 3
 REPORT_WIDTH = 116
 """Columns of a printed finding."""
@@ -220,6 +222,23 @@ class Diagnosis:
             facts.append(f"by its curvature the loss allows a learning rate of {digits(self.stable_rate)} in plain SGD")
         return "; ".join(facts) + "."
 
+    def layer_table(self, write: Callable[[float | None], str] = number) -> Table:
+        """Mean squares of all layers in forward order, in numbers that are written like this."""
+        header = ["layer", "kind", "generated", "target", "predicted", "measured", "[95 %]"]
+        rows = []
+        for r in self.layers:
+            scales = r.predicted, r.measured, r.predicted_gradient, r.measured_gradient
+            predicted, measured, *gradients = (write(s.value if s else None) for s in scales)
+            interval = f"[{write(r.measured.low)}, {write(r.measured.high)}]"
+            generated = "yes" if r.generated else "no"
+            rows.append([r.layer, r.kind, generated, write(r.target), predicted, measured, interval, *gradients])
+        return [*header, "gradient predicted", "measured"], rows
+
+    def part_table(self, write: Callable[[float | None], str] = number) -> Table:
+        """The gradient and effective rate of all that is trained, in numbers that are written like this."""
+        rows = [[p.part, f"{p.parameters:,}", write(p.gradient), write(p.rate)] for p in self.parts]
+        return ["part", "parameters", "gradient norm", "effective rate"], rows
+
     def to_dict(self) -> dict[str, Any]:
         """Convert to plain values for JSON, which knows no infinity: what is not finite is ``None``."""
         return dict(finite_or_none({"healthy": self.healthy, "summary": self.summary, **dataclasses.asdict(self)}))
@@ -235,23 +254,14 @@ class Diagnosis:
 
     def _repr_html_(self) -> str:
         """Findings and the scale of every layer, for a notebook."""
-        found = [dataclasses.asdict(f) for f in self.findings]
-        return notebook_diagnosis(self.net, self.summary, found, scale_chart({"measured": self.layers}))
+        return notebook_diagnosis(self.net, self.summary, self.findings, scale_chart({"measured": self.layers}))
 
     def __str__(self) -> str:
-        header = ["layer", "kind", "target", "predicted", "measured", "[95 %]", "gradient predicted", "measured"]
-        rows = []
-        for r in self.layers:
-            scales = r.predicted, r.measured, r.predicted_gradient, r.measured_gradient
-            predicted, measured, *gradients = (number(s.value if s else None) for s in scales)
-            interval = f"[{number(r.measured.low)}, {number(r.measured.high)}]"
-            rows.append([r.layer, r.kind, number(r.target), predicted, measured, interval, *gradients])
-        parts = [[p.part, f"{p.parameters:,}", number(p.gradient), number(p.rate)] for p in self.parts]
         blocks = [
             f"{self.net}\n{self.summary}",
             *(str(f) for f in self.findings),
-            "Mean squares by layer, in forward order\n" + table(header, rows),
-            "What is trained\n" + table(["part", "parameters", "gradient", "effective rate"], parts),
+            "Mean squares by layer, in forward order\n" + table(*self.layer_table()),
+            "What is trained\n" + table(*self.part_table()),
             self.facts,
         ]
         return "\n\n".join(blocks)

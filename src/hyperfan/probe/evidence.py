@@ -33,13 +33,9 @@ TWINS = 5
 
 
 class Pass:
-    """One pass of the mainnet with these tensors, forward, and backward through their graph if they have one.
+    """One pass of the mainnet with these tensors, forward, and backward from a loss that is summed over inputs.
 
-    Args:
-        subject: the net.
-        generated: the tensors.
-        loss: a function of the output, summed over inputs.
-        parameters: what the gradient goes back to, besides layers and tensors.
+    The gradient goes back to layers, to the tensors and, if they have a graph, to the parameters given.
     """
 
     def __init__(
@@ -83,15 +79,12 @@ class Evidence:
     """The measurements that the checks judge.
 
     Attributes:
-        subject: the net.
-        generated: the generated tensors.
         measured, twins: a pass of the net, and what plain nets at the target variances do.
         readings: of layers, tensors and parts, and the loss: a diagnosis without findings.
         input_scale: mean square of the inputs, if they are numbers.
         constant: tensors that do not change with the embedding.
         noise: share of noise in the mean square of each tensor, where it has any.
         trial: one step of plain SGD, if a learning rate was given.
-        y_is_finite: whether y holds finite numbers only.
     """
 
     def __init__(self, subject: Subject, y: Any, loss: UserLoss | None, lr: float | None) -> None:

@@ -23,14 +23,7 @@ RECTIFIERS = {"relu", "relu6"}
 
 @dataclass(frozen=True)
 class LayerOutput:
-    """The output of one call of a layer.
-
-    Args:
-        label: the layer's name in a reading.
-        path, module: the module that was called.
-        weights: local names of the weights that made it.
-        values: with the graph that they came from, if there is one.
-    """
+    """The output of one call of a layer, with its graph if there is one, and local names of the weights behind it."""
 
     label: str
     path: str
@@ -56,13 +49,9 @@ class LayerOutput:
 
 @dataclass(frozen=True)
 class NonlinearityInput:
-    """The input of a nonlinearity, and which share of it is of no use.
+    """The shares of a nonlinearity's input that are of no use, after the last layer before it.
 
-    Args:
-        layer: the last layer before it.
-        function: its name.
-        saturated: share of the values where the function has less than a twentieth of its greatest slope.
-        dead: share of the units to which a ReLU gives zero on every input.
+    Saturated values lie where the function has little slope; to a dead unit a ReLU gives zero on every input.
     """
 
     layer: str

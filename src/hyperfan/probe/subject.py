@@ -34,14 +34,11 @@ class GeneratedTensor:
     """One generated tensor: what it should be, and what makes it. What is not known is NaN.
 
     Args:
-        spec: the tensor, as read from the mainnet.
-        target: its variance about its mean; ``None`` where the method cannot say.
+        target, mean: its variance about its mean, ``None`` where the method cannot say, and the value it starts at.
         equation: where the target comes from, or why there is none.
-        mean: the value it should start at.
         reading: how the method saw it.
         layer_output: mean square that its layer should put out, for a weight.
-        head: name of the head that makes it.
-        width, outputs: d_k of the head, and the number of values that it makes at once.
+        head, width, outputs: the head that makes it, its d_k, and the number of values that it makes at once.
         moment: ‖h‖² of its code, if the tensor is linear in its head.
         spread: relative variance of ‖h‖² among its codes, where it comes in chunks.
     """
@@ -78,16 +75,11 @@ def with_targets(specs: Iterable[TensorSpec], method: Method, fidelity: Fidelity
 
 @dataclass(eq=False)
 class Subject(ABC):
-    """A mainnet and the source of its generated parameters. Nothing done to it reaches the user's net.
+    """A mainnet, its inputs, and the source of its generated parameters. Nothing done to it reaches the user's net.
 
     Args:
-        name: its title in a diagnosis.
-        skeleton: runs the mainnet with given tensors.
         plain: parameters that are not generated, and buffers.
-        example: the inputs, as a mainnet takes them.
-        spec: the mainnet, as read.
-        generated: the generated tensors by name, with the targets of the method.
-        method: whose targets they should meet.
+        generated, method: the generated tensors by name, and the method whose targets they should meet.
         net: a copy of the hypernet, if it is ours; else codes and heads cannot be looked at.
         code_scatter: relative variance of ‖h‖² about the value that the heads were started for.
         random: whether it may generate something else each time.

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -18,26 +18,17 @@ FIRST_DECREASE = 0.05
 MAX_STEPS = 12
 
 
-@dataclass(frozen=True)
-class Trial:
-    """The effect of one step along the gradient of everything that is trained.
+class Trial(NamedTuple):
+    """The loss before and after one step at this learning rate, on everything that is trained.
 
-    Args:
-        lr: the learning rate tried.
-        before, after: the loss at the start and after that step.
-        stable_rate: the rate up to which a step lowers the loss, by the curvature along it; ``None`` if that is not
-            seen. Where the loss is no parabola, it may go on falling beyond it.
+    ``stable_rate`` is the rate up to which a step lowers the loss, by the curvature along it; ``None`` if that is not
+    seen. Where the loss is no parabola, it may go on falling beyond it.
     """
 
     lr: float
     before: float
     after: float
     stable_rate: float | None
-
-    @property
-    def too_large(self) -> bool:
-        """Whether the step raises the loss by more than rounding does."""
-        return not self.after <= self.before + ROUNDING * abs(self.before)
 
 
 def try_step(

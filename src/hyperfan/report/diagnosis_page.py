@@ -20,10 +20,14 @@ from hyperfan.charts.scale import (
     root,
 )
 from hyperfan.probe.diagnosis import Diagnosis, LayerReading, TensorReading
-from hyperfan.probe.moments import Scale
 from hyperfan.report.inside import RIDGES, Layers, ridge_panels
 from hyperfan.report.page import Switch, compared, figure, page, section, switches
 from hyperfan.report.run_data import Setting
+
+EFFECTIVE_RATE = (
+    "The effective rate is how far along their gradient a step of SGD on the part moves the generated tensors, over "
+    "the same step on them."
+)
 
 
 def diagnosis_page(
@@ -50,9 +54,11 @@ def diagnosis_page(
     if d.tensors:
         body.append(section("Generated tensors", *_tensor_figure(d.tensors), _tensor_table(d.tensors)))
     if d.layers:
-        body += [_histograms(d.layers), section("Layers", _layer_table(d.layers))]
+        said = tag("p", text("Mean squares, in forward order."), class_="soft")
+        body += [_histograms(d.layers), section("Layers", said, table(*d.layer_table(_write), switch="layer"))]
     if d.parts:
-        body.append(section("What is trained", _part_table(d)))
+        said = tag("p", text(EFFECTIVE_RATE), class_="soft")
+        body.append(section("What is trained", said, table(*d.part_table(_write))))
     if environment:
         body.append(section("Environment", compared([environment], ["value"])))
     top = [
@@ -60,7 +66,7 @@ def diagnosis_page(
         tag("p", text(d.summary), class_="lead"),
         tag("p", text(d.facts), class_="soft"),
         *(tag("p", tag("b", text(f"With {label}: ")), text(o.summary)) for label, o in others.items()),
-        section("Findings", findings([asdict(f) for f in d.findings])),
+        section("Findings", findings(d.findings)),
         switches(groups),
     ]
     return page(f"Diagnosis of {d.net}", [*top, *body])
@@ -69,13 +75,9 @@ def diagnosis_page(
 def scale_section(
     theory: str, layers: Mapping[str, Sequence[LayerReading]], switch: str = "row", looks: Sequence[Look] = ()
 ) -> Markup:
-    """Outputs of layers and gradients at them, as theory predicts them and as they are.
+    """Outputs of layers and gradients at them, as an init's theory predicts them and as they are, for each label.
 
-    Args:
-        theory: the init method that predicts.
-        layers: label → layers of the net.
-        switch: prefix of the switch of a label, before its number.
-        looks: of the labels, by default that of the init they start with.
+    ``switch`` is the prefix of a label's switch; its look is by default that of the init it starts with.
     """
     found = {AXES[of]: layer_scales(layers, of, looks) for of in ("activations", "gradients")}
     shown = {title: rows for title, rows in found.items() if any(row.values for row in rows)}
@@ -118,7 +120,8 @@ def _tensor_table(tensors: Sequence[TensorReading]) -> Markup:
     header = ["tensor", "role", "shape", "head", "target variance", "realised", "[95 %]", "gradient (rms)", "equation"]
     rows = []
     for t in tensors:
-        numbers = [_value(t.target), _value(t.realised), _interval(t.realised), digits(t.gradient)]
+        interval = f"[{digits(t.realised.low)}, {digits(t.realised.high)}]"
+        numbers = [_write(t.target), digits(t.realised.value), interval, digits(t.gradient)]
         rows.append([t.tensor, t.role, "×".join(map(str, t.shape)), t.head, *numbers, t.equation])
     return table(header, rows)
 
@@ -135,31 +138,5 @@ def _histograms(layers: Sequence[LayerReading]) -> Markup:
     return section("Values of each layer", figure(f"Values of each layer's output: {RIDGES}", panels, "Histograms"))
 
 
-def _layer_table(layers: Sequence[LayerReading]) -> Markup:
-    gradient = ["gradient predicted", "measured", "[95 %]"]
-    header = ["layer", "kind", "generated", "target", "predicted", "measured", "[95 %]", *gradient]
-    rows = []
-    for r in layers:
-        outputs = [_value(r.target), _value(r.predicted), _value(r.measured), _interval(r.measured)]
-        gradients = [_value(r.predicted_gradient), _value(r.measured_gradient), _interval(r.measured_gradient)]
-        rows.append([r.layer, r.kind, "yes" if r.generated else "no", *outputs, *gradients])
-    note = tag("p", text("Mean squares, in forward order."), class_="soft")
-    return Markup(note + table(header, rows, switch="layer"))
-
-
-def _part_table(d: Diagnosis) -> Markup:
-    said = (
-        "The effective rate is how far along their gradient a step of SGD on the part moves the generated tensors, "
-        "over the same step on them."
-    )
-    rows = [[p.part, f"{p.parameters:,}", digits(p.gradient), _value(p.rate)] for p in d.parts]
-    parts = table(["part", "parameters", "gradient norm", "effective rate"], rows)
-    return Markup(tag("p", text(said), class_="soft") + parts)
-
-
-def _value(found: Scale | float | None) -> str:
-    return "–" if found is None else digits(found.value if isinstance(found, Scale) else found)
-
-
-def _interval(scale: Scale | None) -> str:
-    return "–" if scale is None else f"[{digits(scale.low)}, {digits(scale.high)}]"
+def _write(value: float | None) -> str:
+    return "–" if value is None else digits(value)

@@ -23,12 +23,9 @@ class Section:
 
 @dataclass(frozen=True)
 class RunData:
-    """One run.
+    """One run, with its metrics.
 
     Args:
-        name: its title.
-        rows: its metrics, line by line.
-        config, environment, times: names and values.
         sentence: its outcome; by default the one that the metrics show.
         text: a table shown as it is.
         stage: the unit that steps are counted in, as "epoch", and its number of batches.
@@ -68,14 +65,7 @@ class RunData:
 
 @dataclass(frozen=True)
 class Setting:
-    """One of the things compared.
-
-    Args:
-        label: its name in the figure.
-        runs: the metrics of its runs, one for each seed. Where only one is drawn, it is the first.
-        look: its colour and dash.
-        switches: names of the switches that show it in a page.
-    """
+    """One of the things compared: the metrics of its runs, one for each seed, of which some figures draw the first."""
 
     label: str
     runs: tuple[Rows, ...]

@@ -2,7 +2,6 @@
 
 import itertools
 from collections.abc import Sequence
-from dataclasses import asdict
 
 from hyperfan.charts.figure import swatch
 from hyperfan.charts.html import findings, table
@@ -88,7 +87,7 @@ def _start(runs: Sequence[RunData], lines: Sequence[Setting]) -> list[Markup]:
     for k, d in enumerate(seen):
         if d is not None:
             of = f": {runs[k].name}" if len(runs) > 1 else ""
-            listed = [findings([asdict(f) for f in d.findings])] if d.findings else []
+            listed = [findings(d.findings)] if d.findings else []
             parts.append(section(f"Before training{of}", tag("p", text(d.summary)), *listed, switches=[f"run-{k}"]))
     labels = _apart([r.name for r in runs]) if len(runs) > 1 else ["measured"]
     layers = {label: d.layers if d else () for label, d in zip(labels, seen, strict=True)}

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from hyperfan.probe.checks.mainnet import inputs_on_scale
 from hyperfan.probe.checks.remedies import restart_heads
 from hyperfan.probe.checks.tensors import off_target
-from hyperfan.probe.diagnosis import Finding, FindingName
+from hyperfan.probe.diagnosis import Finding, FindingName, Severity
 from hyperfan.probe.evidence import Evidence
 from hyperfan.probe.moments import Scale
 
@@ -39,16 +39,11 @@ def deviation_from_prediction(e: Evidence) -> Iterator[Finding]:
             cause = "the generated weights are of the wrong scale, see above"
         elif _adds_up(e, ratio):
             cause = "each generated weight is a little off its target, and from layer to layer that adds up"
-        logs = [math.log(m.value / p.value) / 2 for _, m, p in compared]
-        yield Finding(
-            _name(ratio, backward),
-            "warning" if _within(ratio, MAX_RATIO_TO_TARGET) else "error",
-            tuple(off),
-            f"in '{worst}' they are {_times(ratio)} those of a plain net at the target scale"
-            + _per_layer(logs, backward),
-            cause,
-            restart_heads(e, [t.tensor for t in e.readings.tensors if t.role == "weight"]),
-        )
+        seen = f"in '{worst}' they are {_times(ratio)} those of a plain net at the target scale"
+        seen += _per_layer([math.log(m.value / p.value) / 2 for _, m, p in compared], backward)
+        severity: Severity = "warning" if _within(ratio, MAX_RATIO_TO_TARGET) else "error"
+        remedy = restart_heads(e, [t.tensor for t in e.readings.tensors if t.role == "weight"])
+        yield Finding(_name(ratio, backward), severity, tuple(off), seen, cause, remedy)
 
 
 def deviation_from_target(e: Evidence) -> Iterator[Finding]:
@@ -62,30 +57,21 @@ def deviation_from_target(e: Evidence) -> Iterator[Finding]:
     off = {layer: ratio for layer, ratio in off.items() if ratio and not _within(ratio, MAX_RATIO_TO_TARGET)}
     if off and (e.input_scale is None or inputs_on_scale(e.input_scale)):
         last, ratio = next(reversed(off.items()))
-        yield Finding(
-            _name(ratio, backward=False),
-            "warning",
-            tuple(off),
-            f"in '{last}' they are {_times(math.sqrt(ratio))} their target, as in a plain net with the same variances",
-            "the analysis does not fit this net: sums, products or layers that it cannot see change the scale",
-            "scale each layer by what it puts out on data; hyperfan.calibrate_ does so for a HyperNet"
-            if e.subject.net is None
-            else "hyperfan.calibrate_(net, x), which corrects each layer by what it measures",
-        )
+        seen = f"in '{last}' they are {_times(math.sqrt(ratio))} their target, as in a plain net with the same variances"
+        cause = "the analysis does not fit this net: sums, products or layers that it cannot see change the scale"
+        remedy = "hyperfan.calibrate_(net, x), which corrects each layer by what it measures"
+        if e.subject.net is None:
+            remedy = "scale each layer by what it puts out on data; hyperfan.calibrate_ does so for a HyperNet"
+        yield Finding(_name(ratio, backward=False), "warning", tuple(off), seen, cause, remedy)
     growths = [e.measured.backward_growth, *(t.backward_growth for t in e.twins)]
     per_layer = math.log(MAX_BACKWARD_GROWTH_PER_LAYER) * (len(e.measured.gradients) - 1)
     steep = max(math.log(MAX_BACKWARD_GROWTH), per_layer)
     if len(layers) > 2 and all(g and abs(math.log(g)) > steep for g in growths):
-        first, end = layers[0].layer, layers[-1].layer
-        yield Finding(
-            _name(growths[0], backward=True),
-            "warning",
-            (first,),
-            f"from '{end}' back to '{first}' they become {_times(math.sqrt(growths[0]))} what they were, as in a plain "
-            "net with the same variances",
-            "the nonlinearity's slope does not go with its scale, or the net narrows or widens a lot",
-            "HyperNet(…, init='hyperfan-out'), which keeps gradients; or residual connections, or norms",
-        )
+        first, become = layers[0].layer, f"they become {_times(math.sqrt(growths[0]))} what they were"
+        seen = f"from '{layers[-1].layer}' back to '{first}' {become}, as in a plain net with the same variances"
+        cause = "the nonlinearity's slope does not go with its scale, or the net narrows or widens a lot"
+        remedy = "HyperNet(…, init='hyperfan-out'), which keeps gradients; or residual connections, or norms"
+        yield Finding(_name(growths[0], backward=True), "warning", (first,), seen, cause, remedy)
 
 
 def _name(ratio: float, backward: bool) -> FindingName:

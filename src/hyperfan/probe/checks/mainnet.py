@@ -38,15 +38,11 @@ def inputs_off_scale(e: Evidence) -> Iterator[Finding]:
     if e.input_scale is None or not math.isfinite(e.input_scale) or inputs_on_scale(e.input_scale):
         return
     if first is None or not inputs_on_scale(first):
-        yield Finding(
-            FindingName.INPUTS_OFF_SCALE,
-            "warning",
-            (),
-            f"the inputs have mean square {e.input_scale:.3g}; the theory starts from 1",
-            "they are not standardised" + (", pixels from 0 to 255 for example" if e.input_scale > 1 else ""),
-            "x = (x - mean) / std, with those of the training data"
-            + ("; or hyperfan.calibrate_(net, x)" if e.subject.net is not None else ""),
-        )
+        seen = f"the inputs have mean square {e.input_scale:.3g}; the theory starts from 1"
+        cause = "they are not standardised" + (", pixels from 0 to 255 for example" if e.input_scale > 1 else "")
+        remedy = "x = (x - mean) / std, with those of the training data"
+        remedy += "; or hyperfan.calibrate_(net, x)" if e.subject.net is not None else ""
+        yield Finding(FindingName.INPUTS_OFF_SCALE, "warning", (), seen, cause, remedy)
 
 
 def inputs_alike(e: Evidence) -> Iterator[Finding]:
@@ -65,15 +61,10 @@ def inputs_alike(e: Evidence) -> Iterator[Finding]:
     if by_nature:
         cause = "so they do in a plain net: it is too deep for its nonlinearity, or the inputs differ little themselves"
         remedy = "use residual connections or norms, or a nonlinearity of zero mean such as tanh"
-    yield Finding(
-        FindingName.INPUTS_ALIKE,
-        "note" if by_nature and variation > MIN_NATURAL_VARIATION else "warning",
-        (first,),
-        f"over {e.readings.inputs} inputs the output varies by {variation:.2g} of its mean square; the first to do so "
-        f"is '{first}'",
-        cause,
-        remedy,
-    )
+    severity: Severity = "note" if by_nature and variation > MIN_NATURAL_VARIATION else "warning"
+    varies = f"over {e.readings.inputs} inputs the output varies by {variation:.2g} of its mean square"
+    seen = f"{varies}; the first to do so is '{first}'"
+    yield Finding(FindingName.INPUTS_ALIKE, severity, (first,), seen, cause, remedy)
 
 
 NORM_CAUSES: dict[str, tuple[Severity, str, str]] = {
@@ -115,31 +106,24 @@ def useless_units(e: Evidence) -> Iterator[Finding]:
     if saturated := [i for i in recorded if i.saturated > MAX_SATURATED_SHARE]:
         layers = dict.fromkeys(i.layer for i in saturated)
         twins = [i.saturated for t in e.twins for i in t.nonlinearity_inputs if i.layer in layers]
-        by_nature = min(twins, default=0.0) > MAX_SATURATED_SHARE
-        yield Finding(
-            FindingName.SATURATED_TANH if saturated[0].function == "tanh" else FindingName.SATURATED_SIGMOID,
-            "warning",
-            tuple(layers),
-            f"{max(i.saturated for i in saturated):.0%} of the values that enter it lie where it has less than a "
-            "twentieth of its greatest slope",
-            "what stands before it puts out values that are too large"
-            + (", and so does a plain net at the target scale" if by_nature else ""),
-            "scale what stands before it down: " + restart(e),
-        )
+        name = FindingName(f"saturated {saturated[0].function}")
+        share = max(i.saturated for i in saturated)
+        seen = f"{share:.0%} of the values that enter it lie where it has less than a twentieth of its greatest slope"
+        cause = "what stands before it puts out values that are too large"
+        if min(twins, default=0.0) > MAX_SATURATED_SHARE:
+            cause += ", and so does a plain net at the target scale"
+        remedy = "scale what stands before it down: " + restart(e)
+        yield Finding(name, "warning", tuple(layers), seen, cause, remedy)
     dead = [
         found
         for k, found in enumerate(recorded)
         if found.dead > max(MAX_DEAD_SHARE, _dead_in_twins(e, k) + MAX_DEAD_SHARE_OVER_TWINS)
     ]
     if dead and not zero_tensors(e):  # behind weights of zero nothing is alive
-        yield Finding(
-            FindingName.DEAD_RELU,
-            "warning",
-            tuple(dict.fromkeys(i.layer for i in dead)),
-            f"{max(i.dead for i in dead):.0%} of the units are zero on all {e.readings.inputs} inputs",
-            "their biases are far below zero, or the layer's inputs have a mean that its weights turn negative",
-            "start the biases at 0; " + restart(e),
-        )
+        where = tuple(dict.fromkeys(i.layer for i in dead))
+        seen = f"{max(i.dead for i in dead):.0%} of the units are zero on all {e.readings.inputs} inputs"
+        cause = "their biases are far below zero, or the layer's inputs have a mean that its weights turn negative"
+        yield Finding(FindingName.DEAD_RELU, "warning", where, seen, cause, "start the biases at 0; " + restart(e))
 
 
 def _dead_in_twins(e: Evidence, position: int) -> float:

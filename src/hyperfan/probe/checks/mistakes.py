@@ -37,8 +37,8 @@ def variances(c: Case) -> dict[str, float]:
     code = 1.0 if math.isnan(moment / width) else moment / width  # ‖h‖²/d_k is 1 for embeddings of unit variance
     length = 1.0 if math.isnan(moment) else moment
     return {
-        "a standard deviation was used as the bound of a uniform distribution: the factor √3 is left out": target / 3,
-        "the bound of a uniform distribution was used as a deviation: the factor √3 is one too many": target * 3,
+        "a standard deviation was used as the bound of a uniform distribution: √3 is left out": target / 3,
+        "the bound of a uniform distribution was used as a standard deviation: √3 is one too many": target * 3,
         "the gain of the nonlinearity is missing": target / gain,
         "the gain of the nonlinearity is in twice (doubled)": target * gain,
         "the receptive field is forgotten: fan-in counts channels only": target * (fans.receptive if fans else 1),

@@ -7,7 +7,7 @@ from torch import nn
 
 from hyperfan.probe.checks.mistakes import Case, explain
 from hyperfan.probe.checks.remedies import restart, restart_heads
-from hyperfan.probe.diagnosis import EMBEDDING_PART, TRUNK_PART, Finding, FindingName, TensorReading
+from hyperfan.probe.diagnosis import EMBEDDING_PART, TRUNK_PART, Finding, FindingName, Severity, TensorReading
 from hyperfan.probe.evidence import Evidence
 from hyperfan.probe.moments import Scale
 from hyperfan.probe.subject import with_targets
@@ -26,15 +26,12 @@ def wrong_scale(e: Evidence) -> Iterator[Finding]:
         ratios = [c.realised / c.target for c in group]
         low, high, first = min(ratios), max(ratios), group[0]
         shown = f"{low:.3g}" if high < 1.1 * low else f"{low:.3g} to {high:.3g}"
-        yield Finding(
-            FindingName.WRONG_SCALE,
-            "error" if max(high, 1 / low) > 10 else "warning",
-            tuple(c.name for c in group),
-            f"variance {shown} times the target; '{first.name}' has {first.realised:.3g} and should have "
-            f"{first.target:.3g} ({first.tensor.equation})",
-            mistake or "no usual mistake gives this ratio: was the net trained, or the head set by hand?",
-            restart_heads(e, [c.name for c in group]),
-        )
+        has, wanted = f"has {first.realised:.3g}", f"{first.target:.3g} ({first.tensor.equation})"
+        seen = f"variance {shown} times the target; '{first.name}' {has} and should have {wanted}"
+        cause = mistake or "no usual mistake gives this ratio: was the net trained, or the head set by hand?"
+        severity: Severity = "error" if max(high, 1 / low) > 10 else "warning"
+        names = tuple(c.name for c in group)
+        yield Finding(FindingName.WRONG_SCALE, severity, names, seen, cause, restart_heads(e, names))
 
 
 def off_target(e: Evidence) -> list[TensorReading]:
@@ -65,61 +62,51 @@ def _case(e: Evidence, t: TensorReading) -> Case:
     return Case(t.tensor, tensor, t.realised.value, t.target, groups)
 
 
+DEAD = {
+    FindingName.ZERO_OUTPUT: (
+        "every value of the generated tensor is exactly 0",
+        "the head's weight was set to zero, or its code is zero: no input passes a weight of zeros, and no gradient "
+        "comes back",
+    ),
+    FindingName.CONSTANT_OUTPUT: (
+        "the generated tensor stays the same, bit for bit, when every embedding changes",
+        "the head's weight is zero and all comes from its bias, or a layer of the trunk puts out a constant: tasks and "
+        "samples cannot differ",
+    ),
+    FindingName.DETACHED: (
+        "the generated tensor has no graph behind it",
+        "it was cut off on its way by .detach(), .data, torch.no_grad() or numpy, or the hypernet's parameters do not "
+        "require gradients",
+    ),
+    FindingName.ZERO_GRADIENT: (
+        "∂L/∂(the generated tensor) is exactly 0 for every value, or the tensor has no part in the output",
+        "its layer is not used in this pass, or what follows passes nothing back: a dead or saturated nonlinearity, a "
+        "scale of 0, a detach()",
+    ),
+}
+"""What is seen of a tensor that cannot learn, and its cause."""
+
+
 def dead_heads(e: Evidence) -> Iterator[Finding]:
-    """Find tensors that are zero, constant in the embedding, detached from the graph, or without a gradient."""
-    if zero := zero_tensors(e):
-        yield Finding(
-            FindingName.ZERO_OUTPUT,
-            "error",
-            tuple(zero),
-            "every value of the generated tensor is exactly 0",
-            "the head's weight was set to zero, or its code is zero: no input passes a weight of zeros, and no "
-            "gradient comes back",
-            restart_heads(e, zero),
-        )
-    if constant := [t for t in e.constant if t not in zero]:
-        yield Finding(
-            FindingName.CONSTANT_OUTPUT,
-            "error",
-            tuple(constant),
-            "the generated tensor stays the same, bit for bit, when every embedding changes",
-            "the head's weight is zero and all comes from its bias, or a layer of the trunk puts out a constant: tasks "
-            "and samples cannot differ",
-            restart_heads(e, constant),
-        )
-    if detached := [n for n, t in e.generated.items() if not t.requires_grad]:
-        yield Finding(
-            FindingName.DETACHED,
-            "error",
-            tuple(detached),
-            "the generated tensor has no graph behind it",
-            "it was cut off on its way by .detach(), .data, torch.no_grad() or numpy, or the hypernet's parameters do "
-            "not require gradients",
-            "hand the hypernet's outputs to torch.func.functional_call as they are, and check p.requires_grad",
-        )
-    if unreached := _without_gradient(e):
-        yield Finding(
-            FindingName.ZERO_GRADIENT,
-            "error",
-            tuple(unreached),
-            "∂L/∂(the generated tensor) is exactly 0 for every value, or the tensor has no part in the output",
-            "its layer is not used in this pass, or what follows passes nothing back: a dead or saturated "
-            "nonlinearity, a scale of 0, a detach()",
-            "check that the layer runs and that what follows it has a slope; " + restart_heads(e, unreached),
-        )
+    """Find tensors that are zero, constant in the embedding, detached or without a gradient, and parts without one."""
+    zero, unreached = zero_tensors(e), _without_gradient(e)
+    detached = [n for n, t in e.generated.items() if not t.requires_grad]
+    for name, found in zip(DEAD, (zero, [t for t in e.constant if t not in zero], detached, unreached), strict=True):
+        if found:
+            remedy = restart_heads(e, found)
+            if name == FindingName.DETACHED:
+                remedy = "hand the hypernet's outputs to torch.func.functional_call as they are; check p.requires_grad"
+            elif name == FindingName.ZERO_GRADIENT:
+                remedy = f"check that the layer runs and that what follows it has a slope; {remedy}"
+            yield Finding(name, "error", tuple(found), *DEAD[name], remedy)
     if zero or e.constant or unreached:
         return
     names = {TRUNK_PART: FindingName.NO_TRUNK_GRADIENT, EMBEDDING_PART: FindingName.NO_EMBEDDING_GRADIENT}
     for part in e.readings.parts:
         if part.gradient == 0 and part.part in names:
-            yield Finding(
-                names[part.part],
-                "error",
-                (part.part,),
-                f"the gradient of its {part.parameters:,} parameters is exactly 0",
-                "a layer of the trunk is dead or saturated, or something detaches the codes",
-                restart(e),
-            )
+            seen = f"the gradient of its {part.parameters:,} parameters is exactly 0"
+            cause = "a layer of the trunk is dead or saturated, or something detaches the codes"
+            yield Finding(names[part.part], "error", (part.part,), seen, cause, restart(e))
 
 
 def zero_tensors(e: Evidence) -> list[str]:
@@ -139,26 +126,18 @@ def noise(e: Evidence) -> Iterator[Finding]:
     if noisy := {name: share for name, share in e.noise.items() if share > MAX_NOISE_SHARE}:
         worst = max(noisy.values())
         ratio = "all there is" if worst > 0.999 else f"{worst / (1 - worst):.3g} times the signal"
-        yield Finding(
-            FindingName.NOISE,
-            "warning",
-            tuple(noisy),
-            f"in the generated tensor's mean square, the noise is {ratio}",
-            "the noise on the embedding is wider than the embedding itself, so each draw is nearly another net",
-            "less noise; or, if each call is meant to make another net, generated= with one embedding held fixed"
-            if e.subject.net is None
-            else "Embedding(…, noise=…) below √3·std, the half-width at which both are equal",
-        )
+        seen = f"in the generated tensor's mean square, the noise is {ratio}"
+        cause = "the noise on the embedding is wider than the embedding itself, so each draw is nearly another net"
+        remedy = "Embedding(…, noise=…) below √3·std, the half-width at which both are equal"
+        if e.subject.net is None:
+            remedy = "less noise; or, if each call is meant to make another net, generated= with one embedding held fixed"
+        yield Finding(FindingName.NOISE, "warning", tuple(noisy), seen, cause, remedy)
 
 
 def unpredicted(e: Evidence) -> Iterator[Finding]:
     """Find weights without a target, so that nothing was compared with it."""
     if without := {t.tensor: t.equation for t in e.readings.tensors if t.target is None}:
-        yield Finding(
-            FindingName.NO_PREDICTION,
-            "warning" if len(without) == len(e.readings.tensors) else "note",
-            tuple(without),
-            "its scale was not compared with anything: in the plain nets it is as it is here",
-            next(iter(without.values())),
-            "say what the layer does with @hyperfan.rule",
-        )
+        severity: Severity = "warning" if len(without) == len(e.readings.tensors) else "note"
+        seen = "its scale was not compared with anything: in the plain nets it is as it is here"
+        cause, remedy = next(iter(without.values())), "say what the layer does with @hyperfan.rule"
+        yield Finding(FindingName.NO_PREDICTION, severity, tuple(without), seen, cause, remedy)

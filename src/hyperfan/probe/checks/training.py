@@ -10,6 +10,7 @@ from hyperfan.probe.checks.tensors import off_target
 from hyperfan.probe.diagnosis import Finding, FindingName
 from hyperfan.probe.evidence import Evidence
 from hyperfan.probe.moments import mean_square
+from hyperfan.probe.trial import ROUNDING
 
 MAX_LOSS_OVER_GUESSING = 2.0
 """Excess of the loss over that of guessing. Logits of unit variance exceed it by one half."""
@@ -63,7 +64,7 @@ def loss(e: Evidence) -> Iterator[Finding]:
 def rate(e: Evidence) -> Iterator[Finding]:
     """Find a learning rate that the effective rate makes too large for the curvature seen in one step."""
     trial = e.trial
-    if trial is None or not trial.too_large:
+    if trial is None or trial.after <= trial.before + ROUNDING * abs(trial.before):
         return
     largest = max((p for p in e.readings.parts if p.rate), key=lambda p: p.rate or 0.0, default=None)
     effective = f"; '{largest.part}' multiplies it by {largest.rate:.3g}" if largest and largest.rate else ""
@@ -71,12 +72,7 @@ def rate(e: Evidence) -> Iterator[Finding]:
         allowed, remedy = "is too large for it", f"a smaller rate, such as lr={trial.lr / 100:.1g}; and try again"
     else:
         allowed, remedy = f"allows {trial.stable_rate:.2g} at most", f"lr={trial.stable_rate / 2:.2g}"
-    yield Finding(
-        FindingName.RATE_TOO_LARGE,
-        "warning",
-        (),
-        f"one step of SGD at {trial.lr:g} takes the loss from {trial.before:.4g} to {trial.after:.4g}{effective}",
-        "a step on a head moves the generated weights ‖h‖² + 1 times as far as one on the weights themselves, and the "
-        f"curvature along it {allowed}",
-        remedy,
-    )
+    seen = f"one step of SGD at {trial.lr:g} takes the loss from {trial.before:.4g} to {trial.after:.4g}{effective}"
+    cause = "a step on a head moves the generated weights ‖h‖² + 1 times as far as one on the weights themselves"
+    cause += f", and the curvature along it {allowed}"
+    yield Finding(FindingName.RATE_TOO_LARGE, "warning", (), seen, cause, remedy)
