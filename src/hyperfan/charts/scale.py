@@ -57,9 +57,9 @@ class Measurements:
         if not ratios:
             return ""
         worst = max(ratios, key=abs)
-        if abs(worst) < math.log(CLOSE_FACTOR):
-            return f"within {max(math.exp(abs(worst)), 1.01):.3g}× of {self.theory_name}"
         log = abs(worst)
+        if log < math.log(CLOSE_FACTOR):
+            return f"within {max(math.exp(log), 1.01):.3g}× of {self.theory_name}"
         factor = digits(float(f"{math.exp(log):.2g}"), 2) if log < math.log(1e5) else ten_to(round(log / math.log(10)))
         return f"up to {factor}× {self.theory_name}" if worst > 0 else f"down to 1/{factor} of {self.theory_name}"
 

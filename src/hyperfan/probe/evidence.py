@@ -92,7 +92,7 @@ class Evidence:
         torch.manual_seed(SEED)
         self.generated = subject.generate()
         parts = subject.trained_parts(self.generated)
-        trained = [p for parameters in parts.values() for p in parameters.values()]
+        trained = [p for parameters in parts.values() for p in parameters]
         inputs = subject.inputs
         count = len(inputs[0]) if inputs and inputs[0].ndim else 1
         if not count:
@@ -198,7 +198,7 @@ def _read_tensors(
 
 
 def _read_parts(
-    subject: Subject, parts: Mapping[str, Mapping[str, Tensor]], measured: Pass, count: int
+    subject: Subject, parts: Mapping[str, Sequence[Tensor]], measured: Pass, count: int
 ) -> tuple[PartReading, ...]:
     """Read everything that is trained: ``measured`` has the gradients of all parts' parameters, in order."""
     rows, gradients = [], iter(measured.parameter_gradients)
@@ -209,5 +209,5 @@ def _read_parts(
         of_its_tensors = sum(of_tensors.get(name, 0.0) for name in tensors)
         rate = of_part / of_its_tensors if of_its_tensors and part != PLAIN_PART else None
         norm = math.nan if measured.loss is None else math.sqrt(of_part) / count
-        rows.append(PartReading(part, sum(p.numel() for p in parameters.values()), norm, rate))
+        rows.append(PartReading(part, sum(p.numel() for p in parameters), norm, rate))
     return tuple(rows)

@@ -64,15 +64,11 @@ class HyperNetSubject(Subject):
         with torch.enable_grad():
             return self.net.generate(task=self._task, embedding=self._embedding, noise=self.random)
 
-    def hypernet_parts(self, generated: Mapping[str, Tensor]) -> dict[str, dict[str, Tensor]]:
+    def hypernet_parts(self, generated: Mapping[str, Tensor]) -> dict[str, list[Tensor]]:
         """The trained parameters of each head, the trunk and the embeddings."""
         heads = {head_part(part.name): part.map for part in self.net.heads.parts()}
         parts = {**heads, TRUNK_PART: self.net.trunk, EMBEDDING_PART: self.net.embeddings}
-        return {
-            part: {name: p for name, p in module.named_parameters() if p.requires_grad}
-            for part, module in parts.items()
-            if module is not None
-        }
+        return {part: [p for p in m.parameters() if p.requires_grad] for part, m in parts.items() if m is not None}
 
     @torch.no_grad()
     def constant(self) -> list[str]:

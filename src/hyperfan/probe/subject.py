@@ -3,7 +3,7 @@
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -106,12 +106,12 @@ class Subject(ABC):
         """Generate the tensors, with the graph they came from, from the same draw each time or from a new one."""
 
     @abstractmethod
-    def hypernet_parts(self, generated: Mapping[str, Tensor]) -> dict[str, dict[str, Tensor]]:
-        """The trained parameters behind these tensors: part → name → parameter."""
+    def hypernet_parts(self, generated: Mapping[str, Tensor]) -> dict[str, list[Tensor]]:
+        """The trained parameters behind these tensors: part → parameters."""
 
-    @abstractmethod
     def constant(self) -> list[str]:
-        """The tensors that do not change with the embedding, as far as that can be seen."""
+        """The tensors that do not change with the embedding: none where it cannot be changed from outside."""
+        return []
 
     def run(self, generated: Mapping[str, Tensor]) -> tuple[Any, Recording]:
         """Run the mainnet with these tensors, in place of plain ones of the same name, and record its layers."""
@@ -163,10 +163,9 @@ class Subject(ABC):
         local = [qualified_name(output.path, w) for w in output.weights]
         return tuple(names.get(name, name) for name in local)
 
-    def trained_parts(self, generated: Mapping[str, Tensor]) -> dict[str, dict[str, Tensor]]:
-        """All that is trained, behind these tensors and beside them: part → name → parameter."""
-        plain = {name: t for name, t in self.plain.items() if t.requires_grad}
-        parts = {**self.hypernet_parts(generated), PLAIN_PART: plain}
+    def trained_parts(self, generated: Mapping[str, Tensor]) -> dict[str, list[Tensor]]:
+        """All that is trained, behind these tensors and beside them: part → parameters."""
+        parts = {**self.hypernet_parts(generated), PLAIN_PART: [t for t in self.plain.values() if t.requires_grad]}
         return {part: parameters for part, parameters in parts.items() if parameters}
 
 
@@ -195,14 +194,9 @@ class ForeignSubject(Subject):
         with torch.enable_grad():
             return {self._names[name]: t for name, t in self._call().items()}
 
-    def hypernet_parts(self, generated: Mapping[str, Tensor]) -> dict[str, dict[str, Tensor]]:
+    def hypernet_parts(self, generated: Mapping[str, Tensor]) -> dict[str, list[Tensor]]:
         """The leaves of the graph that the tensors came from, as one part."""
-        leaves = _leaves(t for t in generated.values() if t.requires_grad)
-        return {HYPERNET_PART: {str(i): leaf for i, leaf in enumerate(leaves)}}
-
-    def constant(self) -> list[str]:
-        """No tensors: the embeddings cannot be changed from outside."""
-        return []
+        return {HYPERNET_PART: _leaves(t for t in generated.values() if t.requires_grad)}
 
     def _call(self) -> dict[str, Tensor]:
         owner = self._generate if isinstance(self._generate, nn.Module) else getattr(self._generate, "__self__", None)
@@ -244,9 +238,7 @@ def _leaves(tensors: Iterable[Tensor]) -> list[Tensor]:
     return list(found.values())
 
 
-@contextmanager
-def preserved_random_state(example: Any) -> Iterator[None]:
+def preserved_random_state(example: Any) -> AbstractContextManager[None]:
     """Let torch's random numbers go on afterwards as if nothing had been drawn."""
     tensors = [t for t in pytree.tree_leaves(example) if isinstance(t, Tensor) and t.is_cuda]
-    with torch.random.fork_rng(devices={t.device for t in tensors}):
-        yield
+    return torch.random.fork_rng(devices={t.device for t in tensors})

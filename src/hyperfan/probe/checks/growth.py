@@ -57,7 +57,7 @@ def deviation_from_target(e: Evidence) -> Iterator[Finding]:
     off = {layer: ratio for layer, ratio in off.items() if ratio and not _within(ratio, MAX_RATIO_TO_TARGET)}
     if off and (e.input_scale is None or inputs_on_scale(e.input_scale)):
         last, ratio = next(reversed(off.items()))
-        seen = f"in '{last}' they are {_times(math.sqrt(ratio))} their target, as in a plain net with the same variances"
+        seen = f"in '{last}' they are {_times(math.sqrt(ratio))} their target, as in a plain net of the same variances"
         cause = "the analysis does not fit this net: sums, products or layers that it cannot see change the scale"
         remedy = "hyperfan.calibrate_(net, x), which corrects each layer by what it measures"
         if e.subject.net is None:

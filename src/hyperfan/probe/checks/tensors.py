@@ -130,7 +130,7 @@ def noise(e: Evidence) -> Iterator[Finding]:
         cause = "the noise on the embedding is wider than the embedding itself, so each draw is nearly another net"
         remedy = "Embedding(…, noise=…) below √3·std, the half-width at which both are equal"
         if e.subject.net is None:
-            remedy = "less noise; or, if each call is meant to make another net, generated= with one embedding held fixed"
+            remedy = "less noise; or, if each call is meant to make another net, generated= with a fixed embedding"
         yield Finding(FindingName.NOISE, "warning", tuple(noisy), seen, cause, remedy)
 
 
