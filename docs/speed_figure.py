@@ -3,7 +3,7 @@
 import json
 from pathlib import Path
 
-from hyperfan.charts.bars import bar_chart
+from hyperfan.charts.figure import bar_chart
 from hyperfan.charts.palette import CLASSICAL, INITS, NEUTRAL
 from hyperfan.report import save
 

@@ -11,7 +11,7 @@ from torch.nn.functional import cross_entropy, mse_loss, relu
 
 import hyperfan as hf
 from hyperfan.probe import Diagnosis
-from hyperfan.probe.intervals import measured_scale, predicted_scale
+from hyperfan.probe.moments import measured_scale, predicted_scale
 from products import in_turn
 
 
@@ -257,7 +257,7 @@ def test_a_mainnet_that_comes_trained_is_no_fault():
             nn.init.normal_(m.bias, 0, 0.3)
     diagnosis = hf.diagnose(ours(mainnet, x, generate=["12.weight"]), x, y)
     assert diagnosis.healthy
-    assert "trained norm parameters" in {f.name for f in diagnosis.findings}
+    assert {(f.name, f.severity) for f in diagnosis.findings} == {("norm parameters not at 1 and 0", "note")}
 
 
 def test_what_cannot_be_predicted_is_said():

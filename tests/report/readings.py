@@ -5,8 +5,8 @@ from dataclasses import replace
 
 import torch
 
-from hyperfan.probe.diagnosis import Diagnosis, Finding, LayerReading, PartReading, Scale, TensorReading
-from hyperfan.probe.moments import Histogram
+from hyperfan.probe.diagnosis import Diagnosis, Finding, LayerReading, PartReading, TensorReading
+from hyperfan.probe.moments import Histogram, Scale
 
 NAMES = ("0", "2", "4", "6", "8", "10")
 THEORY = (0.61, 0.36, 0.19, 0.12, 0.092, 0.081)
@@ -63,7 +63,7 @@ EXPLODES = Finding(
 )
 HOT = Finding(
     "learning rate too high", "warning", ("head 500x500",), "51 times the rate of the plain net", "‖h‖² + 1 = 51",
-    "divide it: `hf.SGD(net, lr=5e-4)`",
+    "hf.SGD(net, lr=5e-4)",
 )  # fmt: skip
 NOTE = Finding("small batch", "note", (), "10 inputs", "intervals are wide", "hf.diagnose(net, x[:300], y[:300])")
 

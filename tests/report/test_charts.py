@@ -10,16 +10,15 @@ import pytest
 from readings import BAD, diagnosis, histogram, layer, layers, scale, tensor
 
 from hyperfan.charts.axis import asinh_axis, linear_axis, log_axis, share_axis, thinned
-from hyperfan.charts.bars import bar_chart
-from hyperfan.charts.curve import DOWN, SHAPES, UP, Curve
 from hyperfan.charts.density import density, edges, wide_enough
+from hyperfan.charts.figure import bar_chart
 from hyperfan.charts.palette import CLASSICAL, INITS, LABELS, Look, looks, style
-from hyperfan.charts.panel import LABEL_WIDTH, MAX_POINTS, Note, Panel, draw
+from hyperfan.charts.panel import DOWN, LABEL_WIDTH, MAX_POINTS, SHAPES, UP, Curve, Note, Panel, draw
 from hyperfan.charts.scale import interval_panel, layer_names, layer_scales, not_on_axis
 from hyperfan.init import available
-from hyperfan.probe.diagnosis import Scale
+from hyperfan.probe.moments import Scale
 from hyperfan.report import diagnosis_page, scale_chart
-from hyperfan.report.scale import tensor_ratios
+from hyperfan.report.diagnosis_page import tensor_ratios
 
 SVG = "{http://www.w3.org/2000/svg}"
 

@@ -22,9 +22,8 @@ from hyperfan.report import (
     training_losses,
     uncertainty,
 )
-from hyperfan.report.evolution import evolution_panels
+from hyperfan.report.inside import RIDGE_HEIGHT, evolution_panels, ridge_panels
 from hyperfan.report.losses import loss_panels
-from hyperfan.report.ridges import RIDGE_HEIGHT, ridge_panels
 from hyperfan.report.uncertainty import uncertainty_panels
 
 SVG = "{http://www.w3.org/2000/svg}"

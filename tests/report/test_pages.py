@@ -17,11 +17,11 @@ from torch import nn
 
 import hyperfan as hf
 from hyperfan.charts.axis import linear_axis
-from hyperfan.charts.curve import Curve
 from hyperfan.charts.markup import tag, text
 from hyperfan.charts.palette import INITS
-from hyperfan.charts.panel import Panel
-from hyperfan.probe.diagnosis import Finding, PartReading, Scale
+from hyperfan.charts.panel import Curve, Panel
+from hyperfan.probe.diagnosis import Finding, PartReading
+from hyperfan.probe.moments import Scale
 from hyperfan.report import RunData, Section, diagnosis_page, run_page, scale_chart
 from hyperfan.report.page import page, switches
 
@@ -35,7 +35,7 @@ def texts(html):
 
 
 def evil_diagnosis():
-    bad = Finding(EVIL, "error", (WORSE, EVIL), EVIL, WORSE, f"`{EVIL}` or {WORSE}")
+    bad = Finding(EVIL, "error", (WORSE, EVIL), EVIL, WORSE, f"{EVIL} or {WORSE}")
     return diagnosis(
         net=EVIL,
         theory=WORSE,
@@ -104,7 +104,7 @@ def test_a_diagnosis_says_what_is_wrong_and_how_to_mend_it():
     ):
         assert said in shown
     assert "<code>hf.HyperNet(mainnet, 50, init=&#x27;hyperfan-in&#x27;)</code>" in html
-    assert "divide it: <code>hf.SGD(net, lr=5e-4)</code>" in html
+    assert "<code>hf.SGD(net, lr=5e-4)</code>" in html
 
 
 def test_a_healthy_net_has_no_findings():

@@ -3,7 +3,7 @@
 import contextlib
 import math
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 Number = float | None
 MIN_DECADES = 2.0
@@ -39,6 +39,7 @@ class Axis:
         marks: values, and the text beside them.
         words: the text of a value in a tip.
         names: whether the marks are names, which are written at an angle where there is little room.
+        start, end: where its ends are drawn, in pixels.
     """
 
     forward: Callable[[float], float]
@@ -47,9 +48,11 @@ class Axis:
     marks: tuple[tuple[float, str], ...]
     words: Callable[[Number], str] = digits
     names: bool = False
+    start: float = 0.0
+    end: float = 1.0
 
     def at(self, value: Number, *, clip: bool = False) -> float | None:
-        """From 0 at the low end to 1 at the high one; ``None`` for a value that has no place on the axis.
+        """The place between start and end; ``None`` for a value that has no place on the axis.
 
         With ``clip``, a value beyond an end is moved there, and only where there is no number there is no place.
 
@@ -58,14 +61,14 @@ class Axis:
         """
         if value is None or math.isnan(value):
             return None
-        place = math.nan
+        part = math.nan
         with contextlib.suppress(ValueError, OverflowError):
-            place = (self.forward(value) - self.low) / (self.high - self.low)
-        if math.isnan(place):
-            place = math.inf if value > 0 else -math.inf
-        if clip:
-            return min(max(place, 0.0), 1.0)
-        return place if -1e-6 <= place <= 1 + 1e-6 else None
+            part = (self.forward(value) - self.low) / (self.high - self.low)
+        if math.isnan(part):
+            part = math.inf if value > 0 else -math.inf
+        if not clip and not -1e-6 <= part <= 1 + 1e-6:
+            return None
+        return self.start + (min(max(part, 0.0), 1.0) if clip else part) * (self.end - self.start)
 
 
 def log_axis(values: Iterable[Number], min_decades: float = MIN_DECADES) -> Axis:
@@ -111,12 +114,15 @@ def share_axis(values: Iterable[Number]) -> Axis:
     """For accuracies: as much room between 90 and 99 % as between 50 and 90, if any gets there."""
     seen = [v for v in values if v is not None and 0 <= v <= 1]
     if not seen or max(seen) < 0.6:
-        axis = linear_axis(0, 100 * max(seen, default=1.0) or 1)
-        return Axis(lambda v: 100 * v, axis.low, axis.high, tuple((m / 100, f"{t} %") for m, t in axis.marks), _percent)
-    low, high = _logit(max(min(seen), 0.01)), _logit(max(seen))
-    room = max(0.05 * (high - low), 0.3)
-    marks = [v for v in (0.1, 0.5, 0.9, 0.95, 0.98, 0.99, 0.999) if low - room <= _logit(v) <= high + room]
-    return Axis(_logit, low - room, high + room, tuple((v, f"{100 * v:.4g} %") for v in marks), _percent)
+        axis = linear_axis(0, max(seen, default=1.0) or 0.01)
+        places: list[float] = [m for m, _ in axis.marks]
+    else:
+        low, high = _logit(max(min(seen), 0.01)), _logit(max(seen))
+        room = max(0.05 * (high - low), 0.3)
+        axis = Axis(_logit, low - room, high + room, ())
+        places = [v for v in (0.1, 0.5, 0.9, 0.95, 0.98, 0.99, 0.999) if axis.at(v) is not None]
+    marks = tuple((v, f"{100 * v:.4g} %") for v in places)
+    return replace(axis, marks=marks, words=lambda v: digits(v) if v is None else f"{v:.2%}")
 
 
 def asinh_axis(reach: float, unit: float, min_gap: float = 0.3) -> Axis:
@@ -184,7 +190,3 @@ def _logit(share: float) -> float:
     """With an end at 99.99 %, so that 100 % has a place."""
     within = min(max(share, 1e-4), 1 - 1e-4)
     return math.log(within / (1 - within))
-
-
-def _percent(share: Number) -> str:
-    return digits(share) if share is None else f"{share:.2%}"

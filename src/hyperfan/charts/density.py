@@ -2,7 +2,7 @@
 
 import itertools
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 from hyperfan.charts.axis import Axis
 
@@ -35,12 +35,6 @@ def edges(centre: float, unit: float, reach: float, bins: int) -> list[float]:
     """Edges of the bins of :class:`hyperfan.probe.Histogram`, of equal width in asinh((x − centre) / unit)."""
     end = math.asinh(reach / unit)
     return [centre + unit * math.sinh(end * (2 * i / bins - 1)) for i in range(bins + 1)]
-
-
-def furthest(histograms: Iterable[tuple[float, float, float, Sequence[int]]]) -> float:
-    """The largest distance from zero that any of these histograms reaches: centre, unit, reach and counts of each."""
-    ends = [abs(centre) + reach for centre, _, reach, counts in histograms if any(counts)]
-    return max((end for end in ends if math.isfinite(end)), default=0.0) or 1.0
 
 
 def wide_enough(counts: Sequence[int]) -> list[int]:

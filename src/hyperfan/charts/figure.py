@@ -3,19 +3,20 @@
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
+from hyperfan.charts.axis import Axis, category_axis
 from hyperfan.charts.markup import Markup, svg, tag, text
 from hyperfan.charts.palette import Look, style
-from hyperfan.charts.panel import LABEL_WIDTH, Panel, draw
+from hyperfan.charts.panel import LABEL_WIDTH, Curve, Note, Panel, draw
 
 WIDTH = 940.0
 """Of a figure, in pixels; about as wide as a page on GitHub."""
 MARGIN = 12.0
-MAX_POINTS = 120
-"""Points in a curve of a figure."""
 HEADLINE_SIZE = 16
 """In pixels, as ``chart.css`` has it."""
 SWATCH = 30.0
 """Width of a line in a legend."""
+BAR_HEIGHT, NAME_WIDTH = 27, 6.5
+"""Height of a bar with its gap, and width of a character beside it, in pixels."""
 
 
 def figure(
@@ -26,20 +27,12 @@ def figure(
     note: str = "",
     *,
     width: float = WIDTH,
-    max_points: int = MAX_POINTS,
     description: str = "",
 ) -> str:
     """A self-contained SVG of panels, with a background that follows the reader's choice of light or dark.
 
-    Args:
-        title: a headline.
-        panels: charts from left to right, and from top to bottom; their axes share its width equally.
-        columns: number of panels in a row.
-        legend: names and looks of the curves.
-        note: a line below it all.
-        width: in pixels.
-        max_points: in a curve; longer ones are thinned.
-        description: for who cannot see it; by default the titles of the panels.
+    Panels go from left to right and from top to bottom; the axes of a row share its width equally. The description is
+    for who cannot see it, by default the titles of the panels; the note is a line below it all.
     """
     inside: list[Markup] = []
     y = 40.0 if title else 10.0
@@ -51,7 +44,7 @@ def figure(
         for panel in row:
             size = (sum(panel.margins) + axes, panel.size[1])
             place = {"x": x, "y": y, "width": size[0], "height": size[1]}
-            inside.append(draw(replace(panel, size=size), max_points, tips=False, **place))
+            inside.append(draw(replace(panel, size=size), tips=False, **place))
             x += size[0]
         y += max(panel.size[1] for panel in row) + 6
     keys, height = _legend(list(legend), y + 12, width)
@@ -73,6 +66,20 @@ def figure(
     ]
     xmlns = "http://www.w3.org/2000/svg"
     return svg((width, height), title or titles, content, width=width, height=height, xmlns=xmlns) + "\n"
+
+
+def bar_chart(title: str, bars: Sequence[tuple[str, float, str, Look]], width: float = 820) -> str:
+    """A self-contained SVG of bars from zero: name, length, the length in words, and look of each."""
+    rows = list(enumerate(reversed(bars)))
+    x = Axis(lambda length: length, 0, max(length for _, length, _, _ in bars), ())
+    y = category_axis([name for _, (name, *_) in rows])
+    curves = [Curve(name, [(0, k), (length, k)], look, kind="bar") for k, (name, length, _, look) in rows]
+    notes = [Note(words, None, (length, k - 0.15), "start", "category") for k, (_, length, words, _) in rows]
+    left = 12 + NAME_WIDTH * max(len(name) for name, *_ in bars)
+    size = (width, 10 + BAR_HEIGHT * len(bars))
+    panel = Panel("", curves, x, y, size=size, notes=notes, left=left, right=70)
+    described = ", ".join(f"{name} {words}" for name, _, words, _ in bars)
+    return figure(title, [panel], 1, width=width, description=described)
 
 
 def swatch(look: Look) -> Markup:

@@ -2,8 +2,7 @@
 
 import base64
 import json
-import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from hyperfan.charts.markup import Markup, tag, text
@@ -19,15 +18,10 @@ MAX_NAMES = 12
 """Names that are listed; further ones are counted."""
 
 
-Finding = Mapping[str, Any]
-"""The name and severity of a finding, where it is, its evidence, cause and remedy: the fields of ``probe.Finding``."""
-
-
-def findings(found: Sequence[Finding]) -> Markup:
-    """A list of findings, each with what was seen, why it is likely, and the call that mends it."""
-    if not found:
-        return tag("p", text("None: nothing is out of place."))
-    return tag("ol", *map(_finding, found), class_="findings")
+def findings(found: Sequence[Any]) -> Markup:
+    """A list of ``probe.Finding``s, each with what was seen, why it is likely, and the call that mends it."""
+    none = tag("p", text("None: nothing is out of place."))
+    return tag("ol", *map(_finding, found), class_="findings") if found else none
 
 
 def table(
@@ -53,7 +47,7 @@ def notebook_table(title: str, header: Sequence[str], rows: Iterable[Sequence[ob
     return _card(tag("p", text(title)), table(header, rows))
 
 
-def notebook_diagnosis(net: str, summary: str, found: Sequence[Finding], picture: str) -> str:
+def notebook_diagnosis(net: str, summary: str, found: Sequence[Any], picture: str) -> str:
     """Findings above a picture, for a notebook; as an image, the picture keeps its style to itself."""
     data = base64.b64encode(picture.encode()).decode()
     image = tag("img", src=f"data:image/svg+xml;base64,{data}", alt="Scale by layer")
@@ -66,20 +60,12 @@ def _card(*inside: Markup) -> Markup:
     return tag("div", tag("style", Markup(NOTEBOOK)), *inside, class_="hyperfan")
 
 
-def _finding(f: Finding) -> Markup:
-    severity = tag("span", text(f"{SIGNS[f['severity']]} {f['severity']}"), class_="severity")
-    rows = [("seen", text(f["evidence"])), ("likely", text(f["cause"])), ("mend", _remedy(f["remedy"]))]
-    if where := f["where"]:
+def _finding(f: Any) -> Markup:
+    severity = tag("span", text(f"{SIGNS[f.severity]} {f.severity}"), class_="severity")
+    rows = [("seen", text(f.evidence)), ("likely", text(f.cause)), ("mend", tag("code", text(f.remedy)))]
+    if where := f.where:
         more = f" and {len(where) - MAX_NAMES} more" if len(where) > MAX_NAMES else ""
         names = [Markup(tag("code", text(n)) + " ") for n in where[:MAX_NAMES]]
         rows.insert(0, ("where", Markup("".join([*names, text(more)]))))
     pairs = [tag(name, inside) for key, value in rows for name, inside in (("dt", text(key)), ("dd", value))]
-    return tag("li", tag("h3", severity, text(f" {f['name']}")), tag("dl", *pairs), class_=f["severity"])
-
-
-def _remedy(remedy: str) -> Markup:
-    """Code between backticks, or all of it where there are none."""
-    if "`" not in remedy:
-        return tag("code", text(remedy))
-    parts = re.split(r"`([^`]*)`", remedy)
-    return Markup("".join(tag("code", text(p)) if i % 2 else text(p) for i, p in enumerate(parts)))
+    return tag("li", tag("h3", severity, text(f" {f.name}")), tag("dl", *pairs), class_=f.severity)

@@ -63,15 +63,11 @@ def looks(names: Sequence[str]) -> list[Look]:
     ['s0 d1', 's3 d2', 's1 d0', 's1 d3', 's12 d4']
     """
     inits = [init_of(name) for name in names]
-    found: dict[int, Look] = {}
-    for i, init in enumerate(inits):
-        if init:
-            found[i] = _distinct(INITS[init], found.values())
-    used = {look.colour for look in found.values()}
+    used = {INITS[init].colour for init in inits if init}
     free = itertools.cycle([c for c in _COLOURS if c not in used] or _COLOURS)
-    for i, init in enumerate(inits):
-        if not init:
-            found[i] = _distinct(Look(next(free)), found.values())
+    found: dict[int, Look] = {}
+    for i in sorted(range(len(names)), key=lambda i: not inits[i]):  # those of an init first
+        found[i] = _distinct(INITS[init] if (init := inits[i]) else Look(next(free)), found.values())
     return [found[i] for i in range(len(names))]
 
 

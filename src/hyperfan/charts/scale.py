@@ -6,11 +6,10 @@ from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
 from hyperfan.charts.axis import category_axis, digits, log_axis, ten_to
-from hyperfan.charts.curve import Curve
 from hyperfan.charts.figure import MARGIN, figure
 from hyperfan.charts.markup import short_name
 from hyperfan.charts.palette import CLASSICAL, FIRST, Look, looks
-from hyperfan.charts.panel import Note, Panel
+from hyperfan.charts.panel import Curve, Note, Panel
 
 Of = Literal["activations", "gradients"]
 Readings = Sequence[Any]
@@ -19,6 +18,8 @@ AXES = {
     "activations": "Root mean square of each layer's output, on a logarithmic axis",
     "gradients": "Root mean square of the gradient at each layer, on a logarithmic axis",
 }
+SIZE = (820, 360)
+"""Of a chart that is a figure of its own, in pixels."""
 CLOSE_FACTOR = 1.5
 """Up to this factor a layer counts as being where theory has it."""
 MAX_SENTENCES = 2
@@ -40,14 +41,7 @@ MISSING = Interval(math.nan, math.nan, math.nan)
 
 @dataclass(frozen=True)
 class Measurements:
-    """Values by name, and those that theory predicts.
-
-    Args:
-        label: their name.
-        values: name → value and interval.
-        theory: name → prediction and interval, and ``theory_name``, what it is called.
-        look: their colour and shape.
-    """
+    """Values with their intervals by name, and those that a theory, which has a name, predicts."""
 
     label: str
     values: Mapping[str, Interval]
@@ -63,30 +57,25 @@ class Measurements:
         if not ratios:
             return ""
         worst = max(ratios, key=abs)
-        if abs(worst) < math.log(CLOSE_FACTOR):
-            return f"within {max(math.exp(abs(worst)), 1.01):.3g}× of {self.theory_name}"
-        factor = _factor(abs(worst))
+        log = abs(worst)
+        if log < math.log(CLOSE_FACTOR):
+            return f"within {max(math.exp(log), 1.01):.3g}× of {self.theory_name}"
+        factor = digits(float(f"{math.exp(log):.2g}"), 2) if log < math.log(1e5) else ten_to(round(log / math.log(10)))
         return f"up to {factor}× {self.theory_name}" if worst > 0 else f"down to 1/{factor} of {self.theory_name}"
 
 
-def scale_chart(
-    series: Mapping[str, Readings],
-    of: Of = "activations",
-    title: str = "",
-    size: tuple[float, float] = (820, 360),
-) -> str:
+def scale_chart(series: Mapping[str, Readings], of: Of = "activations", title: str = "") -> str:
     """A self-contained SVG: root mean squares by layer, a dashed line for the theory and points for measurements.
 
     Args:
         series: label → layers in forward order, of the same net each time.
         of: outputs of layers, or gradients at them.
         title: a headline.
-        size: of the chart below it, in pixels.
     """
     rows = layer_scales(series, of)
-    panel = interval_panel(AXES[of], layer_names(series), rows, size=size)
+    panel = interval_panel(AXES[of], layer_names(series), rows, size=SIZE)
     described = "; ".join(f"{row.label} {row.distance}".strip() for row in rows)
-    note, width = not_on_axis(rows, MAX_SENTENCES), size[0] + 2 * MARGIN
+    note, width = not_on_axis(rows, MAX_SENTENCES), SIZE[0] + 2 * MARGIN
     return figure(title, [panel], 1, note=note, width=width, description=f"{AXES[of]}: {described}.")
 
 
@@ -123,22 +112,19 @@ def interval_panel(
 
     Args:
         title: what the vertical axis measures.
-        names: along the horizontal axis, in order, and ``x_label``, what they are.
-        rows: the measurements.
-        band: name of the intervals of the theory.
-        size: in pixels.
+        names, rows: along the horizontal axis, in order, and what was measured of them.
+        band, line: name of the intervals of the theory, and its look.
         switches: prefixes of the switches of a name and of a row, before their numbers.
-        line: look of the theory.
     """
     theories = list(dict.fromkeys(_theory(names, row, line) for row in rows if row.theory))
-    points, notes = [], []
-    for k, row in enumerate(rows):
-        points.append(_points(names, row, switches[0], (f"{switches[1]}-{k}",)))
-        notes += _names(points[-1], row.distance)
+    points = [_points(names, row, switches[0], (f"{switches[1]}-{k}",)) for k, row in enumerate(rows)]
+    notes = [note for row, curve in zip(rows, points, strict=True) for note in _names(curve, row.distance)]
     notes += _names(theories[0], band) if theories else []
     widest = max((len(words) for row in rows for words in (row.label, row.distance, band)), default=0)
     right = min(max(6.2 * widest + 20, 60), 0.32 * size[0])
-    y = log_axis(value for row in rows for value in _extent(row))
+    found = [at for row in rows for at in (*row.values.values(), *row.theory.values()) if _on_axis(at.value)]
+    # Of intervals only the ends that are not far out.
+    y = log_axis(end for at in found for end in at if at.value / 30 < end < at.value * 30)
     return Panel(title, [*theories, *points], category_axis(names), y, x_label, size=size, notes=notes, right=right)
 
 
@@ -194,17 +180,3 @@ def _names(curve: Curve, detail: str) -> list[Note]:
     at = (math.inf, ends[-1])
     name = Note(short_name(curve.label, 26), curve.look, at, "start", "name")
     return [name, Note(detail, None, at, "start", "label")] if detail else [name]
-
-
-def _extent(row: Measurements) -> Iterable[float]:
-    """Values, and the ends of intervals that are not much further out."""
-    for at in (*row.values.values(), *row.theory.values()):
-        if _on_axis(at.value):
-            yield at.value
-            yield from (end for end in (at.low, at.high) if at.value / 30 < end < at.value * 30)
-
-
-def _factor(log: float) -> str:
-    if log > math.log(1e5):
-        return ten_to(round(log / math.log(10)))
-    return f"{math.exp(log):.2g}" if log < math.log(10) else f"{float(f'{math.exp(log):.2g}'):,.0f}"

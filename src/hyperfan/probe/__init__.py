@@ -1,11 +1,11 @@
 """What happens inside? Statistics of activations and gradients; ``diagnose`` finds faults, ``calibrate_`` corrects."""
 
 from hyperfan.probe.calibrate import Calibration, Correction, calibrate_
-from hyperfan.probe.diagnosis import Diagnosis, Finding, FindingName, LayerReading, PartReading, Scale, TensorReading
+from hyperfan.probe.diagnosis import Diagnosis, Finding, FindingName, LayerReading, PartReading, TensorReading
 from hyperfan.probe.examination import diagnose
 from hyperfan.probe.hypernet_subject import started_with
 from hyperfan.probe.inside import QUANTITIES, LayerScales, Probe, Quantity, first_overflow, layer_scales
-from hyperfan.probe.moments import Histogram, Moments
+from hyperfan.probe.moments import Histogram, Moments, Scale
 
 __all__ = [
     "QUANTITIES",

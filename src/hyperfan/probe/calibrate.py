@@ -1,25 +1,31 @@
-"""``calibrate_``: bring every layer to its scale by what it does on data, where the analysis does not fit."""
+"""``calibrate_``: bring every layer to its scale by what it does on data, where the analysis does not fit.
+
+After Mishkin & Matas, *All you need is a good init*, ICLR 2016: in forward order, each generated weight is scaled so
+that its layer puts out the mean square that it should. The output itself is corrected on the way, so that the layers
+behind it see what they will see, and one pass is enough.
+"""
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.utils import _pytree as pytree
 
 from hyperfan.errors import CallError, HyperfanError
 from hyperfan.hypernet import HyperNet
-from hyperfan.probe.checks.scale import MAX_VARIANCE_RATIO
-from hyperfan.probe.correction import TOLERANCE, correct_layers
+from hyperfan.mainnet.spec import qualified_name
+from hyperfan.probe.checks.tensors import MAX_VARIANCE_RATIO
 from hyperfan.probe.hypernet_subject import HyperNetSubject
 from hyperfan.probe.moments import mean_square
-from hyperfan.probe.passes import draw_twin
-from hyperfan.probe.subject import SEED, preserved_random_state
-from hyperfan.probe.targets import Targets, find_targets
+from hyperfan.probe.recorder import LayerOutput, layer_hooks
+from hyperfan.probe.subject import preserved_random_state
 from hyperfan.text import number, table
 
+TOLERANCE = 0.1
+"""Within a tenth of its target, a layer is on target."""
 MAX_ROUNDS = 4
 """Corrections of a random net: what is right for one draw is not for the next."""
 CALIBRATION_TWINS = 20
@@ -66,11 +72,9 @@ class Calibration:
 
     def __str__(self) -> str:
         rows = [[c.layer, c.weight, *map(number, (c.target, c.before, c.after, c.factor))] for c in self.corrections]
-        summary = (
-            f"{len(self.changed)} of {len(rows)} layers changed"
-            if self.changed
-            else "nothing changed: on target, or off by chance"
-        )
+        summary = "nothing changed: on target, or off by chance"
+        if self.changed:
+            summary = f"{len(self.changed)} of {len(rows)} layers changed"
         skipped = f"\nnot measured: {', '.join(self.skipped)}" if self.skipped else ""
         return f"{summary}\n{table(['layer', 'weight', 'target', 'before', 'after', 'factor'], rows)}{skipped}"
 
@@ -107,29 +111,31 @@ def calibrate_(net: HyperNet, x: Any, *, task: int | None = None, embedding: Ten
         if isinstance(tensor, Tensor) and (not tensor.numel() or tensor.isnan().any()):
             raise CallError("x is empty, or holds what is not a number: give inputs like those to come")
     with preserved_random_state(x), torch.no_grad():
-        return _calibrate(net, HyperNetSubject(net, x, task, embedding))
+        return _calibrate(net, lambda: HyperNetSubject(net, x, task, embedding))
 
 
-def _calibrate(net: HyperNet, subject: HyperNetSubject) -> Calibration:
-    targets = find_targets(subject)
-    tied = {t.name for t in subject.generated if t.aliases}  # these have several layers
-    wanted = {name: t.layer_output for name, t in targets.items() if t.layer_output and name not in tied}
+def _calibrate(net: HyperNet, look: Callable[[], HyperNetSubject]) -> Calibration:
+    """Correct the net until a look at it shows no layer that is off."""
+    subject = look()
+    generated = subject.generated.values()
+    tied = {t.spec.name for t in generated if t.spec.aliases}  # these have several layers
+    wanted = {t.spec.name: t.layer_output for t in generated if t.layer_output and t.spec.name not in tied}
     before = after = _measure(subject, wanted, subject.draws())
     _check(before)
     total: dict[str, float] = {}
-    if not _on_target(subject, targets, wanted, before):
+    if not _on_target(subject, wanted, before):
         for _ in range(MAX_ROUNDS if subject.random else 1):
-            factors = correct_layers(subject, wanted)
+            factors = _correct_layers(subject, wanted)
             if not factors:
                 break
             net.rescale_(factors)
             total = {name: total.get(name, 1.0) * factors.get(name, 1.0) for name in {**total, **factors}}
-            subject = subject.renewed(net)
+            subject = look()
             after = _measure(subject, wanted, subject.draws())
     measured = {weight for _, weight in before}
     return Calibration(
         tuple(Correction(*key, wanted[key[1]], before[key], after[key], total.get(key[1], 1.0)) for key in before),
-        tuple(t.name for t in subject.generated if t.role in ("weight", "other") and t.name not in measured),
+        tuple(n for n, t in subject.generated.items() if t.spec.role in ("weight", "other") and n not in measured),
     )
 
 
@@ -158,31 +164,86 @@ def _check(before: Outputs) -> None:
             raise CallError(f"'{label}' overflows, so nothing can be measured: call net.reset_parameters() before")
 
 
-def _on_target(subject: HyperNetSubject, targets: Targets, wanted: Mapping[str, float], before: Outputs) -> bool:
+def _on_target(subject: HyperNetSubject, wanted: Mapping[str, float], before: Outputs) -> bool:
     """Whether every layer is on target, or off by no more than plain nets of its widths are by chance."""
-    weights = [weight for _, weight in before]
     if all(abs(value / wanted[weight] - 1) <= TOLERANCE for (_, weight), value in before.items()):
         return True
-    if any(subject.spec[weight].scale_assumed for weight in weights):
-        return False
     generated = subject.generate()
-    for weight in weights:
-        ratio = mean_square(generated[weight]) / (targets[weight].variance or 1.0)
-        if not 1 / MAX_VARIANCE_RATIO <= ratio <= MAX_VARIANCE_RATIO:
+    for _, weight in before:
+        ratio = mean_square(generated[weight]) / (subject.generated[weight].target or 1.0)
+        if subject.spec[weight].scale_assumed or not 1 / MAX_VARIANCE_RATIO <= ratio <= MAX_VARIANCE_RATIO:
             return False
-    spread = max(source.spread for source in subject.sources)
-    generator = torch.Generator().manual_seed(SEED)
-    twins = (draw_twin(subject, targets, generated, generator) for _ in range(CALIBRATION_TWINS))
-    measured = [_measure(subject, wanted, [twin]) for twin in twins]
+    spread = max(t.spread for t in subject.generated.values())
+    measured = [_measure(subject, wanted, [twin]) for twin in subject.twins(generated, CALIBRATION_TWINS)]
     for i, (key, value) in enumerate(before.items(), 1):
-        target = wanted[key[1]]
-        ratios = torch.tensor([m[key] / target for m in measured], dtype=torch.float64)
+        ratios = torch.tensor([m[key] / wanted[key[1]] for m in measured], dtype=torch.float64)
         error = 3 * ratios.std().item() / math.sqrt(CALIBRATION_TWINS)
         if abs(ratios.mean().item() - 1) > TOLERANCE + error:
             return False
         # Twice the 95 % reach, because there are many layers.
         # Chunks whose codes have unequal norms have unequal variances, which a nonlinearity feels to second order.
         reach = 4 * ratios.log().std().item() + (2 * math.sqrt(subject.code_scatter) + spread) * i
-        if abs(math.log(value / target) - ratios.log().mean().item()) > reach:
+        if abs(math.log(value / wanted[key[1]]) - ratios.log().mean().item()) > reach:
             return False
     return True
+
+
+def _correct_layers(subject: HyperNetSubject, targets: Mapping[str, float]) -> dict[str, float]:
+    """The factor for each tensor that is off, over draws; in a draw that is on target it counts as 1."""
+    each = []
+    for generated in subject.draws():
+        corrector = _Corrector(targets, generated.keys())
+        with layer_hooks(subject.skeleton.module, corrector.correct):
+            subject.run(generated)
+        each.append(corrector.factors)
+    means = {n: math.exp(sum(math.log(f[n]) for f in each) / len(each)) for n in each[0]}
+    return {name: factor for name, factor in means.items() if factor != 1}
+
+
+class _Corrector:
+    """Corrects every layer before the next reads it, and has the factors that it found."""
+
+    def __init__(self, targets: Mapping[str, float], generated: Collection[str]) -> None:
+        self.factors: dict[str, float] = {}
+        self._targets, self._generated = targets, generated
+
+    def correct(self, out: LayerOutput) -> Tensor | None:
+        """The corrected output of a layer; ``None`` where there is nothing to correct."""
+        weight = qualified_name(out.path, out.weights[0]) if len(out.weights) == 1 and out.sums else ""
+        if weight not in self._targets:
+            return None
+        beside = weight.removesuffix("weight") + "bias"
+        owner = out.module.get_submodule(out.weights[0].rpartition(".")[0])
+        bias = owner._parameters.get(beside.rpartition(".")[2])
+        plain = torch.zeros((), dtype=out.values.dtype, device=out.values.device)
+        if bias is not None and beside not in self._generated:
+            plain = bias.detach().reshape(-1, *[1] * out.kernel_dimensions)
+        if weight not in self.factors:
+            self.factors[weight] = _factor(weight, out.values - plain, plain, self._targets[weight])
+            if beside in self._generated:  # it is scaled with the weight
+                self.factors[beside] = self.factors[weight]
+            if isinstance(owner, nn.MultiheadAttention):
+                self._correct_projections(out.path, owner)
+        return (out.values - plain) * self.factors[weight] + plain
+
+    def _correct_projections(self, path: str, attention: nn.MultiheadAttention) -> None:
+        """Scale the input projections of this pass, which are never put out; the skeleton puts the mainnet's back."""
+        for local in ("in_proj_weight", "in_proj_bias"):
+            factor, held = self.factors.get(qualified_name(path, local)), attention._parameters[local]
+            if factor is not None and held is not None:
+                attention._parameters[local] = cast(nn.Parameter, held * factor)
+
+
+def _factor(weight: str, u: Tensor, bias: Tensor, target: float) -> float:
+    """The f for which f·u + bias has the target as its mean square; 1 if it is near enough."""
+    if abs(mean_square(u + bias) / target - 1) <= TOLERANCE:
+        return 1.0
+    v, b = u.double(), bias.double().expand_as(u)
+    of_bias = b.square().mean().item()
+    if of_bias >= target:
+        raise CallError(
+            f"the plain bias beside '{weight}' alone has a mean square of {of_bias:.3g}, and the layer should have "
+            f"{target:.3g}: start the bias at 0"
+        )
+    a, cross = v.square().mean().item(), (v * b).mean().item()
+    return (math.sqrt(cross**2 + a * (target - of_bias)) - cross) / a

@@ -3,15 +3,16 @@
 import dataclasses
 import math
 import textwrap
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, Literal, get_args
 
+from hyperfan.charts.axis import digits
 from hyperfan.charts.html import notebook_diagnosis
 from hyperfan.charts.scale import scale_chart
 from hyperfan.files import finite_or_none
-from hyperfan.probe.moments import Histogram
+from hyperfan.probe.moments import Histogram, Scale
 from hyperfan.text import number, table
 
 Severity = Literal["error", "warning", "note"]
@@ -21,6 +22,8 @@ SEVERITIES: tuple[Severity, ...] = get_args(Severity)
 
 TRUNK_PART, EMBEDDING_PART, PLAIN_PART, HYPERNET_PART = "trunk", "embedding", "plain", "hypernet"
 """Names of parts: the trunk, the embeddings, the mainnet's plain parameters, and all of a foreign hypernet."""
+Table = tuple[list[str], list[list[str]]]
+"""A header, and rows."""
 MAX_NAMES_SHOWN = 3
 REPORT_WIDTH = 116
 """Columns of a printed finding."""
@@ -45,8 +48,6 @@ class FindingName(StrEnum):
     NO_EMBEDDING_GRADIENT = "no gradient to the embedding"
     INPUTS_OFF_SCALE = "inputs off scale"
     INPUTS_ALIKE = "inputs that look alike at the output"
-    NORM_SCALES_ZERO = "norm scales at 0"
-    NORMS_TRAINED = "trained norm parameters"
     NORMS_OFF = "norm parameters not at 1 and 0"
     NOISE = "noise larger than signal"
     SATURATED_TANH = "saturated tanh"
@@ -62,19 +63,6 @@ class FindingName(StrEnum):
     NO_PREDICTION = "no prediction"
 
     __repr__ = str.__repr__
-
-
-@dataclass(frozen=True)
-class Scale:
-    """A mean square with its 95 % sampling interval."""
-
-    value: float
-    low: float
-    high: float
-
-    def widened(self, reach: float) -> "Scale":
-        """The same with the ends further away, by a reach in logarithms."""
-        return Scale(self.value, self.low * math.exp(-reach), self.high * math.exp(min(reach, 700)))  # exp overflows
 
 
 @dataclass(frozen=True)
@@ -223,55 +211,60 @@ class Diagnosis:
         more = f", and {len(bad) - 1} more" if len(bad) > 1 else ""
         return f"{bad[0].name.capitalize()}{_in(bad[0].where)}{more}."
 
+    @property
+    def facts(self) -> str:
+        """What it was measured with, the loss, and the learning rate that it allows, in one sentence."""
+        facts = [f"Theory: {self.theory}", f"{self.inputs:,} inputs", f"prediction from {self.twins} plain nets"]
+        if self.loss is not None:
+            guess = "" if self.expected_loss is None else f" (guessing has {digits(self.expected_loss)})"
+            facts.append(f"loss {digits(self.loss)}{guess}")
+        if self.stable_rate is not None:
+            facts.append(f"by its curvature the loss allows a learning rate of {digits(self.stable_rate)} in plain SGD")
+        return "; ".join(facts) + "."
+
+    def layer_table(self, write: Callable[[float | None], str] = number) -> Table:
+        """Mean squares of all layers in forward order, in numbers that are written like this."""
+        header = ["layer", "kind", "generated", "target", "predicted", "measured", "[95 %]"]
+        rows = []
+        for r in self.layers:
+            scales = r.predicted, r.measured, r.predicted_gradient, r.measured_gradient
+            predicted, measured, *gradients = (write(s.value if s else None) for s in scales)
+            interval = f"[{write(r.measured.low)}, {write(r.measured.high)}]"
+            generated = "yes" if r.generated else "no"
+            rows.append([r.layer, r.kind, generated, write(r.target), predicted, measured, interval, *gradients])
+        return [*header, "gradient predicted", "measured"], rows
+
+    def part_table(self, write: Callable[[float | None], str] = number) -> Table:
+        """The gradient and effective rate of all that is trained, in numbers that are written like this."""
+        rows = [[p.part, f"{p.parameters:,}", write(p.gradient), write(p.rate)] for p in self.parts]
+        return ["part", "parameters", "gradient norm", "effective rate"], rows
+
     def to_dict(self) -> dict[str, Any]:
         """Convert to plain values for JSON, which knows no infinity: what is not finite is ``None``."""
-        values = {"healthy": self.healthy, "summary": self.summary, **dataclasses.asdict(self)}
-        plain: dict[str, Any] = finite_or_none(values)
-        return plain
+        return dict(finite_or_none({"healthy": self.healthy, "summary": self.summary, **dataclasses.asdict(self)}))
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> "Diagnosis":
         """Rebuild from :meth:`to_dict`; what was not finite is NaN now."""
-        rows: dict[str, Any] = {
-            name: tuple(_from_dict(kind, row) for row in values[name])
-            for name, kind in (
-                ("layers", LayerReading), ("tensors", TensorReading), ("parts", PartReading), ("findings", Finding),
-            )
-        }  # fmt: skip
-        plain = {f.name: values[f.name] for f in dataclasses.fields(cls) if f.name not in rows}
-        return cls(**plain, **rows)
+        kinds = {"layers": LayerReading, "tensors": TensorReading, "parts": PartReading, "findings": Finding}
+        fields = {f.name: values[f.name] for f in dataclasses.fields(cls)}
+        for name, kind in kinds.items():
+            fields[name] = tuple(_from_dict(kind, row) for row in values[name])
+        return cls(**fields)
 
     def _repr_html_(self) -> str:
         """Findings and the scale of every layer, for a notebook."""
-        found = [dataclasses.asdict(f) for f in self.findings]
-        return notebook_diagnosis(self.net, self.summary, found, scale_chart({"measured": self.layers}))
+        return notebook_diagnosis(self.net, self.summary, self.findings, scale_chart({"measured": self.layers}))
 
     def __str__(self) -> str:
-        header = ["layer", "kind", "target", "predicted", "measured", "[95 %]", "gradient predicted", "measured"]
-        parts = table(
-            ["part", "parameters", "gradient", "effective rate"],
-            [[p.part, f"{p.parameters:,}", number(p.gradient), number(p.rate)] for p in self.parts],
-        )
         blocks = [
             f"{self.net}\n{self.summary}",
             *(str(f) for f in self.findings),
-            "Mean squares by layer, in forward order\n" + table(header, [_row(r) for r in self.layers]),
-            "What is trained\n" + parts,
+            "Mean squares by layer, in forward order\n" + table(*self.layer_table()),
+            "What is trained\n" + table(*self.part_table()),
+            self.facts,
         ]
-        if self.loss is not None:
-            expected = "" if self.expected_loss is None else f"; guessing has {self.expected_loss:.4g}"
-            blocks.append(f"Loss {self.loss:.4g}{expected}")
-        if self.stable_rate is not None:
-            blocks.append(f"By its curvature the loss allows a learning rate of {self.stable_rate:.2g} in plain SGD")
         return "\n\n".join(blocks)
-
-
-def _row(r: LayerReading) -> list[str]:
-    interval = f"[{number(r.measured.low)}, {number(r.measured.high)}]"
-    scales = (r.predicted_gradient, r.measured_gradient)
-    predicted = number(r.predicted.value if r.predicted else None)
-    gradients = [number(s.value if s else None) for s in scales]
-    return [r.layer, r.kind, number(r.target), predicted, number(r.measured.value), interval, *gradients]
 
 
 def _from_dict(kind: type[Any], values: Mapping[str, Any]) -> Any:

@@ -9,13 +9,29 @@ from torch import Tensor, nn
 
 from hyperfan.errors import HyperfanError
 from hyperfan.hypernet import HyperNet
-from hyperfan.probe.checks import CHECKS
+from hyperfan.probe.checks import growth, mainnet, tensors, training
 from hyperfan.probe.diagnosis import SEVERITIES, Diagnosis
-from hyperfan.probe.evidence import gather
-from hyperfan.probe.foreign_subject import ForeignSubject, GenerateFunction
+from hyperfan.probe.evidence import Evidence
 from hyperfan.probe.hypernet_subject import HyperNetSubject
 from hyperfan.probe.losses import UserLoss
-from hyperfan.probe.subject import Subject, preserved_random_state
+from hyperfan.probe.subject import ForeignSubject, GenerateFunction, Subject, preserved_random_state
+
+CHECKS = (
+    training.not_finite,
+    tensors.wrong_scale,
+    tensors.dead_heads,
+    mainnet.inputs_off_scale,
+    mainnet.norms,
+    tensors.noise,
+    mainnet.useless_units,
+    mainnet.inputs_alike,
+    growth.deviation_from_prediction,
+    growth.deviation_from_target,
+    training.loss,
+    training.rate,
+    tensors.unpredicted,
+)
+"""In the order of their findings: causes first, then what follows from them."""
 
 
 def diagnose(
@@ -64,7 +80,7 @@ def diagnose(
     if torch.is_inference_mode_enabled():
         raise HyperfanError("a diagnosis needs gradients, which torch.inference_mode() rules out: call it outside")
     with preserved_random_state(x):
-        evidence = gather(_subject(net, x, generated, task, embedding), y, loss, lr)
+        evidence = Evidence(_subject(net, x, generated, task, embedding), y, loss, lr)
     findings = [f for check in CHECKS for f in check(evidence)]
     return replace(evidence.readings, findings=tuple(sorted(findings, key=lambda f: SEVERITIES.index(f.severity))))
 

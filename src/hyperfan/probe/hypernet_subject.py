@@ -3,6 +3,7 @@
 import copy
 import math
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -14,53 +15,47 @@ from hyperfan.hypernet import HyperNet
 from hyperfan.hypernet.kept import kept
 from hyperfan.init.registry import method
 from hyperfan.mainnet.read import read
-from hyperfan.mainnet.spec import Spec
 from hyperfan.probe.diagnosis import EMBEDDING_PART, TRUNK_PART, head_part
-from hyperfan.probe.subject import SEED, Source, Subject
-from hyperfan.probe.targets import aims_at_variances
+from hyperfan.probe.subject import SEED, GeneratedTensor, Subject, with_targets
 
 
 class HyperNetSubject(Subject):
-    """A copy of a :class:`HyperNet`, for one task or one embedding.
+    """A copy of a :class:`HyperNet`, for one task or one embedding, without an optimiser's engine or dropout."""
 
-    The copy has no optimiser's engine and no dropout. Its ``embedding_config`` says how embeddings are made.
-    """
+    net: HyperNet
 
     def __init__(self, net: HyperNet, example: Any, task: int | None, embedding: Tensor | None) -> None:
         if any(t.is_meta for t in net.parameters()):
             raise CallError("the net is on the meta device: call net.to_empty(device='cpu') and net.reset_parameters()")
-        self.net = copy.deepcopy(net)
-        for module in self.net.modules():
+        copied, config = copy.deepcopy(net), net.embeddings.config
+        for module in copied.modules():
             if isinstance(module, nn.modules.dropout._DropoutNd):
                 module.eval()
-        self.embedding_config = config = net.embeddings.config
         self._task = 0 if task is None and config.tasks is not None else task
-        self._embedding = _draw_embedding(self.net) if embedding is None and config.given else embedding
-        spec, noise = net.spec, config.noise > 0
+        self._embedding = _draw_embedding(copied) if embedding is None and config.given else embedding
+        spec, noise, theory = net.spec, config.noise > 0, net.init
         if spec.unknown_nonlinearities:
-            spec = read(self.net.freeze(task=self._task, embedding=self._embedding), example, warn=False)
+            spec = read(copied.freeze(task=self._task, embedding=self._embedding), example, warn=False)
         torch.manual_seed(SEED)
         with torch.no_grad():
-            codes = self.net.codes(task=self._task, embedding=self._embedding, noise=noise)
-            sources = _sources(self.net, spec, codes)
-        aims = aims_at_variances([s.tensor for s in sources], net.init, net.fidelity)
+            codes = copied.codes(task=self._task, embedding=self._embedding, noise=noise)
+        specs = [spec[t.name] for t in net.generated]
+        tensors = with_targets(specs, theory, net.fidelity)
+        if any(t.reading is not None and t.target is None for t in tensors.values()):
+            theory = method("hyperfan-in")  # the net's method sets heads, and says nothing about what they make
+            tensors = with_targets(specs, theory, net.fidelity)
         super().__init__(
             f"{type(net).__name__}({net.extra_repr()})",
-            self.net.skeleton,
-            kept(self.net.mainnet),
+            copied.skeleton,
+            kept(copied.mainnet),
             example,
             spec,
-            sources,
-            net.init if aims else method("hyperfan-in"),
-            net.fidelity,
-            code_scatter=_code_scatter(self.net),
-            code_known=True,
+            _with_heads(copied, tensors, codes),
+            theory,
+            copied,
+            _code_scatter(copied),
             random=noise,
         )
-
-    def renewed(self, net: HyperNet) -> "HyperNetSubject":
-        """A subject with the same inputs, task and embedding, for the net as it is now."""
-        return HyperNetSubject(net, self.example, self._task, self._embedding)
 
     def generate(self, new_draw: bool = False) -> dict[str, Tensor]:
         """Generate from the stored or given embeddings, with noise as in training."""
@@ -69,15 +64,11 @@ class HyperNetSubject(Subject):
         with torch.enable_grad():
             return self.net.generate(task=self._task, embedding=self._embedding, noise=self.random)
 
-    def hypernet_parts(self, generated: Mapping[str, Tensor]) -> dict[str, dict[str, Tensor]]:
+    def hypernet_parts(self, generated: Mapping[str, Tensor]) -> dict[str, list[Tensor]]:
         """The trained parameters of each head, the trunk and the embeddings."""
         heads = {head_part(part.name): part.map for part in self.net.heads.parts()}
         parts = {**heads, TRUNK_PART: self.net.trunk, EMBEDDING_PART: self.net.embeddings}
-        return {
-            part: {name: p for name, p in module.named_parameters() if p.requires_grad}
-            for part, module in parts.items()
-            if module is not None
-        }
+        return {part: [p for p in m.parameters() if p.requires_grad] for part, m in parts.items() if m is not None}
 
     @torch.no_grad()
     def constant(self) -> list[str]:
@@ -91,7 +82,8 @@ class HyperNetSubject(Subject):
         self._embedding = given
         for tensor, old in zip(stored, saved, strict=True):
             tensor.data.copy_(old)
-        return [t.name for t in self.generated if t.start is None and torch.equal(before[t.name], after[t.name])]
+        same = [name for name, tensor in before.items() if torch.equal(tensor, after[name])]
+        return [name for name in same if self.generated[name].spec.start is None]
 
 
 def started_with(net: HyperNet, example: Any, init: str) -> HyperNet:
@@ -114,18 +106,25 @@ def _other_embedding(embedding: Tensor) -> Tensor:
     return embedding.detach() * -1.5 + 0.1
 
 
-def _sources(net: HyperNet, spec: Spec, codes: Tensor) -> list[Source]:
-    """The source of each generated tensor, with ‖h‖² of the code that it is generated from now."""
-    planned = {row.tensor: row.target for row in net.plan.rows if row.made_by == "head"}
-    squares, sources = net.heads.head_inputs(codes).double().square().sum(-1), []
-    for i, (t, head, span) in enumerate(zip(net.generated, net.heads.names, net.heads.spans, strict=True)):
+@torch.no_grad()
+def _with_heads(net: HyperNet, tensors: Mapping[str, GeneratedTensor], codes: Tensor) -> dict[str, GeneratedTensor]:
+    """The tensors with their heads, ‖h‖² of their codes and, where the plan has one, as after rescaling, its target."""
+    planned = {row.tensor: row.target for row in net.plan.rows if row.made_by == "head" and row.target is not None}
+    squares, found = net.heads.head_inputs(codes).double().square().sum(-1), {}
+    for i, (name, tensor) in enumerate(tensors.items()):
+        span = net.heads.spans[i]
         moment = squares[span].mean().item()
         linear = math.isclose(net.heads.tensor_variance(i, 1.0, moment), moment)
-        outputs = net.heads.head_fans(i).fan_out
-        spread = squares[span].var(correction=0).item() / moment**2 if moment else 0.0
-        moment = moment if linear else math.nan
-        sources.append(Source(spec[t.name], head, net.heads.head_width, outputs, moment, planned.get(t.name), spread))
-    return sources
+        found[name] = replace(
+            tensor,
+            target=planned.get(name, tensor.target),
+            head=net.heads.names[i],
+            width=net.heads.head_width,
+            outputs=net.heads.head_fans(i).fan_out,
+            moment=moment if linear else math.nan,
+            spread=squares[span].var(correction=0).item() / moment**2 if moment else 0.0,
+        )
+    return found
 
 
 def _code_scatter(net: HyperNet) -> float:

@@ -11,8 +11,7 @@ Of a hypernet, measure ``net.freeze()``. Inputs go through in pieces, so memory 
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Literal, TypeVar, get_args
+from typing import Literal, NamedTuple, TypeVar, get_args
 
 import torch
 from torch import Tensor, nn
@@ -31,11 +30,7 @@ Statistics = dict[Quantity, dict[str, _Statistic]]
 
 
 class Probe:
-    """Measures an ordinary module on fixed inputs.
-
-    Args:
-        x, y: inputs and their classes.
-    """
+    """Measures an ordinary module on fixed inputs and their classes."""
 
     def __init__(self, x: Tensor, y: Tensor) -> None:
         self.x, self.y = x, y
@@ -46,11 +41,7 @@ class Probe:
 
     def histograms(self, net: nn.Module, known: Statistics[Moments]) -> Statistics[Histogram]:
         """Count how often each value occurs, given the moments."""
-
-        def count(quantity: Quantity, layer: str, values: Tensor) -> Histogram:
-            return Histogram.around(values, known[quantity][layer])
-
-        return self._gather(net, count)
+        return self._gather(net, lambda quantity, layer, values: Histogram.around(values, known[quantity][layer]))
 
     def _gather(
         self, net: nn.Module, summarise: Callable[[Quantity, str, Tensor], _Statistic]
@@ -79,16 +70,10 @@ class Probe:
         return found
 
 
-@dataclass(frozen=True)
-class LayerScales:
-    """The scales of one forward and backward pass, layer by layer in the order they ran.
+class LayerScales(NamedTuple):
+    """Standard deviations of each layer's output and of the gradient at it, in the order they ran, and the mean loss.
 
-    Args:
-        layers: paths of the layers.
-        preactivation: standard deviation of each layer's output.
-        gradient: standard deviation of ∂L/∂(that output), for a loss summed over samples, so that it does not
-            depend on the batch size.
-        loss: mean cross-entropy.
+    The gradient is that of the loss summed over samples, so that it does not depend on the batch size.
     """
 
     layers: tuple[str, ...]

@@ -56,11 +56,6 @@ def guessing_loss(output: Tensor, y: Any, given: UserLoss | None) -> float | Non
     return math.log(output.shape[1]) if second and usual else None
 
 
-def first_tensor(output: object) -> Tensor:
-    """The tensor that a mainnet puts out, or the first of several."""
-    return float_tensors(output)[0]
-
-
 def float_tensors(output: object) -> list[Tensor]:
     """All floating-point tensors that a mainnet puts out, alone or in tuples, lists and dicts."""
     found = [t for t in pytree.tree_leaves(output) if isinstance(t, Tensor) and t.is_floating_point()]

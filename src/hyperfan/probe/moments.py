@@ -1,10 +1,13 @@
-"""Moments and histograms of numbers that come in pieces, and mean squares."""
+"""Moments and histograms of numbers that come in pieces, and mean squares with their sampling intervals."""
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
+
+from hyperfan.formulas.student import student_quantile
 
 BINS = 81
 UNITS_PER_STD = 20
@@ -103,3 +106,51 @@ class Histogram:
         bins = self.centre, self.unit, self.reach
         assert bins == (other.centre, other.unit, other.reach)
         return Histogram(*bins, tuple(a + b for a, b in zip(self.counts, other.counts, strict=True)))
+
+
+@dataclass(frozen=True)
+class Scale:
+    """A mean square with its 95 % sampling interval."""
+
+    value: float
+    low: float
+    high: float
+
+    @classmethod
+    def around(cls, value: float, reach: float) -> "Scale":
+        """A value with the ends of its interval at a reach in logarithms, where they stay positive."""
+        return cls(value, value, value).widened(reach)
+
+    def widened(self, reach: float) -> "Scale":
+        """The same with the ends further away, by a reach in logarithms."""
+        return Scale(self.value, self.low * math.exp(-reach), self.high * math.exp(min(reach, 700)))  # exp overflows
+
+
+def measured_scale(values: Tensor, units: int) -> Scale:
+    """Mean square of a layer's values over inputs (dimension 0) and units, with a 95 % interval.
+
+    Units and inputs are both drawn at random, so the variance of the mean has a part from each. The interval is taken
+    on a logarithmic scale, where it cannot reach below zero.
+    """
+    squares = values.detach().double().square()
+    mean = squares.mean().item()
+    if not 0 < mean < math.inf:
+        return Scale(mean, mean, mean)
+    parts = [squares.movedim(d, 0).flatten(1).mean(1) for d in {0, units % squares.ndim}] if squares.ndim > 1 else []
+    parts = [p for p in parts or [squares.flatten()] if len(p) > 1]
+    if not parts:
+        return Scale(mean, 0.0, math.inf)
+    error = math.sqrt(sum(p.var().item() / len(p) for p in parts)) / mean
+    reach = student_quantile(min(len(p) for p in parts) - 1) * error
+    return Scale.around(mean, reach)
+
+
+def predicted_scale(draws: Sequence[float]) -> Scale:
+    """Geometric mean over several nets, and the interval in which one more would lie in 95 % of cases."""
+    if not all(0 < d < math.inf for d in draws):
+        middle = sorted(draws)[len(draws) // 2]
+        return Scale(middle, min(draws), max(draws))
+    logs, n = torch.tensor(draws, dtype=torch.float64).log(), len(draws)
+    middle = math.exp(logs.mean().item())
+    reach = student_quantile(n - 1) * logs.std().item() * math.sqrt(1 + 1 / n) if n > 1 else 0.0
+    return Scale.around(middle, reach)

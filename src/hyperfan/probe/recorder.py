@@ -1,10 +1,10 @@
 """Hooks on a mainnet's layers, and a recording of one run: each layer's output and the inputs of nonlinearities."""
 
-import functools
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
@@ -23,38 +23,35 @@ RECTIFIERS = {"relu", "relu6"}
 
 @dataclass(frozen=True)
 class LayerOutput:
-    """The output of one call of a layer.
-
-    Args:
-        label: the layer's name in a reading.
-        path: of the module.
-        kind: its class.
-        owner: the module that holds the weights and a bias: of an attention's output, its projection.
-        weights: local names of the weights that made it.
-        values: with the graph that they came from, if there is one.
-        units: the dimension of the units or channels.
-        sums: whether the values are the sums that the weights make; a recurrent layer puts out a function of them.
-    """
+    """The output of one call of a layer, with its graph if there is one, and local names of the weights behind it."""
 
     label: str
     path: str
-    kind: str
-    owner: nn.Module
+    module: nn.Module
     weights: tuple[str, ...]
     values: Tensor
-    units: int
-    sums: bool = True
+
+    @property
+    def kernel_dimensions(self) -> int:
+        """The number of dimensions after that of the units or channels."""
+        return len(self.module.kernel_size) if isinstance(self.module, nn.modules.conv._ConvNd) else 0
+
+    @property
+    def units(self) -> int:
+        """The dimension of the units or channels."""
+        return self.values.ndim - 1 - self.kernel_dimensions
+
+    @property
+    def sums(self) -> bool:
+        """Whether the values are the sums that the weights make; a recurrent layer puts out a function of them."""
+        return not isinstance(self.module, nn.RNNBase | nn.RNNCellBase)
 
 
 @dataclass(frozen=True)
 class NonlinearityInput:
-    """The input of a nonlinearity, and which share of it is of no use.
+    """The shares of a nonlinearity's input that are of no use, after the last layer before it.
 
-    Args:
-        layer: the last layer before it.
-        function: its name.
-        saturated: share of the values where the function has less than a twentieth of its greatest slope.
-        dead: share of the units to which a ReLU gives zero on every input.
+    Saturated values lie where the function has little slope; to a dead unit a ReLU gives zero on every input.
     """
 
     layer: str
@@ -83,28 +80,16 @@ class Recording(TorchFunctionMode):
     ) -> Any:
         """Run the function; of a nonlinearity, look at its input."""
         name = getattr(func, "__name__", "").strip("_")
-        watched = name in SATURATED_BEYOND or name in RECTIFIERS
-        if watched and args and isinstance(args[0], Tensor) and self.outputs:
-            self._record_input(name, args[0].detach())
+        if name in SATURATED_BEYOND.keys() | RECTIFIERS and args and isinstance(args[0], Tensor) and self.outputs:
+            (label, layer), z = next(reversed(self.outputs.items())), args[0].detach()
+            units = layer.units if z.shape == layer.values.shape else z.ndim - 1
+            saturated = dead = 0.0
+            if name in SATURATED_BEYOND:
+                saturated = (z.abs() > SATURATED_BEYOND[name]).count_nonzero().item() / z.numel()
+            elif z.ndim > 1:
+                dead = (z.movedim(units, 0).flatten(1) <= 0).all(1).double().mean().item()
+            self.nonlinearity_inputs.append(NonlinearityInput(label, name, saturated, dead))
         return func(*args, **(kwargs or {}))
-
-    def _record_input(self, name: str, z: Tensor) -> None:
-        label, layer = next(reversed(self.outputs.items()))
-        units = layer.units if z.shape == layer.values.shape else z.ndim - 1
-        saturated = dead = 0.0
-        if name in SATURATED_BEYOND:
-            saturated = (z.abs() > SATURATED_BEYOND[name]).count_nonzero().item() / z.numel()
-        elif z.ndim > 1:
-            dead = (z.movedim(units, 0).flatten(1) <= 0).all(1).double().mean().item()
-        self.nonlinearity_inputs.append(NonlinearityInput(label, name, saturated, dead))
-
-
-@contextmanager
-def record(module: nn.Module, paths: Collection[str] = ()) -> Iterator[Recording]:
-    """Record every run of a module inside the context; modules at these paths too, besides those with weights."""
-    recording = Recording()
-    with layer_hooks(module, recording.add, paths), recording:
-        yield recording
 
 
 @contextmanager
@@ -117,25 +102,18 @@ def layer_hooks(
     called with them before the attention runs, and what it returns is not used.
     """
 
-    def before_attention(
-        path: str, module: nn.MultiheadAttention, args: tuple[Any, ...], kwargs: dict[str, Any]
-    ) -> None:
-        values, names = _projections(module, args, kwargs)
-        on_output(LayerOutput(qualified_name(path, "in_proj"), path, type(module).__name__, module, names, values, -1))
+    def before_attention(path: str, module: nn.MultiheadAttention, args: Sequence[Any], kwargs: dict[str, Any]) -> None:
+        on_output(LayerOutput(qualified_name(path, "in_proj"), path, module, *_projections(module, args, kwargs)))
 
     def after(path: str, module: nn.Module, _inputs: Any, output: Any) -> Any:
         leaves, tree = pytree.tree_flatten(output)
         first = next((i for i, leaf in enumerate(leaves) if isinstance(leaf, Tensor)), None)
         if first is None or not leaves[first].is_floating_point() or leaves[first].ndim == 0:
             return None
-        label, owner, weights = path or "net", module, _weights_of(module)
+        label, weights = path or "net", _weights_of(module)
         if isinstance(module, nn.MultiheadAttention):
-            label, owner, weights = qualified_name(path, "out_proj"), module.out_proj, ("out_proj.weight",)
-        units = leaves[first].ndim - 1 - _kernel_dimensions(module)
-        sums = not isinstance(module, nn.RNNBase | nn.RNNCellBase)
-        replaced = on_output(
-            LayerOutput(label, path, type(module).__name__, owner, weights, leaves[first], units, sums)
-        )
+            label, weights = qualified_name(path, "out_proj"), ("out_proj.weight",)
+        replaced = on_output(LayerOutput(label, path, module, weights, leaves[first]))
         if replaced is None:
             return None
         leaves[first] = replaced
@@ -145,19 +123,13 @@ def layer_hooks(
     try:
         for path, module in net.named_modules():
             if isinstance(module, nn.MultiheadAttention):
-                hook = functools.partial(before_attention, path)
-                handles.append(module.register_forward_pre_hook(hook, with_kwargs=True))
+                handles.append(module.register_forward_pre_hook(partial(before_attention, path), with_kwargs=True))
             if path in others or _weights_of(module):
-                handles.append(module.register_forward_hook(functools.partial(after, path)))
+                handles.append(module.register_forward_hook(partial(after, path)))
         yield
     finally:
         for handle in handles:
             handle.remove()
-
-
-def bias_shape(module: nn.Module) -> tuple[int, ...]:
-    """The shape in which a layer's bias is added to its output."""
-    return (-1, *[1] * _kernel_dimensions(module))
 
 
 def _weights_of(module: nn.Module) -> tuple[str, ...]:
@@ -166,25 +138,20 @@ def _weights_of(module: nn.Module) -> tuple[str, ...]:
     return tuple(n for n, use in found if use.role == "weight" and module._parameters.get(n, module) is not None)
 
 
-def _kernel_dimensions(module: nn.Module) -> int:
-    return len(module.kernel_size) if isinstance(module, nn.modules.conv._ConvNd) else 0
-
-
 def _projections(
     attention: nn.MultiheadAttention, args: Sequence[Any], kwargs: Mapping[str, Any]
-) -> tuple[Tensor, tuple[str, ...]]:
-    """Outputs of an attention's input projections, side by side where they fit, and the names of their weights."""
+) -> tuple[tuple[str, ...], Tensor]:
+    """Names of the weights of an attention's input projections, and their outputs, side by side where they fit."""
     given = [*args[:3], *(kwargs[k] for k in ("query", "key", "value") if k in kwargs)]
-    if attention.in_proj_weight is not None:
-        weights, names = attention.in_proj_weight.chunk(3), ("in_proj_weight",)
-    else:
-        names = ("q_proj_weight", "k_proj_weight", "v_proj_weight")
+    if attention.in_proj_weight is None:
+        names: tuple[str, ...] = ("q_proj_weight", "k_proj_weight", "v_proj_weight")
         weights = tuple(getattr(attention, n) for n in names)
+    else:
+        names, weights = ("in_proj_weight",), attention.in_proj_weight.chunk(3)
     biases = (None, None, None) if attention.in_proj_bias is None else attention.in_proj_bias.chunk(3)
     with torch.no_grad():
         outputs = [linear(x, w, b) for x, w, b in zip(given, weights, biases, strict=False)]
-    fitting = [out for out in outputs if out.shape[:-1] == outputs[0].shape[:-1]]
-    return torch.cat(fitting, -1), names
+    return names, torch.cat([out for out in outputs if out.shape[:-1] == outputs[0].shape[:-1]], -1)
 
 
 @contextmanager

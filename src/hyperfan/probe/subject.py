@@ -2,65 +2,86 @@
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.utils import _pytree as pytree
 
-from hyperfan.errors import CallError
-from hyperfan.init.registry import Fidelity, Method
-from hyperfan.mainnet.read import arguments
+from hyperfan.codes.draw import fill_
+from hyperfan.errors import CallError, InitError
+from hyperfan.hypernet import HyperNet
+from hyperfan.init.registry import Fidelity, Method, Reading, method
+from hyperfan.init.targets import Targets
+from hyperfan.mainnet.read import arguments, read
 from hyperfan.mainnet.skeleton import Skeleton
 from hyperfan.mainnet.spec import Spec, TensorSpec, qualified_name
-from hyperfan.probe.diagnosis import PLAIN_PART
-from hyperfan.probe.recorder import LayerOutput, Recording, batch_statistics, record
+from hyperfan.probe.diagnosis import HYPERNET_PART, PLAIN_PART
+from hyperfan.probe.recorder import LayerOutput, Recording, batch_statistics, layer_hooks
 
 SEED = 2020_1043
 """Not one that people use: twins drawn from the seed of the inputs would have the inputs as their weights."""
 RANDOM_DRAWS = 8
 """Number of draws of a random hypernet."""
+GenerateFunction = Callable[[], Mapping[str, Tensor]]
 
 
 @dataclass(frozen=True)
-class Source:
-    """Where one generated tensor comes from. What is not known is NaN.
+class GeneratedTensor:
+    """One generated tensor: what it should be, and what makes it. What is not known is NaN.
 
     Args:
-        tensor: the tensor, as read.
-        head: name of the head that makes it.
-        width, outputs: d_k of the head, and the number of values that it makes at once.
+        target, mean: its variance about its mean, ``None`` where the method cannot say, and the value it starts at.
+        equation: where the target comes from, or why there is none.
+        reading: how the method saw it.
+        layer_output: mean square that its layer should put out, for a weight.
+        head, width, outputs: the head that makes it, its d_k, and the number of values that it makes at once.
         moment: ‖h‖² of its code, if the tensor is linear in its head.
-        planned: its variance by the plan, if there is one.
         spread: relative variance of ‖h‖² among its codes, where it comes in chunks.
     """
 
-    tensor: TensorSpec
+    spec: TensorSpec
+    target: float | None
+    equation: str
+    mean: float = 0.0
+    reading: Reading | None = None
+    layer_output: float | None = None
     head: str = ""
     width: float = math.nan
     outputs: float = math.nan
     moment: float = math.nan
-    planned: float | None = None
     spread: float = 0.0
+
+
+def with_targets(specs: Iterable[TensorSpec], method: Method, fidelity: Fidelity) -> dict[str, GeneratedTensor]:
+    """Each tensor with the variance and mean that the method wants of it, by name."""
+    specs = list(specs)
+    theory, found = Targets(specs, method, fidelity), {}
+    for t in specs:
+        if t.start is not None:
+            found[t.name] = GeneratedTensor(t, 0.0, f"= {t.start:g}", t.start)
+            continue
+        try:
+            reading, aim = theory.reading(t.name), theory.aim(t.name)
+            layer_output = theory.output(t.name) if t.role == "weight" else None
+            found[t.name] = GeneratedTensor(t, aim.target, aim.equation, 0.0, reading, layer_output)
+        except InitError as error:
+            found[t.name] = GeneratedTensor(t, None, str(error))
+    return found
 
 
 @dataclass(eq=False)
 class Subject(ABC):
-    """A mainnet and the source of its generated parameters. Nothing done to it reaches the user's net.
+    """A mainnet, its inputs, and the source of its generated parameters. Nothing done to it reaches the user's net.
 
     Args:
-        name: its title in a diagnosis.
-        skeleton: runs the mainnet with given tensors.
         plain: parameters that are not generated, and buffers.
-        example: the inputs, as a mainnet takes them.
-        spec: the mainnet, as read.
-        sources: where each generated tensor comes from.
-        method, fidelity: whose targets it should meet.
+        generated, method: the generated tensors by name, and the method whose targets they should meet.
+        net: a copy of the hypernet, if it is ours; else codes and heads cannot be looked at.
         code_scatter: relative variance of ‖h‖² about the value that the heads were started for.
-        code_known: whether the codes and the heads behind the tensors can be looked at.
         random: whether it may generate something else each time.
     """
 
@@ -69,17 +90,11 @@ class Subject(ABC):
     plain: Mapping[str, Tensor]
     example: Any
     spec: Spec
-    sources: Sequence[Source]
+    generated: Mapping[str, GeneratedTensor]
     method: Method
-    fidelity: Fidelity
-    code_scatter: float
-    code_known: bool
-    random: bool
-
-    @property
-    def generated(self) -> list[TensorSpec]:
-        """The generated tensors, as read."""
-        return [s.tensor for s in self.sources]
+    net: HyperNet | None = None
+    code_scatter: float = 0.0
+    random: bool = True
 
     @property
     def inputs(self) -> list[Tensor]:
@@ -91,12 +106,12 @@ class Subject(ABC):
         """Generate the tensors, with the graph they came from, from the same draw each time or from a new one."""
 
     @abstractmethod
-    def hypernet_parts(self, generated: Mapping[str, Tensor]) -> dict[str, dict[str, Tensor]]:
-        """The trained parameters behind these tensors: part → name → parameter."""
+    def hypernet_parts(self, generated: Mapping[str, Tensor]) -> dict[str, list[Tensor]]:
+        """The trained parameters behind these tensors: part → parameters."""
 
-    @abstractmethod
     def constant(self) -> list[str]:
-        """The tensors that do not change with the embedding, as far as that can be seen."""
+        """The tensors that do not change with the embedding: none where it cannot be changed from outside."""
+        return []
 
     def run(self, generated: Mapping[str, Tensor]) -> tuple[Any, Recording]:
         """Run the mainnet with these tensors, in place of plain ones of the same name, and record its layers."""
@@ -104,9 +119,9 @@ class Subject(ABC):
         # A norm layer counts what it sees; let it count in a copy.
         plain = {name: t.detach().clone() if name in buffers else t for name, t in self.plain.items()}
         args, kwargs = arguments(pytree.tree_map_only(Tensor, Tensor.clone, self.example))  # a net may write into them
-        layers = [t.layer for t in self.generated if t.start is None]
-        module = self.skeleton.module
-        with batch_statistics(module), record(module, layers) as recording:
+        layers = [t.spec.layer for t in self.generated.values() if t.spec.start is None]
+        module, recording = self.skeleton.module, Recording()
+        with batch_statistics(module), layer_hooks(module, recording.add, layers), recording:
             try:
                 output = self.skeleton({**plain, **generated}, *args, **kwargs)
             except ValueError as error:
@@ -126,22 +141,104 @@ class Subject(ABC):
         for _ in range(RANDOM_DRAWS):
             yield self.generate(new_draw=True)
 
+    def twins(self, generated: Mapping[str, Tensor], count: int) -> Iterator[dict[str, Tensor]]:
+        """Draw independent normal tensors of the target variances; a tensor without a target stays as it is.
+
+        Plain parameters stay too, but for biases beside generated weights, which the theory has at 0.
+        """
+        beside = [t.name for t in self.spec if t.name in self.plain and generated.keys() & set(t.weights)]
+        generator = torch.Generator().manual_seed(SEED)
+        for _ in range(count):
+            drawn = {name: torch.zeros_like(self.plain[name], requires_grad=False) for name in beside}
+            for name, tensor in generated.items():
+                wanted, drawn[name] = self.generated[name], tensor.detach()
+                if wanted.target is not None:
+                    empty = torch.empty(tensor.shape, dtype=torch.float32)
+                    drawn[name] = fill_(empty, wanted.target, "normal", wanted.mean, generator).to(tensor)
+            yield drawn
+
     def weights_of(self, output: LayerOutput) -> tuple[str, ...]:
         """The names in the mainnet of the weights behind a layer's output; of a tied one, the first."""
         names = self.spec.canonical_names
         local = [qualified_name(output.path, w) for w in output.weights]
         return tuple(names.get(name, name) for name in local)
 
-    def trained_parts(self, generated: Mapping[str, Tensor]) -> dict[str, dict[str, Tensor]]:
-        """All that is trained, behind these tensors and beside them: part → name → parameter."""
-        plain = {name: t for name, t in self.plain.items() if t.requires_grad}
-        parts = {**self.hypernet_parts(generated), PLAIN_PART: plain}
+    def trained_parts(self, generated: Mapping[str, Tensor]) -> dict[str, list[Tensor]]:
+        """All that is trained, behind these tensors and beside them: part → parameters."""
+        parts = {**self.hypernet_parts(generated), PLAIN_PART: [t for t in self.plain.values() if t.requires_grad]}
         return {part: parameters for part, parameters in parts.items() if parameters}
 
 
-@contextmanager
-def preserved_random_state(example: Any) -> Iterator[None]:
+class ForeignSubject(Subject):
+    """Any mainnet, and a callable that returns names → tensors, whatever made them."""
+
+    def __init__(self, mainnet: nn.Module, example: Any, generate: GenerateFunction) -> None:
+        self._generate = generate
+        generated = self._call()
+        spec, skeleton = read(mainnet, example, warn=False), Skeleton(mainnet)
+        self._names = spec.canonical_names
+        if any(name not in self._names for name in generated):
+            skeleton.check(generated)  # raises, with the name that was probably meant
+        names = {self._names[name] for name in generated}
+        plain = {n: t for n, t in mainnet.named_parameters() if n not in names} | dict(mainnet.named_buffers())
+        # A head is taken to be a linear layer with as many outputs as the tensor has values.
+        widths = {leaf.shape[0]: leaf.shape[1] for leaf in _leaves(generated.values()) if leaf.ndim == 2}
+        theory = method("hyperfan-in")
+        wanted = with_targets([t for t in spec if t.name in names], theory, "exact")
+        tensors = {n: replace(t, width=widths.get(t.spec.numel, math.nan)) for n, t in wanted.items()}
+        title = f"{type(mainnet).__name__} with {len(names)} generated tensors"
+        super().__init__(title, skeleton, plain, example, spec, tensors, theory)
+
+    def generate(self, new_draw: bool = False) -> dict[str, Tensor]:
+        """Call the callable; a random one draws again at every call."""
+        with torch.enable_grad():
+            return {self._names[name]: t for name, t in self._call().items()}
+
+    def hypernet_parts(self, generated: Mapping[str, Tensor]) -> dict[str, list[Tensor]]:
+        """The leaves of the graph that the tensors came from, as one part."""
+        return {HYPERNET_PART: _leaves(t for t in generated.values() if t.requires_grad)}
+
+    def _call(self) -> dict[str, Tensor]:
+        owner = self._generate if isinstance(self._generate, nn.Module) else getattr(self._generate, "__self__", None)
+        buffers = list(owner.buffers()) if isinstance(owner, nn.Module) else []
+        saved = [b.clone() for b in buffers]
+        try:
+            returned = self._generate()
+        finally:
+            for buffer, old in zip(buffers, saved, strict=True):
+                buffer.data.copy_(old)  # through .data: the graph may need the buffer's version
+        if not isinstance(returned, Mapping):
+            raise CallError(
+                f"generated() returned a {type(returned).__name__}: it should return a dict from names of the "
+                "mainnet's parameters to tensors, such as dict(zip(names, hypernet()))"
+            )
+        for name, value in returned.items():
+            if not isinstance(value, Tensor):
+                raise CallError(f"generated() returned a {type(value).__name__} for '{name}': it should be a tensor")
+        if not returned:
+            raise CallError("generated() returned no tensors, so there is nothing to diagnose")
+        return dict(returned)
+
+
+def _leaves(tensors: Iterable[Tensor]) -> list[Tensor]:
+    """The parameters that some tensors were computed from, by walking back through their graph."""
+    tensors = list(tensors)
+    found: dict[int, Tensor] = {id(t): t for t in tensors if t.is_leaf}
+    visited: set[Any] = set()
+    waiting: list[Any] = [t.grad_fn for t in tensors if t.grad_fn is not None]
+    while waiting:
+        node = waiting.pop()
+        if node in visited:
+            continue
+        visited.add(node)
+        leaf = getattr(node, "variable", None)
+        if isinstance(leaf, Tensor):
+            found[id(leaf)] = leaf
+        waiting += [following for following, _ in node.next_functions if following is not None]
+    return list(found.values())
+
+
+def preserved_random_state(example: Any) -> AbstractContextManager[None]:
     """Let torch's random numbers go on afterwards as if nothing had been drawn."""
     tensors = [t for t in pytree.tree_leaves(example) if isinstance(t, Tensor) and t.is_cuda]
-    with torch.random.fork_rng(devices={t.device for t in tensors}):
-        yield
+    return torch.random.fork_rng(devices={t.device for t in tensors})

@@ -1,9 +1,8 @@
 """One step of plain SGD, tried and undone: its effect on the loss, and the rate that the curvature allows."""
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
-from functools import cached_property
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -19,15 +18,11 @@ FIRST_DECREASE = 0.05
 MAX_STEPS = 12
 
 
-@dataclass(frozen=True)
-class Trial:
-    """The effect of one step along the gradient of everything that is trained.
+class Trial(NamedTuple):
+    """The loss before and after one step at this learning rate, on everything that is trained.
 
-    Args:
-        lr: the learning rate tried.
-        before, after: the loss at the start and after that step.
-        stable_rate: the rate up to which a step lowers the loss, by the curvature along it; ``None`` if that is not
-            seen. Where the loss is no parabola, it may go on falling beyond it.
+    ``stable_rate`` is the rate up to which a step lowers the loss, by the curvature along it; ``None`` if that is not
+    seen. Where the loss is no parabola, it may go on falling beyond it.
     """
 
     lr: float
@@ -35,65 +30,46 @@ class Trial:
     after: float
     stable_rate: float | None
 
-    @property
-    def too_large(self) -> bool:
-        """Whether the step raises the loss by more than rounding does."""
-        return not self.after <= self.before + ROUNDING * abs(self.before)
-
-
-@dataclass(frozen=True)
-class _LossAlongGradient:
-    """The mean loss along its negative gradient. A random hypernet draws the same at every point."""
-
-    subject: Subject
-    loss: Loss
-    start: float
-    gradients: Sequence[tuple[Tensor, Tensor]]
-
-    @cached_property
-    def slope(self) -> float:
-        """The squared norm of the gradient."""
-        return sum(sum_of_squares(g) for _, g in self.gradients)
-
-    def at(self, rate: float) -> float:
-        """The loss after a step of this rate, which is undone."""
-        saved = [p.detach().clone() for p, _ in self.gradients]
-        try:
-            for p, g in self.gradients:
-                p.data.add_(g, alpha=-rate)  # through .data, so that a graph the user still holds stays valid
-            torch.manual_seed(SEED)
-            with torch.no_grad():
-                return self.loss(self.subject.run(self.subject.generate())[0]).item()
-        finally:
-            for (p, _), old in zip(self.gradients, saved, strict=True):
-                p.data.copy_(old)
-
 
 def try_step(
     subject: Subject, loss: Loss, start: float, gradients: Sequence[tuple[Tensor, Tensor]], lr: float
 ) -> Trial | None:
     """Try a step from this mean loss, on parameters with their gradients; ``None`` where all of these are zero."""
-    line = _LossAlongGradient(subject, loss, start, gradients)
-    return Trial(lr, start, line.at(lr), _stable_rate(line)) if line.slope else None
+
+    def loss_after(rate: float) -> float:
+        """The mean loss after a step of this rate, which is undone; a random hypernet draws the same each time."""
+        saved = [p.detach().clone() for p, _ in gradients]
+        try:
+            for p, g in gradients:
+                p.data.add_(g, alpha=-rate)  # through .data, so that a graph the user still holds stays valid
+            torch.manual_seed(SEED)
+            with torch.no_grad():
+                return loss(subject.run(subject.generate())[0]).item()
+        finally:
+            for (p, _), old in zip(gradients, saved, strict=True):
+                p.data.copy_(old)
+
+    slope = sum(sum_of_squares(g) for _, g in gradients)
+    return Trial(lr, start, loss_after(lr), _stable_rate(loss_after, start, slope)) if slope else None
 
 
-def _stable_rate(line: _LossAlongGradient) -> float | None:
+def _stable_rate(loss_after: Callable[[float], float], start: float, slope: float) -> float | None:
     """Twice slope over curvature, from second differences of the loss over steps ever nearer to where it turns."""
-    step, found = FIRST_DECREASE * max(abs(line.start), 1e-3) / line.slope, None
+    step, found = FIRST_DECREASE * max(abs(start), 1e-3) / slope, None
     for _ in range(MAX_STEPS):
-        curvature = (line.at(step) - 2 * line.start + line.at(-step)) / step**2
+        curvature = (loss_after(step) - 2 * start + loss_after(-step)) / step**2
         if not math.isfinite(curvature):
             step /= 30
             continue
-        if curvature * step**2 < ROUNDING * abs(line.start):  # straight as far as this goes
+        if curvature * step**2 < ROUNDING * abs(start):  # straight as far as this goes
             break
-        found = 2 * line.slope / curvature
+        found = 2 * slope / curvature
         if step <= found / 2:
             break
         step = found / 4
     # The curvature may change on the way: the loss has the last word.
     for _ in range(2 * MAX_STEPS):
-        if found is None or line.at(found / 2) < line.start:
+        if found is None or loss_after(found / 2) < start:
             return found
         found /= 3
     return None

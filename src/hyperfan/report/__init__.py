@@ -3,21 +3,16 @@
 from pathlib import Path
 
 from hyperfan.charts.scale import scale_chart
-from hyperfan.metrics import Rows
 from hyperfan.report.diagnosis_page import diagnosis_page
-from hyperfan.report.evolution import evolution
-from hyperfan.report.losses import loss_and_accuracy, training_losses
-from hyperfan.report.rates import accuracy_by_rate
-from hyperfan.report.ridges import ridges
-from hyperfan.report.run_data import RunData, Section
+from hyperfan.report.inside import evolution, ridges
+from hyperfan.report.losses import accuracy_by_rate, loss_and_accuracy, training_losses
+from hyperfan.report.run_data import RunData, Section, Setting, settings
 from hyperfan.report.run_page import run_page
-from hyperfan.report.setting import Setting, settings
 from hyperfan.report.tasks import Fit, fits, losses_by_task, quartiles, task_panels
 from hyperfan.report.uncertainty import uncertainty, uncertainty_panels
 
 __all__ = [
     "Fit",
-    "Rows",
     "RunData",
     "Section",
     "Setting",

@@ -1,20 +1,33 @@
-"""A diagnosis as a page: findings first, then the scale of every layer, then all numbers."""
+"""A diagnosis as a page: findings first, then the scale of every layer and generated tensor, then all numbers."""
 
+import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from types import MappingProxyType
 
 from hyperfan.charts.axis import digits
-from hyperfan.charts.html import findings, table
+from hyperfan.charts.html import MAX_NAMES, findings, table
 from hyperfan.charts.markup import Markup, tag, text
-from hyperfan.charts.palette import FIRST, looks
-from hyperfan.charts.scale import root
-from hyperfan.probe.diagnosis import Diagnosis, LayerReading, Scale
-from hyperfan.report.evolution import Layers
+from hyperfan.charts.palette import FIRST, NEUTRAL, Look, looks
+from hyperfan.charts.scale import (
+    AXES,
+    Interval,
+    Measurements,
+    interval_panel,
+    layer_names,
+    layer_scales,
+    not_on_axis,
+    root,
+)
+from hyperfan.probe.diagnosis import Diagnosis, LayerReading, TensorReading
+from hyperfan.report.inside import RIDGES, Layers, ridge_panels
 from hyperfan.report.page import Switch, compared, figure, page, section, switches
-from hyperfan.report.ridges import RIDGES, ridge_panels
-from hyperfan.report.scale import scale_section, tensor_figure
-from hyperfan.report.setting import Setting
+from hyperfan.report.run_data import Setting
+
+EFFECTIVE_RATE = (
+    "The effective rate is how far along their gradient a step of SGD on the part moves the generated tensors, over "
+    "the same step on them."
+)
 
 
 def diagnosis_page(
@@ -29,49 +42,88 @@ def diagnosis_page(
         environment: names and versions of the software it ran on.
         others: label → diagnosis of the same net started otherwise; shown in the chart of scales.
     """
-    d = diagnosis
+    d, body = diagnosis, []
     seen = {"as it is": d, **others} if others else {"measured": d}
+    named = enumerate(zip(seen, looks(list(seen)), strict=True))
     groups: dict[str, list[Switch]] = {
-        "Settings": [
-            (f"row-{k}", label, look) for k, (label, look) in enumerate(zip(seen, looks(list(seen)), strict=True))
-        ],
+        "Settings": [(f"row-{k}", label, look) for k, (label, look) in named],
         "Layers": [(f"layer-{i}", r.layer, None) for i, r in enumerate(d.layers)],
     }
-    body = [
+    if d.layers:
+        body.append(scale_section(d.theory, {label: one.layers for label, one in seen.items()}))
+    if d.tensors:
+        body.append(section("Generated tensors", *_tensor_figure(d.tensors), _tensor_table(d.tensors)))
+    if d.layers:
+        said = tag("p", text("Mean squares, in forward order."), class_="soft")
+        body += [_histograms(d.layers), section("Layers", said, table(*d.layer_table(_write), switch="layer"))]
+    if d.parts:
+        said = tag("p", text(EFFECTIVE_RATE), class_="soft")
+        body.append(section("What is trained", said, table(*d.part_table(_write))))
+    if environment:
+        body.append(section("Environment", compared([environment], ["value"])))
+    top = [
         tag("h1", text(f"Diagnosis of {d.net}")),
         tag("p", text(d.summary), class_="lead"),
-        tag("p", text(_facts(d)), class_="soft"),
+        tag("p", text(d.facts), class_="soft"),
         *(tag("p", tag("b", text(f"With {label}: ")), text(o.summary)) for label, o in others.items()),
-        section("Findings", findings([asdict(f) for f in d.findings])),
+        section("Findings", findings(d.findings)),
         switches(groups),
-        *([scale_section(d.theory, {label: one.layers for label, one in seen.items()})] if d.layers else []),
-        *([_tensors(d)] if d.tensors else []),
-        *([_histograms(d.layers)] if d.layers else []),
-        *([section("Layers", _layer_table(d.layers))] if d.layers else []),
-        *([section("What is trained", _part_table(d))] if d.parts else []),
-        *([section("Environment", compared([environment], ["value"]))] if environment else []),
     ]
-    return page(f"Diagnosis of {d.net}", body)
+    return page(f"Diagnosis of {d.net}", [*top, *body])
 
 
-def _facts(d: Diagnosis) -> str:
-    facts = [f"Theory: {d.theory}", f"{d.inputs:,} inputs", f"prediction from {d.twins} plain nets"]
-    if d.loss is not None:
-        guess = "" if d.expected_loss is None else f" (guessing has {digits(d.expected_loss)})"
-        facts.append(f"loss {digits(d.loss)}{guess}")
-    if d.stable_rate is not None:
-        facts.append(f"by its curvature the loss allows a learning rate of {digits(d.stable_rate)} in plain SGD")
-    return "; ".join(facts) + "."
+def scale_section(
+    theory: str, layers: Mapping[str, Sequence[LayerReading]], switch: str = "row", looks: Sequence[Look] = ()
+) -> Markup:
+    """Outputs of layers and gradients at them, as an init's theory predicts them and as they are, for each label.
+
+    ``switch`` is the prefix of a label's switch; its look is by default that of the init it starts with.
+    """
+    found = {AXES[of]: layer_scales(layers, of, looks) for of in ("activations", "gradients")}
+    shown = {title: rows for title, rows in found.items() if any(row.values for row in rows)}
+    names = layer_names(layers)
+    panels = [interval_panel(title, names, rows, switches=("layer", switch)) for title, rows in shown.items()]
+    caption = (
+        f"From the first layer to the last. Dashed line and band: what a plain net with independent weights of the "
+        f"variances that {theory} wants does on the same inputs, and where 95 % of such nets lie. Points: this net, "
+        f"with its 95 % sampling interval. {not_on_axis(itertools.chain(*shown.values()), MAX_NAMES)}"
+    )
+    return section("Scale by layer", figure(caption.strip(), panels, "Scale by layer", wide=True))
 
 
-def _tensors(d: Diagnosis) -> Markup:
+def tensor_ratios(tensors: Sequence[TensorReading]) -> Measurements:
+    """Realised over target variance of the tensors that have a target."""
+    ratios = {
+        t.tensor: Interval(*(end / t.target for end in (t.realised.value, t.realised.low, t.realised.high)))
+        for t in tensors
+        if t.target
+    }
+    return Measurements("realised", ratios, dict.fromkeys(ratios, Interval(1.0, 1.0, 1.0)), theory_name="target")
+
+
+def _tensor_figure(tensors: Sequence[TensorReading]) -> list[Markup]:
+    """The variance of each generated tensor over its target, if any has one."""
+    ratios = tensor_ratios(tensors)
+    if not ratios.values:
+        return []
+    title = "Realised over target variance of each generated tensor, on a logarithmic axis"
+    panel = interval_panel(
+        title, list(ratios.values), [ratios], "generated tensor", band="", switches=("tensor", "row"), line=NEUTRAL
+    )
+    without = [t.tensor for t in tensors if not t.target]
+    caption = "Points: the variance that each generated tensor has over the one it should have, with 95 % interval."
+    caption += f" Without a target: {', '.join(without[:MAX_NAMES])}." if without else ""
+    return [figure(f"{caption} {not_on_axis([ratios], MAX_NAMES)}".strip(), [panel], "Generated tensors", wide=True)]
+
+
+def _tensor_table(tensors: Sequence[TensorReading]) -> Markup:
     header = ["tensor", "role", "shape", "head", "target variance", "realised", "[95 %]", "gradient (rms)", "equation"]
-    rows = [
-        [t.tensor, t.role, "×".join(map(str, t.shape)), t.head, _value(t.target), _value(t.realised),
-         _interval(t.realised), digits(t.gradient), t.equation]
-        for t in d.tensors
-    ]  # fmt: skip
-    return section("Generated tensors", *tensor_figure(d.tensors), table(header, rows))
+    rows = []
+    for t in tensors:
+        interval = f"[{digits(t.realised.low)}, {digits(t.realised.high)}]"
+        numbers = [_write(t.target), digits(t.realised.value), interval, digits(t.gradient)]
+        rows.append([t.tensor, t.role, "×".join(map(str, t.shape)), t.head, *numbers, t.equation])
+    return table(header, rows)
 
 
 def _histograms(layers: Sequence[LayerReading]) -> Markup:
@@ -86,30 +138,5 @@ def _histograms(layers: Sequence[LayerReading]) -> Markup:
     return section("Values of each layer", figure(f"Values of each layer's output: {RIDGES}", panels, "Histograms"))
 
 
-def _layer_table(layers: Sequence[LayerReading]) -> Markup:
-    header = ["layer", "kind", "generated", "target", "predicted", "measured", "[95 %]", "gradient predicted",
-              "measured", "[95 %]"]  # fmt: skip
-    rows = [
-        [r.layer, r.kind, "yes" if r.generated else "no", _value(r.target), _value(r.predicted), _value(r.measured),
-         _interval(r.measured), _value(r.predicted_gradient), _value(r.measured_gradient),
-         _interval(r.measured_gradient)]
-        for r in layers
-    ]  # fmt: skip
-    note = tag("p", text("Mean squares, in forward order."), class_="soft")
-    return Markup(note + table(header, rows, switch="layer"))
-
-
-def _part_table(d: Diagnosis) -> Markup:
-    header = ["part", "parameters", "gradient norm", "effective rate"]
-    note = tag("p", text("The effective rate is how far along their gradient a step of SGD on the part moves "
-                         "the generated tensors, over the same step on them."), class_="soft")  # fmt: skip
-    rows = [[p.part, f"{p.parameters:,}", digits(p.gradient), _value(p.rate)] for p in d.parts]
-    return Markup(note + table(header, rows))
-
-
-def _value(found: Scale | float | None) -> str:
-    return "–" if found is None else digits(found.value if isinstance(found, Scale) else found)
-
-
-def _interval(scale: Scale | None) -> str:
-    return "–" if scale is None else f"[{digits(scale.low)}, {digits(scale.high)}]"
+def _write(value: float | None) -> str:
+    return "–" if value is None else digits(value)

@@ -7,12 +7,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from importlib.resources import files
 from typing import Any
 
-from hyperfan.charts.curve import switched
 from hyperfan.charts.figure import swatch
 from hyperfan.charts.html import cell, table
 from hyperfan.charts.markup import Markup, tag, text
 from hyperfan.charts.palette import Look, style
-from hyperfan.charts.panel import Panel, draw
+from hyperfan.charts.panel import Panel, draw, switched
 
 Switch = tuple[str, str, Look | None]
 """What can be switched off: its name in the page, its label, and the look of its lines, if they have one."""

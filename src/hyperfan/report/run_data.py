@@ -1,10 +1,11 @@
-"""A run as its page needs it."""
+"""Runs as figures and pages need them: settings that a figure compares, and one run with all that its page shows."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from hyperfan.charts.axis import digits
+from hyperfan.charts.palette import LABELS, Look, looks
 from hyperfan.charts.panel import Panel
 from hyperfan.metrics import Kind, Rows, describe_divergence, divergence, last_step, of_kind, series
 from hyperfan.probe.diagnosis import Diagnosis
@@ -22,12 +23,9 @@ class Section:
 
 @dataclass(frozen=True)
 class RunData:
-    """One run.
+    """One run, with its metrics.
 
     Args:
-        name: its title.
-        rows: its metrics, line by line.
-        config, environment, times: names and values.
         sentence: its outcome; by default the one that the metrics show.
         text: a table shown as it is.
         stage: the unit that steps are counted in, as "epoch", and its number of batches.
@@ -63,3 +61,29 @@ class RunData:
         begun += f"; training loss {digits(losses[-1][1])}" if losses else ""
         last = accuracies[-1][1] if accuracies else None
         return f"{begun}; {last:.2%} of the test images right." if last is not None else f"{begun}."
+
+
+@dataclass(frozen=True)
+class Setting:
+    """One of the things compared: the metrics of its runs, one for each seed, of which some figures draw the first."""
+
+    label: str
+    runs: tuple[Rows, ...]
+    look: Look
+    switches: tuple[str, ...] = ()
+
+
+def settings(runs: Mapping[str, Sequence[Rows]]) -> list[Setting]:
+    """Settings by their labels. A label that starts with the name of an init has the look of that init."""
+    found = zip(runs.items(), looks(list(runs)), strict=True)
+    return [Setting(LABELS.get(label, label), tuple(rows), look) for (label, rows), look in found]
+
+
+def legend(settings: Sequence[Setting]) -> list[tuple[str, Look]]:
+    """Each setting, and how many of its runs diverged if any did."""
+    entries = []
+    for s in settings:
+        diverged = sum(divergence(rows) is not None for rows in s.runs)
+        note = f" ({diverged} of {len(s.runs)} diverged)" if diverged else ""
+        entries.append((s.label + note, s.look))
+    return entries

@@ -1,21 +1,18 @@
 """Runs side by side, as a page: outcome, losses, what changed inside, configuration and environment."""
 
 import itertools
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict
+from collections.abc import Sequence
 
 from hyperfan.charts.figure import swatch
 from hyperfan.charts.html import findings, table
 from hyperfan.charts.markup import Markup, tag, text
 from hyperfan.charts.palette import looks
 from hyperfan.metrics import Kind, histograms, last_step, of_kind
-from hyperfan.report.evolution import EVOLUTION, Layers, evolution_panels
+from hyperfan.report.diagnosis_page import scale_section
+from hyperfan.report.inside import EVOLUTION, RIDGES, Layers, evolution_panels, ridge_panels
 from hyperfan.report.losses import loss_panels
 from hyperfan.report.page import Switch, compared, figure, page, section, switches
-from hyperfan.report.ridges import RIDGES, ridge_panels
-from hyperfan.report.run_data import RunData, Section
-from hyperfan.report.scale import scale_section
-from hyperfan.report.setting import Setting
+from hyperfan.report.run_data import RunData, Setting
 
 SUBJECTS = {
     "activations": "Activations, before the nonlinearity",
@@ -28,36 +25,40 @@ SUBJECTS = {
 def run_page(runs: Sequence[RunData]) -> str:
     """A self-contained HTML page of one run, or of several beside each other."""
     title = runs[0].name if len(runs) == 1 else f"{len(runs)} runs side by side"
-    probed = _probed(runs)
-    layers = _layers(runs, probed)
-    lines = _settings(runs)
-    lead = [tag("p", text(runs[0].outcome()), class_="lead")] if len(runs) == 1 else [_list(runs, lines)]
+    probed, unit = _probed(runs), _unit(runs)
+    diagnosed = [r.layer for run in runs if (d := run.diagnosis()) for r in d.layers]
+    layers = list(dict.fromkeys([*diagnosed, *(_layer(name) for names in probed.values() for name in names)]))
+    found = looks([str(run.config.get("init", run.name)) for run in runs])
+    lines = [
+        Setting(r.name, (r.rows,), look, (f"run-{k}",)) for k, (r, look) in enumerate(zip(runs, found, strict=True))
+    ]
+    curves = [c for run in runs for part in run.sections for panel in part.panels for c in panel.curves]
+    own = dict.fromkeys(name for curve in curves for name in curve.switches)
     groups: dict[str, list[Switch]] = {
         "Runs": [(f"run-{k}", s.label, s.look) for k, s in enumerate(lines)],
         "Layers": [(f"layer-{i}", layer, None) for i, layer in enumerate(layers)],
-        "Settings": _section_switches(runs),
+        "Settings": [(name, name.removeprefix("setting-"), None) for name in own],
     }
+    lead = tag("p", text(runs[0].outcome()), class_="lead")
+    if len(runs) > 1:
+        items = [
+            tag("li", swatch(s.look), tag("b", text(r.name)), tag("span", text(r.outcome())))
+            for r, s in zip(runs, lines, strict=True)
+        ]
+        lead = tag("ul", *items, class_="runs")
     body = [
         tag("h1", text(title)),
-        *lead,
+        lead,
         switches(groups),
-        *_losses(lines, _unit(runs)),
+        _losses(lines, unit),
         *_start(runs, lines),
         *(part for k, run in enumerate(runs) for part in _sections(k, run, len(runs) > 1)),
-        *(_inside(lines, quantity, names, layers, _unit(runs)) for quantity, names in probed.items()),
+        *(_inside(lines, quantity, names, layers, unit) for quantity, names in probed.items()),
         section("Configuration", compared([r.config for r in runs], [r.name for r in runs])),
         section("Environment", compared([r.environment for r in runs], [r.name for r in runs])),
         *_times(runs),
     ]
     return page(title, body)
-
-
-def _settings(runs: Sequence[RunData]) -> list[Setting]:
-    """Each run as a setting, with the look of its init and a switch of its number."""
-    found = looks([str(run.config.get("init", run.name)) for run in runs])
-    return [
-        Setting(r.name, (r.rows,), look, (f"run-{k}",)) for k, (r, look) in enumerate(zip(runs, found, strict=True))
-    ]
 
 
 def _unit(runs: Sequence[RunData]) -> tuple[str, int]:
@@ -68,21 +69,12 @@ def _unit(runs: Sequence[RunData]) -> tuple[str, int]:
     return (name, batches) if len(stages) == 1 and through else ("batch", 1)
 
 
-def _list(runs: Sequence[RunData], lines: Sequence[Setting]) -> Markup:
-    """A sentence for each run, beside the look of its lines."""
-    items = [
-        tag("li", swatch(s.look), tag("b", text(r.name)), tag("span", text(r.outcome())))
-        for r, s in zip(runs, lines, strict=True)
-    ]
-    return tag("ul", *items, class_="runs")
-
-
-def _losses(lines: Sequence[Setting], unit: tuple[str, int]) -> list[Markup]:
+def _losses(lines: Sequence[Setting], unit: tuple[str, int]) -> Markup:
     panels = loss_panels(lines, *unit)
     if not panels:
-        return [tag("p", text("No losses were recorded."))]
+        return tag("p", text("No losses were recorded."))
     caption = "Long lines are thinned; their extremes are kept."
-    return [section("Training", figure(caption, panels, "Losses and accuracy", wide=True))]
+    return section("Training", figure(caption, panels, "Losses and accuracy", wide=True))
 
 
 def _start(runs: Sequence[RunData], lines: Sequence[Setting]) -> list[Markup]:
@@ -95,7 +87,7 @@ def _start(runs: Sequence[RunData], lines: Sequence[Setting]) -> list[Markup]:
     for k, d in enumerate(seen):
         if d is not None:
             of = f": {runs[k].name}" if len(runs) > 1 else ""
-            listed = [findings([asdict(f) for f in d.findings])] if d.findings else []
+            listed = [findings(d.findings)] if d.findings else []
             parts.append(section(f"Before training{of}", tag("p", text(d.summary)), *listed, switches=[f"run-{k}"]))
     labels = _apart([r.name for r in runs]) if len(runs) > 1 else ["measured"]
     layers = {label: d.layers if d else () for label, d in zip(labels, seen, strict=True)}
@@ -121,20 +113,11 @@ def _sections(k: int, run: RunData, several: bool) -> list[Markup]:
     parts = [section(f"Results{of}", tag("pre", text(run.text)), switches=[f"run-{k}"])] if run.text else []
     for part in run.sections:
         drawn = figure(part.caption, part.panels, part.heading, wide=True)
-        parts.append(section(f"{part.heading}{of}", _key(part), drawn, switches=[f"run-{k}"]))
+        named = {curve.label: curve.look for panel in part.panels for curve in panel.curves if curve.switches}
+        items = [tag("li", swatch(look), tag("b", text(label))) for label, look in named.items()]
+        key = tag("ul", *items, class_="key")
+        parts.append(section(f"{part.heading}{of}", key, drawn, switches=[f"run-{k}"]))
     return parts
-
-
-def _key(part: Section) -> Markup:
-    named = {curve.label: curve.look for panel in part.panels for curve in panel.curves if curve.switches}
-    return tag("ul", *(tag("li", swatch(look), tag("b", text(label))) for label, look in named.items()), class_="key")
-
-
-def _section_switches(runs: Sequence[RunData]) -> list[Switch]:
-    """A switch for each setting that the charts of a run compare, once."""
-    curves = [c for run in runs for part in run.sections for panel in part.panels for c in panel.curves]
-    names = dict.fromkeys(name for curve in curves for name in curve.switches)
-    return [(name, name.removeprefix("setting-"), None) for name in names]
 
 
 def _inside(
@@ -160,12 +143,6 @@ def _probed(runs: Sequence[RunData]) -> dict[str, list[str]]:
         for row in itertools.chain(*(of_kind(run.rows, kind) for run in runs)):
             found.setdefault(row["of"], {}).update(dict.fromkeys(row["layers"]))
     return {quantity: list(names) for quantity, names in found.items()}
-
-
-def _layers(runs: Sequence[RunData], probed: Mapping[str, Sequence[str]]) -> list[str]:
-    """Names of layers; for a tensor, that of the module it belongs to."""
-    diagnosed = [r.layer for run in runs if (d := run.diagnosis()) for r in d.layers]
-    return list(dict.fromkeys([*diagnosed, *(_layer(name) for names in probed.values() for name in names)]))
 
 
 def _layer(name: str) -> str:

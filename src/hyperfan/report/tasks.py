@@ -8,10 +8,9 @@ import torch
 from torch import Tensor
 
 from hyperfan.charts.axis import Axis, digits, linear_axis, log_axis
-from hyperfan.charts.curve import Curve
 from hyperfan.charts.figure import figure
 from hyperfan.charts.palette import Look, looks
-from hyperfan.charts.panel import LARGE, Note, Panel
+from hyperfan.charts.panel import LARGE, Curve, Note, Panel
 
 HEADROOM = 10.0
 """Factor from the highest median to the top of a panel; means are pulled higher by a few runs."""
@@ -28,44 +27,14 @@ def losses_by_task(curves: Mapping[str, Tensor], iterations: Sequence[int], task
         tasks: their names.
         title: a headline.
     """
-    axes = [_limits([losses[:, j] for losses in curves.values()]) for j in range(len(tasks))]
     panels = []
     rows = {"mean ± standard error, finite runs": _means, "median and quartiles, all runs": quartiles}
     for label, statistics in rows.items():
-        first, *others = _row(curves, iterations, tasks, statistics, axes)
-        panels += [replace(first, y_label=label), *others]
+        row = task_panels(curves, iterations, tasks, statistics=statistics)
+        row = [replace(panel, y=_limits([t[:, j] for t in curves.values()])) for j, panel in enumerate(row)]
+        panels += [replace(row[0], y_label=label), *row[1:]]
     legend = zip(curves, looks(list(curves)), strict=True)
     return figure(title, panels, len(tasks), legend, "Training loss of each task while it is learnt.")
-
-
-def task_panels(
-    curves: Mapping[str, Tensor], iterations: Sequence[int], tasks: Sequence[str], switches: Sequence[str]
-) -> list[Panel]:
-    """Median losses for a page, a panel for each task; arguments as for ``losses_by_task``, and a switch per label."""
-    return _row(curves, iterations, tasks, quartiles, (), switches)
-
-
-def _row(
-    curves: Mapping[str, Tensor],
-    iterations: Sequence[int],
-    tasks: Sequence[str],
-    statistics: Callable[[Tensor], tuple[Tensor, Tensor, Tensor]],
-    axes: Sequence[Axis],
-    switches: Sequence[str] = (),
-) -> list[Panel]:
-    """A panel for each task, on the axes given or else on one that holds all middle values."""
-    panels = []
-    for j, task in enumerate(tasks):
-        drawn = []
-        for k, ((label, losses), look) in enumerate(zip(curves.items(), looks(list(curves)), strict=True)):
-            low, middle, high = (t.tolist() for t in statistics(losses[:, j]))
-            band = list(zip(low, high, strict=True)) if axes or len(curves) <= MAX_BANDS else ()
-            points = list(zip(iterations, middle, strict=True))
-            drawn.append(Curve(label, points, look, band=band, switches=tuple(switches[k : k + 1])))
-        y = axes[j] if axes else log_axis(v for curve in drawn for _, v in curve.points)
-        x = linear_axis(0, iterations[-1], 3)
-        panels.append(Panel(f"Task {j + 1}: {task}", drawn, x, y, "iteration", size=LARGE))
-    return panels
 
 
 def quartiles(losses: Tensor) -> tuple[Tensor, Tensor, Tensor]:
@@ -74,15 +43,33 @@ def quartiles(losses: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     >>> [q.item() for q in quartiles(torch.tensor([1.0, 2.0, 3.0, math.nan]))]
     [1.75, 2.5, inf]
     """
-    ordered = losses.nan_to_num(math.inf, math.inf).sort(0).values
-    found = []
-    for quarter in (1, 2, 3):
-        place, part = divmod(quarter * (len(ordered) - 1), 4)
-        below = ordered[place]
-        if part:  # infinity less infinity is no number
-            below = torch.lerp(below, ordered[place + 1], part / 4).nan_to_num(math.inf, math.inf)
-        found.append(below)
-    return found[0], found[1], found[2]
+    shares = torch.tensor([0.25, 0.5, 0.75], dtype=losses.dtype)
+    found = torch.quantile(losses.nan_to_num(math.inf, math.inf), shares, dim=0)
+    low, middle, high = found.nan_to_num(math.inf, math.inf)  # infinity less infinity is no number
+    return low, middle, high
+
+
+def task_panels(
+    curves: Mapping[str, Tensor],
+    iterations: Sequence[int],
+    tasks: Sequence[str],
+    switches: Sequence[str] = (),
+    statistics: Callable[[Tensor], tuple[Tensor, Tensor, Tensor]] = quartiles,
+) -> list[Panel]:
+    """A panel for each task; arguments as for :func:`losses_by_task`, a switch per label, and low, middle and high."""
+    panels = []
+    for j, task in enumerate(tasks):
+        drawn = []
+        for k, ((label, losses), look) in enumerate(zip(curves.items(), looks(list(curves)), strict=True)):
+            low, middle, high = (t.tolist() for t in statistics(losses[:, j]))
+            band = list(zip(low, high, strict=True)) if not switches or len(curves) <= MAX_BANDS else ()
+            points = list(zip(iterations, middle, strict=True))
+            drawn.append(Curve(label, points, look, band=band, switches=tuple(switches[k : k + 1])))
+        y = log_axis(v for curve in drawn for _, v in curve.points)
+        panels.append(
+            Panel(f"Task {j + 1}: {task}", drawn, linear_axis(0, iterations[-1], 3), y, "iteration", size=LARGE)
+        )
+    return panels
 
 
 def _means(losses: Tensor) -> tuple[Tensor, Tensor, Tensor]:

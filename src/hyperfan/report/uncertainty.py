@@ -6,10 +6,9 @@ from dataclasses import replace
 from typing import Any
 
 from hyperfan.charts.axis import linear_axis
-from hyperfan.charts.curve import Curve
 from hyperfan.charts.figure import figure
 from hyperfan.charts.palette import NEUTRAL, Look, looks
-from hyperfan.charts.panel import LARGE, Note, Panel
+from hyperfan.charts.panel import LARGE, Curve, Note, Panel
 
 Scores = Mapping[str, Any]
 """A run's line of metrics about its uncertainty."""

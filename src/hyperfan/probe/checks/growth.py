@@ -4,11 +4,11 @@ import math
 from collections.abc import Iterator, Sequence
 
 from hyperfan.probe.checks.mainnet import inputs_on_scale
-from hyperfan.probe.checks.remedies import calibrate_layers, restart_heads
-from hyperfan.probe.checks.scale import off_target
-from hyperfan.probe.diagnosis import Finding, FindingName, LayerReading, Scale
+from hyperfan.probe.checks.remedies import restart_heads
+from hyperfan.probe.checks.tensors import off_target
+from hyperfan.probe.diagnosis import Finding, FindingName, Severity
 from hyperfan.probe.evidence import Evidence
-from hyperfan.probe.passes import backward_growth
+from hyperfan.probe.moments import Scale
 
 MAX_RATIO_TO_PREDICTION = 10.0
 """Mean square over its prediction, beyond which a layer explodes or vanishes."""
@@ -19,80 +19,63 @@ MAX_BACKWARD_GROWTH = 1e4
 MAX_BACKWARD_GROWTH_PER_LAYER = 2.0
 """That growth from each layer to the next. Batch norm alone makes up to 1.5."""
 
-Comparison = tuple[LayerReading, Scale, Scale]
-"""A layer, what was measured of it, and what was predicted."""
-
 
 def deviation_from_prediction(e: Evidence) -> Iterator[Finding]:
     """Find layers far from what plain nets do."""
-    activations = [(r, r.measured, r.predicted) for r in e.readings.layers]
-    gradients = [(r, r.measured_gradient, r.predicted_gradient) for r in e.readings.layers]
+    activations = [(r.layer, r.measured, r.predicted) for r in e.readings.layers]
+    gradients = [(r.layer, r.measured_gradient, r.predicted_gradient) for r in e.readings.layers]
     for backward, pairs in ((False, activations), (True, gradients)):
-        compared = [(r, m, p) for r, m, p in pairs if m is not None and p is not None and _finite(m) and _finite(p)]
-        off = [each for each in compared if _apart(each[1], each[2])]
+        compared = [(layer, m, p) for layer, m, p in pairs if m and p and _finite(m) and _finite(p)]
+        off = {layer: m.value / p.value for layer, m, p in compared if _apart(m, p)}
         if not off:
             continue
-        r, m, p = max(off, key=lambda each: abs(math.log(each[1].value / each[2].value)))
-        ratio = math.sqrt(m.value / p.value)
+        worst = max(off, key=lambda layer: abs(math.log(off[layer])))
+        ratio = math.sqrt(off[worst])
+        cause = (
+            "the generated weights have their target variance, so they are correlated (equal codes, one chunk many "
+            "times over), or biases and norms add to them"
+        )
         if off_target(e):
             cause = "the generated weights are of the wrong scale, see above"
         elif _adds_up(e, ratio):
             cause = "each generated weight is a little off its target, and from layer to layer that adds up"
-        else:
-            cause = (
-                "the generated weights have their target variance, so they are correlated (equal codes, one chunk "
-                "many times over), or biases and norms add to them"
-            )
-        yield Finding(
-            _name(ratio, backward),
-            "warning" if _within(ratio, MAX_RATIO_TO_TARGET) else "error",
-            tuple(each[0].layer for each in off),
-            f"in '{r.layer}' they are {_times(ratio)} those of a plain net at the target scale"
-            + _per_layer(compared, backward),
-            cause,
-            restart_heads(e, [t.tensor for t in e.readings.tensors if t.role == "weight"]),
-        )
+        seen = f"in '{worst}' they are {_times(ratio)} those of a plain net at the target scale"
+        seen += _per_layer([math.log(m.value / p.value) / 2 for _, m, p in compared], backward)
+        severity: Severity = "warning" if _within(ratio, MAX_RATIO_TO_TARGET) else "error"
+        remedy = restart_heads(e, [t.tensor for t in e.readings.tensors if t.role == "weight"])
+        yield Finding(_name(ratio, backward), severity, tuple(off), seen, cause, remedy)
 
 
 def deviation_from_target(e: Evidence) -> Iterator[Finding]:
     """Find layers far from their target as in plain nets, so that the fault is not in the generated weights."""
-    off = [
-        (r, r.measured.value / r.target)
-        for r in e.readings.layers
+    layers = e.readings.layers
+    off = {
+        r.layer: r.measured.value / r.target
+        for r in layers
         if r.target and r.predicted and not _within(r.predicted.value / r.target, MAX_RATIO_TO_TARGET)
-    ]
-    off = [(r, ratio) for r, ratio in off if ratio and not _within(ratio, MAX_RATIO_TO_TARGET)]
+    }
+    off = {layer: ratio for layer, ratio in off.items() if ratio and not _within(ratio, MAX_RATIO_TO_TARGET)}
     if off and (e.input_scale is None or inputs_on_scale(e.input_scale)):
-        last, ratio = off[-1][0], math.sqrt(off[-1][1])
-        yield Finding(
-            _name(ratio, backward=False),
-            "warning",
-            tuple(r.layer for r, _ in off),
-            f"in '{last.layer}' they are {_times(ratio)} their target, as in a plain net with the same variances",
-            "the analysis does not fit this net: sums, products or layers that it cannot see change the scale",
-            calibrate_layers(e),
-        )
-    growths = [backward_growth(e.measured), *(t.backward_growth for t in e.twins)]
+        last, ratio = next(reversed(off.items()))
+        seen = f"in '{last}' they are {_times(math.sqrt(ratio))} their target, as in a plain net of the same variances"
+        cause = "the analysis does not fit this net: sums, products or layers that it cannot see change the scale"
+        remedy = "hyperfan.calibrate_(net, x), which corrects each layer by what it measures"
+        if e.subject.net is None:
+            remedy = "scale each layer by what it puts out on data; hyperfan.calibrate_ does so for a HyperNet"
+        yield Finding(_name(ratio, backward=False), "warning", tuple(off), seen, cause, remedy)
+    growths = [e.measured.backward_growth, *(t.backward_growth for t in e.twins)]
     per_layer = math.log(MAX_BACKWARD_GROWTH_PER_LAYER) * (len(e.measured.gradients) - 1)
     steep = max(math.log(MAX_BACKWARD_GROWTH), per_layer)
-    layers = e.readings.layers
     if len(layers) > 2 and all(g and abs(math.log(g)) > steep for g in growths):
-        first, last = layers[0], layers[-1]
-        yield Finding(
-            _name(growths[0], backward=True),
-            "warning",
-            (first.layer,),
-            f"from '{last.layer}' back to '{first.layer}' they become {_times(math.sqrt(growths[0]))} what they were, "
-            "as in a plain net with the same variances",
-            "the nonlinearity's slope does not go with its scale, or the net narrows or widens a lot",
-            "HyperNet(…, init='hyperfan-out'), which keeps gradients; or residual connections, or norms",
-        )
+        first, become = layers[0].layer, f"they become {_times(math.sqrt(growths[0]))} what they were"
+        seen = f"from '{layers[-1].layer}' back to '{first}' {become}, as in a plain net with the same variances"
+        cause = "the nonlinearity's slope does not go with its scale, or the net narrows or widens a lot"
+        remedy = "HyperNet(…, init='hyperfan-out'), which keeps gradients; or residual connections, or norms"
+        yield Finding(_name(growths[0], backward=True), "warning", (first,), seen, cause, remedy)
 
 
 def _name(ratio: float, backward: bool) -> FindingName:
-    if backward:
-        return FindingName.EXPLODING_GRADIENTS if ratio > 1 else FindingName.VANISHING_GRADIENTS
-    return FindingName.EXPLODING_ACTIVATIONS if ratio > 1 else FindingName.VANISHING_ACTIVATIONS
+    return FindingName(f"{'exploding' if ratio > 1 else 'vanishing'} {'gradients' if backward else 'activations'}")
 
 
 def _adds_up(e: Evidence, ratio: float) -> bool:
@@ -125,9 +108,8 @@ def _apart(measured: Scale, predicted: Scale) -> bool:
     return not overlap and not _within(measured.value / predicted.value, MAX_RATIO_TO_PREDICTION)
 
 
-def _per_layer(compared: Sequence[Comparison], backward: bool) -> str:
-    """The factor from layer to layer, over the prediction, in words."""
-    logs = [math.log(m.value / p.value) / 2 for _, m, p in compared]
+def _per_layer(logs: Sequence[float], backward: bool) -> str:
+    """The factor from layer to layer, in words, from the logarithms of each layer's ratio to its prediction."""
     if len(logs) < 3:
         return ""
     factor = math.exp((logs[-1] - logs[0]) / (len(logs) - 1) * (-1 if backward else 1))

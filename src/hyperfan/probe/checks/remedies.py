@@ -8,63 +8,28 @@ from torch import nn
 from hyperfan.mainnet.gains import has_gain
 from hyperfan.mainnet.spec import TensorSpec
 from hyperfan.probe.evidence import Evidence
-from hyperfan.probe.hypernet_subject import HyperNetSubject
 
 MAX_FACTORS_SHOWN = 3
 
 
-def restart(e: Evidence) -> str:
-    """Restart the net, by its own method if that aims at variances."""
-    if not isinstance(e.subject, HyperNetSubject):
-        first = _head_init(e, e.subject.generated[0])
+def restart(e: Evidence, init: str = "") -> str:
+    """Restart the net with this method, or else by its own if that aims at variances."""
+    net = e.subject.net
+    if net is None:
+        first = _head_init(e, next(iter(e.subject.generated.values())).spec)
         return f"start each head with hyperfan.init: {first}, torch.nn.init.zeros_(head.bias)"
-    if e.subject.net.init.name == e.subject.method.name:
+    init = init or e.subject.method.name
+    if net.init.name == init:
         return "net.reset_parameters()"
-    return restart_forward(e)
-
-
-def restart_forward(e: Evidence) -> str:
-    """Restart the net so that activations keep their scale."""
-    if isinstance(e.subject, HyperNetSubject) and e.subject.net.init.name != "hyperfan-in":
-        return f"HyperNet(mainnet, embedding={e.subject.embedding_config.size}, init='hyperfan-in')"
-    return restart(e)
-
-
-def calibrate(e: Evidence) -> str:
-    """Scale by what is measured, where every weight is at its target."""
-    if not isinstance(e.subject, HyperNetSubject):
-        return restart(e)
-    if e.subject.net.init.name == "hyperfan-out":
-        return restart_forward(e)
-    return "hyperfan.calibrate_(net, x)"
-
-
-def calibrate_layers(e: Evidence) -> str:
-    """Scale each layer by what is measured, where the analysis does not fit."""
-    if isinstance(e.subject, HyperNetSubject):
-        return "hyperfan.calibrate_(net, x), which corrects each layer by what it measures"
-    return "scale each layer by what it puts out on data; hyperfan.calibrate_ does so for a HyperNet"
-
-
-def standardise_inputs(e: Evidence) -> str:
-    """Bring the inputs to the theory's scale, or the net to theirs."""
-    more = "; or hyperfan.calibrate_(net, x)" if isinstance(e.subject, HyperNetSubject) else ""
-    return "x = (x - mean) / std, with those of the training data" + more
-
-
-def reduce_noise(e: Evidence) -> str:
-    """Make the noise on the embedding smaller than the embedding."""
-    if isinstance(e.subject, HyperNetSubject):
-        return "Embedding(…, noise=…) below √3·std, the half-width at which both are equal"
-    return "less noise; or, if each call is meant to make another net, generated= with one embedding held fixed"
+    return f"HyperNet(mainnet, embedding={net.embeddings.config.size}, init='{init}')"
 
 
 def restart_heads(e: Evidence, tensors: Sequence[str]) -> str:
     """Restart the heads of these tensors, or multiply their outputs."""
-    if isinstance(e.subject, HyperNetSubject):
-        if e.subject.embedding_config.given:
-            return "Embedding(…, given=True, normalise=True); or std= that of the embeddings given"
-        return restart(e)
+    net = e.subject.net
+    if net is not None:
+        given = net.embeddings.config.given
+        return "Embedding(…, given=True, normalise=True); or std= that of the embeddings given" if given else restart(e)
     more = " and so on" if len(tensors) > 1 else ""
     call = f"{_head_init(e, e.subject.spec[tensors[0]])}{more}, for a code of mean square 1"
     ratios = {t.tensor: t.ratio for t in e.readings.tensors if t.ratio}

@@ -5,11 +5,12 @@ from collections.abc import Iterator
 
 import torch
 
-from hyperfan.probe.checks.remedies import calibrate, restart, restart_forward
-from hyperfan.probe.checks.scale import off_target
+from hyperfan.probe.checks.remedies import restart
+from hyperfan.probe.checks.tensors import off_target
 from hyperfan.probe.diagnosis import Finding, FindingName
 from hyperfan.probe.evidence import Evidence
 from hyperfan.probe.moments import mean_square
+from hyperfan.probe.trial import ROUNDING
 
 MAX_LOSS_OVER_GUESSING = 2.0
 """Excess of the loss over that of guessing. Logits of unit variance exceed it by one half."""
@@ -19,68 +20,51 @@ def not_finite(e: Evidence) -> Iterator[Finding]:
     """Find the first layer whose output is not finite, or a loss that is not."""
     first = next((r.layer for r in e.readings.layers if not math.isfinite(r.measured.value)), None)
     if first is not None:
-        yield Finding(
-            FindingName.VALUES_NOT_FINITE,
-            "error",
-            (first,),
-            f"'{first}' is the first layer whose output overflows or is not a number",
-            *_cause_and_remedy(e),
-        )
-    elif e.measured.loss is None:
-        yield Finding(
-            FindingName.LOSS_NOT_FINITE,
-            "error",
-            (),
-            "every layer is finite, the loss is not",
-            "the loss overflows on outputs of this scale, or counts none of them"
-            if e.y_is_finite
-            else "y holds values that are not finite",
-            restart(e) if e.y_is_finite else "mend y",
-        )
-
-
-def _cause_and_remedy(e: Evidence) -> tuple[str, str]:
-    for tensors, title in ((e.generated, "the generated tensor"), (e.subject.plain, "the mainnet's plain tensor")):
-        bad = [n for n, t in tensors.items() if t.is_floating_point() and not torch.isfinite(t).all()]
+        cause, remedy = "the weights before it are too large", restart(e)
+        tensors = {f"the generated tensor '{name}'": t for name, t in e.generated.items()}
+        tensors |= {f"the mainnet's plain tensor '{name}'": t for name, t in e.subject.plain.items()}
+        bad = [title for title, t in tensors.items() if t.is_floating_point() and not torch.isfinite(t).all()]
         if bad:
-            return f"{title} '{bad[0]}' holds values that are not finite", restart(e)
-    if not all(torch.isfinite(t).all() for t in e.subject.inputs):
-        return "the inputs hold values that are not finite", "x = torch.nan_to_num(x), or mend the data"
-    return "the weights before it are too large", restart(e)
+            cause = f"{bad[0]} holds values that are not finite"
+        elif not all(torch.isfinite(t).all() for t in e.subject.inputs):
+            cause, remedy = "the inputs hold values that are not finite", "x = torch.nan_to_num(x), or mend the data"
+        seen = f"'{first}' is the first layer whose output overflows or is not a number"
+        yield Finding(FindingName.VALUES_NOT_FINITE, "error", (first,), seen, cause, remedy)
+    elif e.measured.loss is None:
+        cause, remedy = "the loss overflows on outputs of this scale, or counts none of them", restart(e)
+        if not e.y_is_finite:
+            cause, remedy = "y holds values that are not finite", "mend y"
+        seen = "every layer is finite, the loss is not"
+        yield Finding(FindingName.LOSS_NOT_FINITE, "error", (), seen, cause, remedy)
 
 
 def loss(e: Evidence) -> Iterator[Finding]:
     """Find a loss far from that of guessing."""
-    value, expected, layers = e.readings.loss, e.readings.expected_loss, e.readings.layers
+    value, expected, layers, net = e.readings.loss, e.readings.expected_loss, e.readings.layers, e.subject.net
     if value is None or expected is None:
         return
     seen = f"{value:.4g}; a net that knows nothing has ln(classes) = {expected:.3g}"
     if value > expected + MAX_LOSS_OVER_GUESSING:
-        yield Finding(
-            FindingName.LOSS_TOO_LARGE,
-            "warning",
-            (),
-            seen,
-            f"the outputs are too large: their mean square is {mean_square(e.measured.output):.3g}, where 1 is usual",
-            f"scale '{layers[-1].layer}' down, which is not generated"
-            if layers and not layers[-1].generated
-            else "scale the last layer down: " + (restart_forward(e) if off_target(e) else calibrate(e)),
+        if layers and not layers[-1].generated:
+            remedy = f"scale '{layers[-1].layer}' down, which is not generated"
+        elif net is None or net.init.name == "hyperfan-out" or off_target(e):
+            remedy = f"scale the last layer down: {restart(e, 'hyperfan-in')}"
+        else:
+            remedy = "scale the last layer down: hyperfan.calibrate_(net, x)"
+        cause = (
+            f"the outputs are too large: their mean square is {mean_square(e.measured.output):.3g}, where 1 is usual"
         )
+        yield Finding(FindingName.LOSS_TOO_LARGE, "warning", (), seen, cause, remedy)
     elif value < expected / 2:
-        yield Finding(
-            FindingName.LOSS_BELOW_GUESSING,
-            "note",
-            (),
-            seen,
-            "the net is trained already, or the inputs give the class away",
-            "nothing, if so: the targets of a diagnosis are those of a net at its start",
-        )
+        cause = "the net is trained already, or the inputs give the class away"
+        remedy = "nothing, if so: the targets of a diagnosis are those of a net at its start"
+        yield Finding(FindingName.LOSS_BELOW_GUESSING, "note", (), seen, cause, remedy)
 
 
 def rate(e: Evidence) -> Iterator[Finding]:
     """Find a learning rate that the effective rate makes too large for the curvature seen in one step."""
     trial = e.trial
-    if trial is None or not trial.too_large:
+    if trial is None or trial.after <= trial.before + ROUNDING * abs(trial.before):
         return
     largest = max((p for p in e.readings.parts if p.rate), key=lambda p: p.rate or 0.0, default=None)
     effective = f"; '{largest.part}' multiplies it by {largest.rate:.3g}" if largest and largest.rate else ""
@@ -88,12 +72,7 @@ def rate(e: Evidence) -> Iterator[Finding]:
         allowed, remedy = "is too large for it", f"a smaller rate, such as lr={trial.lr / 100:.1g}; and try again"
     else:
         allowed, remedy = f"allows {trial.stable_rate:.2g} at most", f"lr={trial.stable_rate / 2:.2g}"
-    yield Finding(
-        FindingName.RATE_TOO_LARGE,
-        "warning",
-        (),
-        f"one step of SGD at {trial.lr:g} takes the loss from {trial.before:.4g} to {trial.after:.4g}{effective}",
-        "a step on a head moves the generated weights ‖h‖² + 1 times as far as one on the weights themselves, and the "
-        f"curvature along it {allowed}",
-        remedy,
-    )
+    seen = f"one step of SGD at {trial.lr:g} takes the loss from {trial.before:.4g} to {trial.after:.4g}{effective}"
+    cause = "a step on a head moves the generated weights ‖h‖² + 1 times as far as one on the weights themselves"
+    cause += f", and the curvature along it {allowed}"
+    yield Finding(FindingName.RATE_TOO_LARGE, "warning", (), seen, cause, remedy)

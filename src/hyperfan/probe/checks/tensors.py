@@ -1,0 +1,143 @@
+"""The checks on generated tensors and what is trained behind them: scale, noise, zeros, constants, gradients."""
+
+import math
+from collections.abc import Iterator
+
+from torch import nn
+
+from hyperfan.probe.checks.mistakes import Case, explain
+from hyperfan.probe.checks.remedies import restart, restart_heads
+from hyperfan.probe.diagnosis import EMBEDDING_PART, TRUNK_PART, Finding, FindingName, Severity, TensorReading
+from hyperfan.probe.evidence import Evidence
+from hyperfan.probe.moments import Scale
+from hyperfan.probe.subject import with_targets
+
+MAX_VARIANCE_RATIO = 1.5
+"""Realised over target variance, from which on the scale is wrong. The smallest usual mistake makes 1.9."""
+MAX_VARIANCE_RATIO_UNKNOWN_CODE = 2.5
+"""That ratio where the code is not known: a small embedding scatters by as much as 2. Leaving out √3 makes 3."""
+MAX_NOISE_SHARE = 0.5
+"""Share of noise in a tensor's mean square."""
+
+
+def wrong_scale(e: Evidence) -> Iterator[Finding]:
+    """Find generated tensors whose variance is off, grouped by the mistake that explains it."""
+    for group, mistake in explain([_case(e, t) for t in off_target(e)]):
+        ratios = [c.realised / c.target for c in group]
+        low, high, first = min(ratios), max(ratios), group[0]
+        shown = f"{low:.3g}" if high < 1.1 * low else f"{low:.3g} to {high:.3g}"
+        has, wanted = f"has {first.realised:.3g}", f"{first.target:.3g} ({first.tensor.equation})"
+        seen = f"variance {shown} times the target; '{first.name}' {has} and should have {wanted}"
+        cause = mistake or "no usual mistake gives this ratio: was the net trained, or the head set by hand?"
+        severity: Severity = "error" if max(high, 1 / low) > 10 else "warning"
+        names = tuple(c.name for c in group)
+        yield Finding(FindingName.WRONG_SCALE, severity, names, seen, cause, restart_heads(e, names))
+
+
+def off_target(e: Evidence) -> list[TensorReading]:
+    """The generated tensors whose variance is off."""
+    tensors = e.readings.tensors
+    if e.subject.net is not None:
+        return [t for t in tensors if _is_off(t.realised, t.target, MAX_VARIANCE_RATIO)]
+    # Started by the paper's table or by the exact reading: it is not known which.
+    factor = MAX_VARIANCE_RATIO_UNKNOWN_CODE
+    paper = with_targets([t.spec for t in e.subject.generated.values()], e.subject.method, "paper")
+    off = [t for t in tensors if _is_off(t.realised, t.target, factor)]
+    return [t for t in off if _is_off(t.realised, paper[t.tensor].target, factor)]
+
+
+def _is_off(realised: Scale, target: float | None, factor: float) -> bool:
+    if not target or not 0 < realised.value < math.inf:
+        return False
+    # Many tensors are looked at, and small ones scatter widely: five standard errors are too many by chance.
+    factor = max(factor, (realised.high / realised.value) ** 2.5)
+    return not 1 / factor <= realised.value / target <= factor
+
+
+def _case(e: Evidence, t: TensorReading) -> Case:
+    tensor = e.subject.generated[t.tensor]
+    module = e.subject.skeleton.module.get_submodule(tensor.spec.layer)
+    groups = module.groups if isinstance(module, nn.modules.conv._ConvNd) else 1
+    assert t.target is not None
+    return Case(t.tensor, tensor, t.realised.value, t.target, groups)
+
+
+DEAD = {
+    FindingName.ZERO_OUTPUT: (
+        "every value of the generated tensor is exactly 0",
+        "the head's weight was set to zero, or its code is zero: no input passes a weight of zeros, and no gradient "
+        "comes back",
+    ),
+    FindingName.CONSTANT_OUTPUT: (
+        "the generated tensor stays the same, bit for bit, when every embedding changes",
+        "the head's weight is zero and all comes from its bias, or a layer of the trunk puts out a constant: tasks and "
+        "samples cannot differ",
+    ),
+    FindingName.DETACHED: (
+        "the generated tensor has no graph behind it",
+        "it was cut off on its way by .detach(), .data, torch.no_grad() or numpy, or the hypernet's parameters do not "
+        "require gradients",
+    ),
+    FindingName.ZERO_GRADIENT: (
+        "∂L/∂(the generated tensor) is exactly 0 for every value, or the tensor has no part in the output",
+        "its layer is not used in this pass, or what follows passes nothing back: a dead or saturated nonlinearity, a "
+        "scale of 0, a detach()",
+    ),
+}
+"""What is seen of a tensor that cannot learn, and its cause."""
+
+
+def dead_heads(e: Evidence) -> Iterator[Finding]:
+    """Find tensors that are zero, constant in the embedding, detached or without a gradient, and parts without one."""
+    zero, unreached = zero_tensors(e), _without_gradient(e)
+    detached = [n for n, t in e.generated.items() if not t.requires_grad]
+    for name, found in zip(DEAD, (zero, [t for t in e.constant if t not in zero], detached, unreached), strict=True):
+        if found:
+            remedy = restart_heads(e, found)
+            if name == FindingName.DETACHED:
+                remedy = "hand the hypernet's outputs to torch.func.functional_call as they are; check p.requires_grad"
+            elif name == FindingName.ZERO_GRADIENT:
+                remedy = f"check that the layer runs and that what follows it has a slope; {remedy}"
+            yield Finding(name, "error", tuple(found), *DEAD[name], remedy)
+    if zero or e.constant or unreached:
+        return
+    names = {TRUNK_PART: FindingName.NO_TRUNK_GRADIENT, EMBEDDING_PART: FindingName.NO_EMBEDDING_GRADIENT}
+    for part in e.readings.parts:
+        if part.gradient == 0 and part.part in names:
+            seen = f"the gradient of its {part.parameters:,} parameters is exactly 0"
+            cause = "a layer of the trunk is dead or saturated, or something detaches the codes"
+            yield Finding(names[part.part], "error", (part.part,), seen, cause, restart(e))
+
+
+def zero_tensors(e: Evidence) -> list[str]:
+    """Generated tensors whose values are all zero, and should not be."""
+    return [t.tensor for t in e.readings.tensors if t.target and t.realised.value == 0]
+
+
+def _without_gradient(e: Evidence) -> list[str]:
+    """Tensors without a gradient, where there is a loss and every layer puts out something."""
+    if e.measured.loss is None or not all(r.measured.value > 0 for r in e.readings.layers):
+        return []
+    return [t.tensor for t in e.readings.tensors if t.gradient == 0 or math.isnan(t.gradient)]
+
+
+def noise(e: Evidence) -> Iterator[Finding]:
+    """Find generated tensors with more noise than signal."""
+    if noisy := {name: share for name, share in e.noise.items() if share > MAX_NOISE_SHARE}:
+        worst = max(noisy.values())
+        ratio = "all there is" if worst > 0.999 else f"{worst / (1 - worst):.3g} times the signal"
+        seen = f"in the generated tensor's mean square, the noise is {ratio}"
+        cause = "the noise on the embedding is wider than the embedding itself, so each draw is nearly another net"
+        remedy = "Embedding(…, noise=…) below √3·std, the half-width at which both are equal"
+        if e.subject.net is None:
+            remedy = "less noise; or, if each call is meant to make another net, generated= with a fixed embedding"
+        yield Finding(FindingName.NOISE, "warning", tuple(noisy), seen, cause, remedy)
+
+
+def unpredicted(e: Evidence) -> Iterator[Finding]:
+    """Find weights without a target, so that nothing was compared with it."""
+    if without := {t.tensor: t.equation for t in e.readings.tensors if t.target is None}:
+        severity: Severity = "warning" if len(without) == len(e.readings.tensors) else "note"
+        seen = "its scale was not compared with anything: in the plain nets it is as it is here"
+        cause, remedy = next(iter(without.values())), "say what the layer does with @hyperfan.rule"
+        yield Finding(FindingName.NO_PREDICTION, severity, tuple(without), seen, cause, remedy)
