@@ -5,7 +5,7 @@ import torch
 from torch import Tensor
 
 from checks import assert_close
-from hyperfan.optim.gradient import Factor, FactoredGradient, Value
+from hyperfan.optim.gradient import Factor, FactoredGradient, Value, gradients, product_gradient
 
 WIDTH, OUTPUTS = 6, 9
 
@@ -15,17 +15,15 @@ def factors(rows: int = 2) -> tuple[FactoredGradient, FactoredGradient, Tensor, 
     codes = torch.randn(rows, WIDTH, dtype=torch.float64)
     grads = torch.randn(rows, OUTPUTS, dtype=torch.float64)
     weight, bias = torch.empty(WIDTH, OUTPUTS, dtype=torch.float64), torch.empty(OUTPUTS, dtype=torch.float64)
-    factor = Factor(codes, list(grads))
-    low = [FactoredGradient(p, Value(((factor, 1.0),))) for p in (weight, bias)]
+    low = gradients(codes, list(grads), weight, bias)
     return *low, codes.T @ grads, grads.sum(0)
 
 
 def blocks() -> tuple[FactoredGradient, FactoredGradient, Tensor, Tensor]:
     """The same for three small layers."""
     codes, grads = (torch.randn(3, n, dtype=torch.float64) for n in (WIDTH, OUTPUTS))
-    factor = Factor(codes.unsqueeze(1), grads.unsqueeze(1))
     dense = torch.stack([torch.outer(c, g) for c, g in zip(codes, grads, strict=True)])
-    low = [FactoredGradient(p, Value(((factor, 1.0),))) for p in (torch.empty_like(dense), torch.empty_like(grads))]
+    low = gradients(codes.unsqueeze(1), grads.unsqueeze(1), torch.empty_like(dense), torch.empty_like(grads))
     return *low, dense, grads.clone()
 
 
@@ -33,10 +31,10 @@ def nested() -> tuple[FactoredGradient, FactoredGradient, Tensor, Tensor]:
     """The same where the gradient of what each code made is in factors itself, as from a linear layer."""
     codes, outer, inner = (torch.randn(2, *shape, dtype=torch.float64) for shape in ((WIDTH,), (1, 3), (1, 3)))
     like = torch.empty(3, 3, dtype=torch.float64)
-    rows = [FactoredGradient(like, Value(((Factor(a, b), 1.0),))) for a, b in zip(outer, inner, strict=True)]
+    rows = [product_gradient(like, a, b) for a, b in zip(outer, inner, strict=True)]
     grads = (outer.mT @ inner).view(2, OUTPUTS)
     weight, bias = torch.empty(WIDTH, OUTPUTS, dtype=torch.float64), torch.empty(OUTPUTS, dtype=torch.float64)
-    low = [FactoredGradient(p, Value(((Factor(codes, rows), 1.0),))) for p in (weight, bias)]
+    low = gradients(codes, rows, weight, bias)
     return *low, codes.T @ grads, grads.sum(0)
 
 

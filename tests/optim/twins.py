@@ -60,24 +60,24 @@ class Twins:
             assert_same(*losses)
         self.compare()
 
-    def compare(self) -> None:
+    def compare(self, tolerance: float = 1e-12) -> None:
         """Parameters, and the momentum or the moments behind them."""
         self.opt.sync()
         for (name, a), (_, b) in zip(self.ours.state_dict().items(), self.theirs.state_dict().items(), strict=True):
-            assert_same(a, b, name)
+            assert_same(a, b, name, tolerance)
         ours, theirs = self.opt.state_dict()["state"], self.oracle.state_dict()["state"]
         for i, entry in theirs.items():
             held = {key: value for key, value in entry.items() if value is not None}
             assert {key for key, value in ours.get(i, {}).items() if value is not None} == set(held), i
             for key, value in held.items():
-                assert_same(ours[i][key].double(), value.double(), f"{key} {i}")
+                assert_same(ours[i][key].double(), value.double(), f"{key} {i}", tolerance)
 
 
-def assert_same(a: Tensor, b: Tensor, name: str = "loss") -> None:
-    """Equal to 1e-12 of the tensor's largest value; integers, such as signs, equal."""
+def assert_same(a: Tensor, b: Tensor, name: str = "loss", tolerance: float = 1e-12) -> None:
+    """Equal to 1e-12 or so of the tensor's largest value; integers, such as signs, equal."""
     if not a.is_floating_point():
         assert torch.equal(a, b), name
         return
     assert a.dtype == b.dtype == torch.float64
     scale = b.abs().max().item() if b.numel() else 0.0
-    torch.testing.assert_close(a, b, rtol=0, atol=1e-12 * max(scale, 1e-300), msg=lambda m: f"{name}: {m}")
+    torch.testing.assert_close(a, b, rtol=0, atol=tolerance * max(scale, 1e-300), msg=lambda m: f"{name}: {m}")

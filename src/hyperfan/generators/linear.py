@@ -92,7 +92,7 @@ class LinearHeads(HeadGenerator):
     def stand_in(self, index: int, codes: Tensor, order: Callable[..., Any]) -> Tensor:
         """A weight that layers can run from its code."""
         head = self.head(self.names[index])
-        return StandIn(self.head_inputs(codes)[index], head.weight, head.bias, self.tensors[index].shape, order)
+        return StandIn(self.head_inputs(codes)[index], head, self.tensors[index].shape, order)
 
     @torch.no_grad()
     def scale_(self, factors: Mapping[str, float]) -> dict[str, float]:

@@ -27,6 +27,9 @@ class Trainer(Protocol):
     def product(self, codes: Tensor) -> Tensor:
         """The map's outputs for (n, d_k), in one tensor."""
 
+    def linear(self, x: Tensor, code: Tensor) -> Tensor | None:
+        """A linear layer whose weight the map makes of (d_k,), on (rows, inputs), if it has a way of its own."""
+
     def sync(self) -> None:
         """Write to the map what was trained without it."""
 

@@ -17,6 +17,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from hyperfan.generators.linear_map import Head
+
 Order = Literal["weights", "codes"]
 TOUCH_COST = 100.0
 """Cost of a generated value, kept and with its gradient, in multiplications: about what ``benchmarks/orders.py``
@@ -54,16 +56,16 @@ class StandIn(Tensor):
     weight: Tensor
     bias: Tensor
     order: Callable[[Sizes], Order]
+    linear: Callable[[Tensor, Tensor], Tensor | None] | None
 
     @staticmethod
-    def __new__(
-        cls, code: Tensor, weight: Tensor, bias: Tensor, shape: tuple[int, ...], order: Callable[[Sizes], Order]
-    ) -> "StandIn":
-        """From its code (d_k,), the head (d_k, outputs) and (outputs,), and who chooses the order."""
+    def __new__(cls, code: Tensor, head: Head, shape: tuple[int, ...], order: Callable[[Sizes], Order]) -> "StandIn":
+        """From its code (d_k,), its head, and who chooses the order."""
+        weight, bias = head.weight, head.bias
         stand_in = Tensor._make_wrapper_subclass(cls, shape, dtype=weight.dtype, device=weight.device)
         assert isinstance(stand_in, StandIn)
         stand_in.code, stand_in.weight, stand_in.bias = code.to(weight.dtype), weight, bias
-        stand_in.order = order
+        stand_in.order, stand_in.linear = order, None if head.trainer is None else head.trainer.linear
         return stand_in
 
     def make(self) -> Tensor:
@@ -106,6 +108,11 @@ def _linear(input: Tensor, weight: Any, bias: Tensor | None = None) -> Any:
     sizes = Sizes(width, outputs * inputs, outputs, input.numel() // max(inputs, 1))
     if weight.order(sizes) == "weights":
         return NotImplemented
+    if weight.linear is not None:
+        own = weight.linear(input.reshape(-1, inputs), weight.code)
+        if own is not None:
+            own = own.view(*input.shape[:-1], outputs)
+            return own if bias is None else own + _materialise(bias)
     each = F.linear(input, weight.weight.view(width * outputs, inputs))
     each = each.view(*each.shape[:-1], width, outputs)
     shared = F.linear(input, weight.bias.view(outputs, inputs), _materialise(bias))

@@ -124,7 +124,7 @@ class AdamRule(Rule):
     def step(self, p: Tensor, state: State, grad: FactoredGradient, group: Group) -> bool:
         """Step a head's weight along its gradient's factors; biases and input layers, which are small, are torch's."""
         parts = grad.parts
-        if not parts or p.ndim != 2 or parts[0][0].codes.ndim != 2:
+        if not parts or grad.value.summed or p.ndim != 2:
             return False
         m, v, v_max, hyper = _moments(p, state, group)
         codes = torch.cat([factor.codes * scale for factor, scale in parts])

@@ -1,4 +1,4 @@
-"""Products whose weight's gradient stays in its factors: those of heads, and of linear layers inside the mainnet."""
+"""Products whose weight's gradient stays in its factors: those of heads, and of linear layers in the mainnet."""
 
 from typing import Any
 
@@ -6,7 +6,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from hyperfan.optim.gradient import gradients, is_batched
+from hyperfan.optim.gradient import gradients, is_batched, product_gradient
 
 COLUMN_BLOCKS = 8
 """Blocks of columns that a product with few rows is cut into, so that several threads share it."""
@@ -69,4 +69,52 @@ class FactoredLinear(torch.autograd.Function):
         for_bias = rows.sum(0) if ctx.needs_input_grad[2] else None
         if torch.is_grad_enabled() or is_batched(grad):  # someone will differentiate this again
             return for_x, rows.mT @ inputs, for_bias
-        return for_x, *gradients(rows, inputs, weight), for_bias
+        return for_x, product_gradient(weight, rows, inputs), for_bias
+
+
+class CodesLast(torch.autograd.Function):
+    """A linear layer run from its weight's code, Σ_k h_k·(H_k·x) + B·x, with gradients of the head in factors.
+
+    The gradient of H, seen as (d_k·outputs, inputs), is (h⊗δ)ᵀ·x, with a row for each input row.
+
+    Shape:
+        x (b, rows, inputs), codes (b, d_k), weight (d_k, outputs·inputs), bias (outputs·inputs) →
+        (b, rows, outputs), and H_k·x for all k, (b, rows, d_k, outputs)
+    """
+
+    @staticmethod
+    def forward(x: Tensor, codes: Tensor, weight: Tensor, bias: Tensor) -> tuple[Tensor, Tensor]:
+        """The layer's outputs, and what they are sums of."""
+        inputs = x.shape[-1]
+        each = F.linear(x, weight.view(-1, inputs)).view(*x.shape[:-1], codes.shape[-1], -1)
+        return (codes[:, None, None] @ each).squeeze(-2) + F.linear(x, bias.view(-1, inputs)), each
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
+        """What the backward pass needs."""
+        ctx.save_for_backward(*inputs, output[1])
+        ctx.mark_non_differentiable(output[1])
+
+    @staticmethod
+    @torch.autograd.function.once_differentiable
+    def backward(ctx: Any, grad: Tensor, _: Tensor) -> Any:
+        """Ordinary gradients for input and codes."""
+        x, codes, weight, bias, each = ctx.saved_tensors
+        for_codes = torch.einsum("brko,bro->bk", each, grad) if ctx.needs_input_grad[1] else None
+        spread = codes[:, None, :, None] * grad.unsqueeze(2)
+        rows, grads, inputs = (t.flatten(0, 1) for t in (spread.flatten(2), grad, x))
+        for_x = (rows @ weight.view(rows.shape[-1], -1) + grads @ bias.view(grads.shape[-1], -1)).view(x.shape)
+        if len(rows) * (rows.shape[1] + inputs.shape[1]) > weight.numel():
+            return for_x, for_codes, (rows.T @ inputs).view(weight.shape), (grads.T @ inputs).view(bias.shape)
+        return for_x, for_codes, product_gradient(weight, rows, inputs), product_gradient(bias, grads, inputs)
+
+    @staticmethod
+    def vmap(info: Any, in_dims: Any, x: Tensor, codes: Tensor, weight: Tensor, bias: Tensor) -> Any:
+        """All samples at once."""
+        size = info.batch_size
+        x, codes = (
+            t.unsqueeze(0).expand(size, *t.shape) if d is None else t.movedim(d, 0)
+            for t, d in zip((x, codes), in_dims, strict=False)
+        )
+        out = CodesLast.apply(x.flatten(0, 1), codes.flatten(0, 1), weight, bias)  # type: ignore[no-untyped-call]
+        return tuple(t.unflatten(0, (size, -1)) for t in out), (0, 0)

@@ -70,9 +70,10 @@ class Factor:
             self._sum = (other, Factor(self.codes, total))
         return self._sum[1]
 
-    def add_to_(self, target: Tensor, alpha: float, beta: float) -> None:
-        """Add a multiple of the gradient to beta·target, which has the shape of the weight or of the bias."""
-        if target.ndim == self.codes.ndim:
+    def add_to_(self, target: Tensor, alpha: float, beta: float, summed: bool) -> None:
+        """``target ← beta·target + alpha·Cᵀ·G``, in whatever shape the target has; or 1ᵀ·G if summed."""
+        if not summed:
+            target = target.view(*self.codes.shape[:-2], self.codes.shape[-1], -1)
             if len(self.codes) == 1 and target.ndim == 2:  # twice as fast as a product
                 target.addr_(self.codes[0], self.matrix[0], alpha=alpha, beta=beta)
             else:
@@ -107,10 +108,14 @@ def add_to_(target: Tensor, gradient: Tensor, alpha: float, beta: float) -> None
 class Value:
     """Σ a·Cᵀ·G over ``parts``; or, where those became too many or were changed element by element, ``dense`` alone."""
 
-    __slots__ = ("dense", "elementwise", "parts", "viewed")
+    __slots__ = ("dense", "elementwise", "parts", "summed", "viewed")
 
-    def __init__(self, parts: tuple[tuple[Factor, float], ...], dense: Tensor | None = None) -> None:
+    def __init__(
+        self, parts: tuple[tuple[Factor, float], ...], dense: Tensor | None = None, summed: bool = False
+    ) -> None:
         self.parts, self.dense = parts, dense
+        self.summed = summed
+        """Whether it is Σ a·1ᵀ·G, as for a bias."""
         self.elementwise = False
         """Whether it was changed element by element."""
         self.viewed = False
@@ -123,7 +128,7 @@ class Value:
 
 
 class FactoredGradient(Tensor):
-    """The gradient of a head's weight (d_k, outputs), Σ a·Cᵀ·G, or of its bias (outputs), Σ a·1ᵀ·G; or of blocks."""
+    """The gradient of a head's weight (d_k, outputs), Σ a·Cᵀ·G, or of its bias (outputs), Σ a·1ᵀ·G; or of layers."""
 
     value: Value
 
@@ -155,7 +160,7 @@ class FactoredGradient(Tensor):
     def add_to_(self, target: Tensor, alpha: float, beta: float = 1.0) -> None:
         """``target ← beta·target + alpha·self``, without writing this out."""
         for factor, scale in self.parts or ():
-            factor.add_to_(target, alpha * scale, beta)
+            factor.add_to_(target, alpha * scale, beta, self.value.summed)
             beta = 1.0
         if self.parts is None:
             add_to_(target, self.to_dense(), alpha, beta)
@@ -165,7 +170,7 @@ class FactoredGradient(Tensor):
     def norm2(self) -> Tensor:
         """The Euclidean norm, from the factors' inner products."""
         parts = self.parts
-        if not parts or self.ndim < parts[0][0].codes.ndim:
+        if not parts or self.value.summed:
             return self.to_dense().square().sum().sqrt()
         pairs = [a * b * f.overlap(g) for f, a in parts for g, b in parts]
         return torch.stack(pairs).sum().clamp_min(0).sqrt()
@@ -195,10 +200,15 @@ class FactoredGradient(Tensor):
         return _written_out(func, args, kwargs or {}) if result is NotImplemented else result
 
 
-def gradients(codes: Tensor, grads: Tensor | Sequence[Tensor], *parameters: Tensor) -> list[Tensor]:
-    """The gradients of a map's weight, and of its bias, which share the factor."""
-    value = Factor(codes, grads)
-    return [FactoredGradient(p, Value(((value, 1.0),))) for p in parameters]
+def product_gradient(like: Tensor, codes: Tensor, grads: Tensor | Sequence[Tensor]) -> FactoredGradient:
+    """Cᵀ·G."""
+    return FactoredGradient(like, Value(((Factor(codes, grads), 1.0),)))
+
+
+def gradients(codes: Tensor, grads: Tensor | Sequence[Tensor], weight: Tensor, bias: Tensor) -> list[Tensor]:
+    """The gradients of a map's weight and bias, which share the factor."""
+    of_weight = product_gradient(weight, codes, grads)
+    return [of_weight, FactoredGradient(bias, Value(of_weight.value.parts, summed=True))]
 
 
 def _written_out(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -237,7 +247,7 @@ def _sum(a: Any, b: Any, alpha: float = 1) -> Value | None:
                 break
         else:
             parts.append((factor, scale))
-    total = FactoredGradient(a, Value(tuple(parts)))
+    total = FactoredGradient(a, Value(tuple(parts), summed=a.value.summed))
     if parts and sum(factor.rank for factor, _ in parts) > min(parts[0][0].codes.shape[-1], a.shape[-1]):
         return Value((), total.to_dense())  # which is smaller
     return total.value
@@ -264,7 +274,10 @@ def _quotient(a: Any, by: Any) -> Value | None:
 def _new(operation: Callable[..., Value | None]) -> Callable[..., Any]:
     def run(a: Any, *args: Any, **kwargs: Any) -> Any:
         value = operation(a, *args, **kwargs)
-        return NotImplemented if value is None else FactoredGradient(a, value)
+        if value is None:
+            return NotImplemented
+        value.summed = a.value.summed
+        return FactoredGradient(a, value)
 
     return run
 

@@ -5,6 +5,7 @@ kernel reads it; or, where a compiler is found and the head is large enough to b
 """
 
 import functools
+import itertools
 import warnings
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -73,9 +74,9 @@ def _rows(weight: Tensor, m: Tensor, root: Tensor, sign: Tensor, offset: Tensor,
 def step_product_(
     p: Tensor, codes: Tensor, grads: Tensor, moments: tuple[Tensor, Tensor, Tensor | None], hyper: Hyper, compiled: bool
 ) -> None:
-    """Adam's step on (d_k, n) along Cᵀ·G, from (m, d_k) and (m, n)."""
+    """Adam's step along Cᵀ·G, in whatever shape the parameter has."""
     m, v, v_max = moments
-    if compiled and len(codes) <= MAX_COMPILED_RANK:
+    if compiled and len(codes) <= MAX_COMPILED_RANK and codes.shape[1] == len(p):
         first, second = hyper.corrections
         sign = -1.0 if hyper.maximize else 1.0
         keep, added = (1 - hyper.lr * hyper.decay, 0.0) if hyper.decoupled else (1.0, hyper.decay)
@@ -84,22 +85,24 @@ def step_product_(
         if run_compiled(_product, p, m, v, v_max, list(codes), list(grads), numbers):
             return
     kernel = torch._fused_adamw_ if hyper.decoupled else torch._fused_adam_
-    steps = [torch.tensor(float(hyper.step), device=p.device)] * len(p)
-    width = max(1, BLOCK // len(p))
-    scratch = p.new_empty(len(p), min(width, p.shape[1]))
+    step = torch.tensor(float(hyper.step), device=p.device)
+    p, m, v = (t.view(codes.shape[1], grads.shape[1]) for t in (p, m, v))
+    v_max = None if v_max is None else v_max.view(p.shape)
     transposed = codes.T.contiguous()
-    for start in range(0, p.shape[1], width):
-        columns = slice(start, start + width)
-        block = grads[:, columns]
-        grad = torch.mm(transposed, block, out=scratch) if block.shape[1] == width else transposed @ block
-        rows = [t[:, columns].unbind(0) for t in (p, m, v)]
+    width = min(BLOCK, p.shape[1])
+    height = BLOCK // width
+    scratch = p.new_empty(height, width)
+    for rows, columns in itertools.product(range(0, p.shape[0], height), range(0, p.shape[1], width)):
+        block = (slice(rows, rows + height), slice(columns, columns + width))  # contiguous: whole rows, or part of one
+        grad = scratch[: p[block].shape[0], : p[block].shape[1]]
+        torch.mm(transposed[block[0]], grads[:, block[1]], out=grad)
         kernel(
-            rows[0],
-            grad.unbind(0),
-            rows[1],
-            rows[2],
-            [] if v_max is None else v_max[:, columns].unbind(0),
-            steps,
+            [p[block]],
+            [grad],
+            [m[block]],
+            [v[block]],
+            [] if v_max is None else [v_max[block]],
+            [step],
             lr=hyper.lr,
             beta1=hyper.beta1,
             beta2=hyper.beta2,
@@ -143,7 +146,7 @@ def why_not_compiled(device: str) -> str | None:
     return None
 
 
-ONE_LOOP = {"realize_reads_threshold": 64, "realize_opcount_threshold": 512}
+ONE_LOOP: dict[str, Any] = {"realize_reads_threshold": 64, "realize_opcount_threshold": 512}
 """The compiler writes no intermediate value to memory, such as the gradient."""
 _FAILED: set[Callable[..., None]] = set()
 

@@ -12,7 +12,7 @@ from hyperfan.errors import HyperfanError, HyperfanWarning
 from hyperfan.generators.base import Part
 from hyperfan.hypernet import HyperNet
 from hyperfan.hypernet.transforms import transformed
-from hyperfan.optim.factored import Factored
+from hyperfan.optim.factored import CodesLast, Factored
 from hyperfan.optim.form import Form, Group, Held, State
 from hyperfan.optim.gradient import FactoredGradient
 from hyperfan.optim.plan import Choice, Kind, Row, choose
@@ -152,6 +152,13 @@ class MapTrainer:
         """What the map makes of codes, in one tensor."""
         product: Tensor = _outside_graphs(self._product, codes)
         return product
+
+    def linear(self, x: Tensor, code: Tensor) -> Tensor | None:
+        """A linear layer run from its weight's code, with the map's gradient in factors."""
+        if torch.compiler.is_compiling() or self.chosen().kind != "factored" or not self._holds_parameters():
+            return None
+        outputs: Tensor = apply_function(CodesLast, x.unsqueeze(0), code.unsqueeze(0), self.weight, self.bias)[0]
+        return outputs.squeeze(0)
 
     def _product(self, codes: Tensor) -> Tensor:
         held = self._held(codes, None)
