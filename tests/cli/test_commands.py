@@ -143,24 +143,3 @@ def test_compare_as_a_table(capsys):
 
 def test_version(capsys):
     assert run(capsys, "--version")[1].startswith("hyperfan 0.")
-
-
-@pytest.fixture(scope="module")
-def starts():
-    from hyperfan.experiments.compare import compare
-
-    return compare(seeds=2, batch=10)
-
-
-@pytest.mark.parametrize(("width", "tables"), [(100, 2), (160, 1)])
-def test_the_comparison_fits_the_terminal(starts, width, tables):
-    from rich.console import Console
-
-    from hyperfan.cli.tables import compare_tables
-
-    console = Console(width=width, record=True, quiet=True)
-    made = compare_tables(starts, 2, "paper", width)
-    assert len(made) == tables
-    for table in made:
-        console.print(table)
-    assert "…" not in console.export_text()

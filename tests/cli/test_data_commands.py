@@ -53,19 +53,6 @@ def test_fetch(capsys, monkeypatch, tmp_path, given):
     assert 8 < len(lines) <= 44  # a line for each tenth, not for each chunk
 
 
-def test_a_terminal_gets_bars(capsys, monkeypatch):
-    monkeypatch.setenv("FORCE_COLOR", "1")
-    monkeypatch.setenv("TERM", "xterm")
-    with data._progress() as show:
-        show("x.gz", 1_000_000, 2_000_000)
-        show("y.gz", 1, 1)
-        show("x.gz", 2_000_000, 2_000_000)
-    err = capsys.readouterr().err
-    assert "x.gz" in err
-    assert "2.0/2.0 MB" in err
-    assert err.rstrip().count("\n") < 4
-
-
 def test_a_fetch_that_fails_says_so_in_one_line(capsys, monkeypatch, tmp_path):
     with mirrors(b"") as site:
         file = File("cifar-10-binary.tar.gz", 5, "", (site.url("missing"), site.url("page")))

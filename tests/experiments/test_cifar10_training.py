@@ -71,13 +71,13 @@ def test_the_grid_is_every_init_at_every_rate_with_three_seeds_or_more():
     [
         ({"epochs": 0}, "--epochs 0: at least 1 is needed"),
         ({"test_every": 0}, "--test-every 0: at least 1 is needed"),
-        ({"images": 50_001}, "--images 50001: CIFAR-10 has 50000"),
-        ({"test_images": 10_001}, "--test-images 10001: CIFAR-10 has 10000"),
+        ({"images": 50_001}, "--images 50001: there are 50000"),
+        ({"test_images": 10_001}, "--test-images 10001: there are 10000"),
         ({"images": 9}, "--batch 100: a batch has no more than the 9 training images"),
-        ({"drops": (3, 2)}, "--drops 3 2: name epochs from 1 on, each later than the last"),
-        ({"drops": (0,)}, "--drops 0: name epochs from 1 on, each later than the last"),
-        ({"lr": -1.0}, "--lr -1: a learning rate is positive and finite"),
-        ({"seed": -1}, "--seed -1: seeds start at 0"),
+        ({"drops": (3, 2)}, "--drops 3 2: name epochs, each later than the last"),
+        ({"drops": (0,)}, "--drops 0: at least 1 is needed"),
+        ({"lr": -1.0}, "--lr -1: it must be positive, and finite"),
+        ({"seed": -1}, "--seed -1: at least 0 is needed"),
     ],
 )
 def test_what_cannot_be(fields, message):

@@ -85,7 +85,7 @@ def test_sinks_get_every_line(tmp_path):
 
 def test_the_threads_are_those_of_the_configuration_and_then_as_before(tmp_path):
     class Threads(Silent):
-        def update(self, _standing):
+        def update(self, *_standing):
             self.steps.append(torch.get_num_threads())
 
     torch.set_num_threads(1)

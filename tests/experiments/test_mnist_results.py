@@ -2,6 +2,7 @@
 
 import json
 import re
+from dataclasses import replace
 
 import pytest
 from made_up import rows, write
@@ -52,7 +53,7 @@ def runs_dir(tmp_path):
 
 def test_results_say_what_was_found_and_what_is_missing(runs_dir, tmp_path, monkeypatch):
     # Starts need real images; test_mnist_starts has their numbers.
-    monkeypatch.setattr(MnistResults, "starts", lambda self, config: World().starts(config))
+    monkeypatch.setattr(MnistResults, "starts", lambda self, **changes: World().starts(replace(BASE, **changes)))
     monkeypatch.setattr(MnistResults, "figures", lambda self: iter(()))
     out = tmp_path / "results"
     out.mkdir()

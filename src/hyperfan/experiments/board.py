@@ -22,22 +22,18 @@ class Board:
     def record(self, row: Row) -> None:
         """Write a line and flush it, so that a kill loses nothing that a checkpoint counts on."""
         with explain_write_errors(str(self._folder), "Go on without --tensorboard"):
-            self._write(row)
+            self._writer = self._writer or self._writer_type(str(self._folder), purge_step=row["step"])
+            for name, value in _scalars(row).items():
+                self._writer.add_scalar(name, value, row["step"])
+            self._writer.flush()
             if row["kind"] == Kind.END:
                 self._writer.close()
-            else:
-                self._writer.flush()
 
-    def _write(self, row: Row) -> None:
-        if self._writer is None:
-            self._writer = self._writer_type(str(self._folder), purge_step=row["step"])
-        step = row["step"]
-        if row["kind"] == Kind.TRAIN:
-            self._writer.add_scalar("train/loss", row["loss"], step)
-        elif row["kind"] == Kind.TEST:
-            self._writer.add_scalar("test/loss", row["loss"], step)
-            self._writer.add_scalar("test/accuracy", row["accuracy"], step)
-        elif row["kind"] == Kind.MOMENTS:
-            for where, (mean, std) in row["layers"].items():
-                self._writer.add_scalar(f"{row['of']} mean/{where}", mean, step)
-                self._writer.add_scalar(f"{row['of']} std/{where}", std, step)
+
+def _scalars(row: Row) -> dict[str, float]:
+    if row["kind"] in (Kind.TRAIN, Kind.TEST):
+        return {f"{row['kind']}/{name}": row[name] for name in ("loss", "accuracy") if name in row}
+    if row["kind"] != Kind.MOMENTS:
+        return {}
+    named = zip(("mean", "std"), zip(*row["layers"].values(), strict=True), strict=True)
+    return {f"{row['of']} {name}/{where}": v for name, vs in named for where, v in zip(row["layers"], vs, strict=True)}

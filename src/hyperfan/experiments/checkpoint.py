@@ -71,9 +71,7 @@ def load(folder: Path) -> tuple[State, dict[str, Tensor]] | None:
     try:
         if _digest(file) != digest:
             raise RunError(f"{file} is damaged: its checksum is not the one in {STATE}")
-        tensors = {
-            name: t.clone() for name, t in load_file(file).items()
-        }  # a copy, since the file is mapped into memory
+        tensors = {name: t.clone() for name, t in load_file(file).items()}  # copied, since the file is memory-mapped
     except (OSError, SafetensorError) as error:
         raise RunError(f"{file} cannot be read: {error}") from error
     _remove_others(folder, file)

@@ -18,19 +18,10 @@ from hyperfan.probe import LayerScales, layer_scales
 
 CLASSICAL = "classical net, Xavier"
 METHODS = (
-    "xavier-fan-in",
-    "xavier-fan-out",
-    "xavier-harmonic",
-    "m2",
-    "m3",
-    "m4",
-    "hyperfan-in",
-    "hyperfan-out",
-    "hyperfan-harmonic",
-    "hyperfan-geometric",
-    "hyperfan-arithmetic",
+    *(f"xavier-{fans}" for fans in ("fan-in", "fan-out", "harmonic")),  # the last is torch's xavier
+    *("m2", "m3", "m4"),
+    *(f"hyperfan-{fans}" for fans in ("in", "out", "harmonic", "geometric", "arithmetic")),
 )
-NOTES = {"xavier-harmonic": "torch's xavier"}
 
 
 @dataclass(frozen=True)

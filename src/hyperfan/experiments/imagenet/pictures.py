@@ -1,14 +1,14 @@
 """The photographs of a run: which there are, and batch after batch of them, decoded by workers."""
 
 import hashlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
-from torch.utils.data import DataLoader, Dataset, Sampler
+from torch.utils.data import DataLoader, Dataset
 
 from hyperfan.data.crops import centre_crop, random_crop
 from hyperfan.data.folder import ImageFolder, need_pillow, open_picture, pixels
@@ -132,41 +132,8 @@ def collate(found: Sequence[tuple[Tensor, int] | Undecodable]) -> Batch:
     return pictures, torch.tensor([y for _, y in good], dtype=torch.long), bad
 
 
-class BatchOrder(Sampler[list[tuple[int, int]]]):
-    """The batches of a run from one on: each epoch has every picture once, in a new order.
-
-    Args:
-        seed: of the order.
-        pictures, batch: how many there are, and in a batch.
-        first, last: which batches.
-        rank, world: of processes that share a batch, this one's part of it.
-    """
-
-    def __init__(self, seed: int, pictures: int, batch: int, first: int, last: int, rank: int, world: int) -> None:
-        self.seed, self.pictures, self.batch, self.first, self.last = seed, pictures, batch, first, last
-        self.rank, self.world = rank, world
-
-    def __iter__(self) -> Iterator[list[tuple[int, int]]]:
-        known, order = -1, torch.empty(0)
-        for step in range(self.first, self.last):
-            epoch, batch = divmod(step, self.pictures // self.batch)
-            if epoch != known:
-                known, order = epoch, torch.randperm(self.pictures, generator=generator(self.seed, "order", epoch))
-            chosen = order[batch * self.batch : (batch + 1) * self.batch].tolist()
-            yield [(epoch, index) for index in chosen[self.rank :: self.world]]
-
-    def __len__(self) -> int:
-        return self.last - self.first
-
-
-def sequential_batches(files: Files, batch: int) -> list[list[tuple[int, int]]]:
-    """All files once, in batches of keys of :class:`Crops`."""
-    keys = [(0, index) for index in range(len(files))]
-    return [keys[i : i + batch] for i in range(0, len(keys), batch)]
-
-
-def loader(crops: Crops, batches: Sampler[Any] | Sequence[Any], workers: int) -> DataLoader[Batch]:
-    """Batches decoded by workers."""
+def loader(crops: Crops, batches: Iterable[list[tuple[int, int]]], workers: int) -> DataLoader[Batch]:
+    """Batches of crops, each named by its epoch and the number of its file, decoded by workers."""
     # With its own generator: without one it would draw from torch's, from which noise is drawn too.
     return DataLoader(
         crops, batch_sampler=batches, num_workers=workers, collate_fn=collate, generator=torch.Generator()

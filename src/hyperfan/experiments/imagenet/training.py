@@ -12,18 +12,17 @@ from torch import Tensor, nn
 from hyperfan.codes import Embedding
 from hyperfan.data import IMAGENET, standardise
 from hyperfan.errors import DataError, RunError
-from hyperfan.experiments.classifier import Classifier, device_named, hypernet
+from hyperfan.experiments import classifier
+from hyperfan.experiments.classifier import Classifier, device_named
 from hyperfan.experiments.imagenet import Imagenet
 from hyperfan.experiments.imagenet.pictures import (
     Batch,
-    BatchOrder,
     Crops,
     Files,
     Undecodable,
     evenly_spaced,
     loader,
     read_pictures,
-    sequential_batches,
 )
 from hyperfan.experiments.ranks import Ranks
 from hyperfan.experiments.scores import score, separation
@@ -71,23 +70,24 @@ class ImagenetTraining(Classifier):
         net, plan = build(config, self.classes)
         plan = {**plan, "data": {"classes": found.classes, "pictures": len(found.train), "sha256": self.data}}
         net.to(self.device)
-        super().__init__(
-            config, config.images, net, plan, SGD(net, lr=config.lr, weight_decay=config.weight_decay), ranks
-        )
+        super().__init__(config, net, plan, SGD(net, lr=config.lr, weight_decay=config.weight_decay), ranks)
 
     def batch(self, step: int) -> tuple[Tensor, Tensor]:
         """This process's part of the batch after so many, standardised."""
         at, stream = self._stream
         if at != step:
-            c, ranks = self.config, self.ranks
-            order = BatchOrder(c.seed, c.images, c.batch, step, c.total, ranks.rank, ranks.world)
-            stream = iter(loader(self.train, order, c.workers))
+            stream = iter(loader(self.train, map(self.keys, range(step, self.config.total)), self.config.workers))
         pictures, labels, bad = next(stream)
         self._stream = step + 1, stream
         self._skip(bad)
         if not len(labels):
             raise DataError(f"none of a batch of {len(bad)} pictures could be read: {bad[0].reason}")
         return self._ready(pictures), labels.to(self.device)
+
+    def keys(self, step: int) -> list[tuple[int, int]]:
+        """Epoch and number of the pictures in this process's part of the batch after so many."""
+        epoch = step // self.config.epoch_batches
+        return [(epoch, index) for index in self.indices(step).tolist()[self.ranks.rank :: self.ranks.world]]
 
     def _skip(self, bad: list[Undecodable]) -> None:
         if bad and not self.config.skip_bad:
@@ -106,18 +106,13 @@ class ImagenetTraining(Classifier):
         seed = number(self.config.seed, "test", step)
         probabilities, labels, entropy, disagreement = self._predict(self.known, seed)
         scores = score(probabilities, labels)
-        values = {k: v for k, v in asdict(scores).items() if k != "reliability"}
-        yield {
-            "kind": Kind.TEST,
-            "step": step,
-            "loss": scores.nll * len(labels),
-            **values,
-            "skipped": len(self.skipped),
-        }
+        values = {**asdict(scores), "skipped": len(self.skipped)}
+        reliability = values.pop("reliability")
+        yield {"kind": Kind.TEST, "step": step, "loss": scores.nll * len(labels), **values}
         if step != self.config.total:
             return
         row: dict[str, Any] = {"kind": Kind.UNCERTAINTY, "step": step, "classes": self.classes}
-        row["reliability"] = scores.reliability
+        row["reliability"] = reliability
         row["known"] = _histograms(entropy, disagreement, self.classes)
         if self.unknown:
             _, _, other, other_disagreement = self._predict(self.unknown, seed)
@@ -147,7 +142,9 @@ class ImagenetTraining(Classifier):
 
     def _tested(self, files: Files) -> Iterator[tuple[Tensor, Tensor]]:
         crops = Crops(files, self.config.size, None)
-        for pictures, labels, bad in loader(crops, sequential_batches(files, TEST_BATCH), self.config.workers):
+        keys = [(0, index) for index in range(len(files))]
+        batches = (keys[i : i + TEST_BATCH] for i in range(0, len(keys), TEST_BATCH))
+        for pictures, labels, bad in loader(crops, batches, self.config.workers):
             self._skip(bad)
             if len(labels):
                 yield self._ready(pictures), labels.to(self.device)
@@ -171,15 +168,10 @@ def build(config: Imagenet, classes: int) -> tuple[HyperNet, Any]:
     """The net of a run, and what was written into it, as JSON. A plain last layer starts the same under every init."""
     with torch.device("meta"):
         mainnet = mobilenet(classes, config.width, config.norm)
-    net, plan = hypernet(
-        mainnet,
-        config.seed,
-        Embedding(config.embedding, noise=config.noise, scope=config.scope if config.noise else "embedding"),
-        heads="separate",
-        generate=_weights if config.last == "generated" else _all_but_the_last,
-        init=config.init,
-        fidelity=config.fidelity,
-    )
+    embedding = Embedding(config.embedding, noise=config.noise, scope=config.scope if config.noise else "embedding")
+    generate = _weights if config.last == "generated" else _all_but_the_last
+    net, plan = classifier.build(mainnet, config, embedding, heads="separate", generate=generate)
+    assert isinstance(net, HyperNet)
     if config.last == "plain":
         last = net.mainnet.get_parameter(f"{len(mainnet) - 1}.weight")
         nn.init.kaiming_uniform_(last, nonlinearity="linear", generator=generator(config.seed, "last"))
