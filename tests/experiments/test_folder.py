@@ -15,9 +15,8 @@ from toy import InterruptedAfter, Silent, Toy, as_nobody, contents
 
 import hyperfan
 from hyperfan.errors import HyperfanError, RunError
-from hyperfan.experiments.checkpoint import load
 from hyperfan.experiments.experiment import EXPERIMENTS
-from hyperfan.experiments.folder import fingerprint, open_run
+from hyperfan.experiments.folder import fingerprint, load_checkpoint, open_run
 from hyperfan.experiments.loop import run
 from hyperfan.files import Lock, atomic_write, finite_or_none, read_json, write_json
 from hyperfan.metrics import read_metrics
@@ -163,14 +162,14 @@ def test_the_fingerprint_covers_what_can_change_numbers_and_nothing_else(tmp_pat
 def test_a_flipped_bit_anywhere_in_a_checkpoint(half):
     """It is noticed, unless it changes nothing that is read, such as the seventeenth digit of a number."""
     folder = half / "checkpoint"
-    good_state, good_tensors = load(folder)
+    good_state, good_tensors = load_checkpoint(folder)
     unnoticed = []
     for file in sorted(folder.iterdir()):
         good = file.read_bytes()
         for at in range(0, len(good), max(len(good) // 300, 1)):
             file.write_bytes(good[:at] + bytes([good[at] ^ 1]) + good[at + 1 :])
             with contextlib.suppress(RunError):
-                state, tensors = load(folder)
+                state, tensors = load_checkpoint(folder)
                 unnoticed.append(file.name)
                 assert state == good_state
                 torch.testing.assert_close(tensors, good_tensors, rtol=0, atol=0)

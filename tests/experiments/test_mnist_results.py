@@ -92,9 +92,7 @@ def test_a_runs_page_holds_its_charts_and_runs_nothing_it_was_given(tmp_path):
 
 def test_a_run_that_diverged_says_where(tmp_path):
     folder = write(tmp_path, Mnist(epochs=1), rows(outcome="diverged"))
-    assert (
-        "Diverged at batch 8; the first to overflow was layer &#x27;4&#x27;." in write_summary(folder).page.read_text()
-    )
+    assert "Diverged at batch 8; the first to overflow was layer &#x27;4&#x27;." in write_summary(folder)[0].read_text()
 
 
 def test_results_are_not_written_over_other_files(runs_dir, tmp_path):

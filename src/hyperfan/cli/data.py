@@ -1,12 +1,12 @@
-"""``hyperfan data``: where the data sets are, and how to get them."""
+"""``hyperfan data``: how to get the data sets."""
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 import tyro
 
-from hyperfan.cli.output import Json, print_json, status
+from hyperfan.cli.output import status
 
 
 def fetch(name: tyro.conf.Positional[Literal["mnist", "cifar10", "imagenette"]], data_dir: Path | None = None) -> None:
@@ -35,50 +35,6 @@ def fetch(name: tyro.conf.Positional[Literal["mnist", "cifar10", "imagenette"]],
     print(f"{name} is in {folder}")
 
 
-def where(data_dir: Path | None = None, json: Json = False) -> None:
-    """In which folder data sets are looked for, and what is in it and in the others.
-
-    Only the first is used, so that no data set is silently taken from somewhere else.
-
-    Example: hyperfan data where
-
-    Args:
-        data_dir: The folder given as --data-dir to other commands.
-        json: Print JSON instead of tables.
-    """
-    from hyperfan.data.lookup import LAYOUTS, folders
-    from hyperfan.text import table
-
-    found: list[dict[str, Any]] = [
-        {"folder": str(folder), "by": by, "used": i == 0, "sets": [_find(name, folder) for name in LAYOUTS]}
-        for i, (by, folder) in enumerate(folders(data_dir).items())
-    ]
-    if json:
-        print_json(found)
-        return
-    for row in found:
-        cells = [
-            [s["name"], f"{s['size'] / 1e6:.1f}", str(s["files"]), s["place"]]
-            if s["place"]
-            else [s["name"], "–", "–", "not there"]
-            for s in row["sets"]
-        ]
-        print(f"{row['folder']} ({row['by']}): {'data are looked for here' if row['used'] else 'not looked at'}")
-        print(table(["set", "MB", "files", "found in"], cells), end="\n\n")
-
-
 def commands(args: Sequence[str]) -> dict[str, Callable[..., None]]:
-    """Where the data sets are, and how to get them."""
-    return {"fetch": fetch, "where": where}
-
-
-def _find(name: str, folder: Path) -> dict[str, Any]:
-    from hyperfan.data.lookup import contents, find
-    from hyperfan.errors import DataError
-
-    try:
-        place = find(name, folder)
-        files = contents(name, place)
-    except DataError:
-        return {"name": name, "place": None, "files": 0, "size": 0}
-    return {"name": name, "place": str(place), "files": len(files), "size": sum(f.stat().st_size for f in files)}
+    """Get the data sets."""
+    return {"fetch": fetch}

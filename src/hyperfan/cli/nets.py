@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import tyro
 
 from hyperfan.cli.output import Json, print_json, status
-from hyperfan.errors import HyperfanError, InitError, RunError, nearest
+from hyperfan.errors import HyperfanError, RunError, nearest
 
 if TYPE_CHECKING:
     from hyperfan.probe import Diagnosis
@@ -39,7 +39,7 @@ def compare(
         seeds: How many seeds to average over.
         batch: How many inputs.
         fidelity: "paper" is Table 1 to the letter, "exact" uses numeric gains and actual norms.
-        json: Print JSON, also with the spread over seeds.
+        json: Print JSON instead of tables.
     """
     from hyperfan.experiments.compare import compare as measure
     from hyperfan.text import table
@@ -53,8 +53,8 @@ def compare(
         print_json({"config": config, "rows": [dataclasses.asdict(start) for start in starts]})
         return
     layers = range(1, len(starts[0].preactivation) + 1)
-    activations = [[s.init, *(f"{y.mean:.3g}" for y in s.preactivation), f"{s.ratio:.3g}"] for s in starts]
-    gradients = [[s.init, *(f"{g.mean:.2g}" for g in s.gradient), f"{s.loss.mean:.3g}"] for s in starts]
+    activations = [[s.init, *(f"{y:.3g}" for y in (*s.preactivation, s.ratio))] for s in starts]
+    gradients = [[s.init, *(f"{g:.3g}" for g in (*s.gradient, s.loss))] for s in starts]
     print("Standard deviation of each layer's pre-activations y. ×: against the classical net, geometric mean.\n")
     print(table(["init", *(f"y{i}" for i in layers), "×"], activations))
     print("\nStandard deviation of their gradients, and the loss.\n")
@@ -95,7 +95,8 @@ def plan(
     """What an init would write into a net: every tensor with its fans, gain, variances and equation.
 
     The factory is a function without arguments. It returns a HyperNet, or a mainnet, or a mainnet and example inputs.
-    For a mainnet the options make the hypernet, and nothing is written; a HyperNet has its own.
+    For a mainnet the options make the hypernet, and nothing is written; a HyperNet has its own. An example, or
+    --nonlinearity, is needed where the order of layers does not show what lies between them.
 
     Example: hyperfan plan hyperfan.models:mnist_net --embedding 50 --init hyperfan-out
 
@@ -114,12 +115,7 @@ def plan(
     if not isinstance(net, nn.Module):
         raise HyperfanError(f"{factory} returned a {type(net).__name__}; it should return an nn.Module or a HyperNet")
     if not isinstance(net, HyperNet):
-        try:
-            net = HyperNet(Skeleton(net).module, example=example, **vars(options))
-        except InitError as error:
-            if "nonlinearity=" not in str(error):
-                raise
-            raise InitError(f"{error} (here: --nonlinearity relu, or let the factory return (net, example))") from error
+        net = HyperNet(Skeleton(net).module, example=example, **vars(options))
     elif options != USUAL_HYPERNET:
         raise HyperfanError(f"{factory} makes a HyperNet, so the options that would make one do not apply")
     if json:

@@ -1,5 +1,6 @@
 """Commands about runs of experiments: to make them, and what comes of them."""
 
+import argparse
 import os
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -79,14 +80,12 @@ def run_commands(args: Sequence[str]) -> dict[str, Callable[..., Any]]:
 
 def _profile(args: Sequence[str]) -> str:
     """The profile named in the arguments: the other options start from it, so it must be known before them."""
-    for i, arg in enumerate(args):
-        name, equals, value = arg.partition("=")
-        if name == "--profile":
-            chosen = value if equals else next(iter(args[i + 1 : i + 2]), "")
-            if chosen not in get_args(Profile):
-                raise HyperfanError(f"--profile '{chosen}' is not known: {nearest(chosen, get_args(Profile))}")
-            return chosen
-    return "paper"
+    parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
+    parser.add_argument("--profile", nargs="?", const="", default="paper")
+    chosen: str = parser.parse_known_args(args)[0].profile
+    if chosen not in get_args(Profile):
+        raise HyperfanError(f"--profile '{chosen}' is not known: {nearest(chosen, get_args(Profile))}")
+    return chosen
 
 
 def _run_command(e: Experiment[Any], profile: str) -> Callable[..., int]:
@@ -127,14 +126,13 @@ def _run(e: Experiment[Any], config: Any, default: Any, o: Options) -> int:
 def _run_one(config: Any, path: Path, o: Options) -> int:
     from rich.console import Console
 
-    from hyperfan.experiments.board import Board
     from hyperfan.experiments.loop import run
-    from hyperfan.experiments.progress import Progress
+    from hyperfan.experiments.progress import Board, Progress
     from hyperfan.experiments.ranks import leave_process_group
     from hyperfan.experiments.results.write import write_summary
 
     progress = Progress(Console(stderr=True))
-    sinks = [Board(path / "tensorboard")] if o.tensorboard else []
+    sinks = [Board(path / "tensorboard").record] if o.tensorboard else []
     outcome = run(config, path, progress, data_dir=o.data_dir, resume=o.resume, sinks=sinks)
     leave_process_group()
     if outcome == Outcome.STOPPED:

@@ -1,10 +1,10 @@
 """Training of a classifier for the loop. An experiment adds its pictures, its net, and what its probe measures."""
 
+import functools
 import math
 import warnings
-from abc import abstractmethod
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -24,11 +24,7 @@ from hyperfan.probe import Moments, diagnose, first_overflow
 class Classifier(Training):
     """A net, its optimiser and its pictures. The data order and all else follow from seed and step.
 
-    Args:
-        config: of the run.
-        net, plan: what is trained, and what was written into it, as JSON.
-        optimiser: trains the net.
-        ranks: the processes that share each batch.
+    The plan is what was written into the net, as JSON; ranks are the processes that share each batch.
     """
 
     def __init__(
@@ -41,15 +37,26 @@ class Classifier(Training):
     ) -> None:
         self.config, self.ranks = config, ranks
         self.net, self.plan, self.optimiser = net, plan, optimiser
-        self._order: tuple[int, Tensor] = (-1, torch.empty(0))
 
-    @abstractmethod
+    x: Tensor
+    y: Tensor
+    test_x: Tensor
+    test_y: Tensor
+    TEST_BATCH: ClassVar[int] = 100
+
+    def inputs(self, images: Tensor, step: int | None) -> Tensor:
+        """What the net is given of images: those of the batch after so many, or with ``None`` of a test."""
+        return images
+
     def batch(self, step: int) -> tuple[Tensor, Tensor]:
         """Inputs and classes of the batch after so many."""
+        chosen = indices(self.config, step).to(self.x.device)
+        return self.inputs(self.x[chosen], step), self.y[chosen]
 
-    @abstractmethod
     def test_batches(self) -> Iterator[tuple[Tensor, Tensor]]:
         """Inputs and classes of all test images, in pieces that fit into memory."""
+        for x, y in zip(*(torch.split(t, self.TEST_BATCH) for t in (self.test_x, self.test_y)), strict=True):
+            yield self.inputs(x, None), y
 
     def step(self, step: int) -> float:
         """Train on one batch. A loss that is not finite is left alone: a step from it would hide where it came from."""
@@ -115,13 +122,16 @@ class Classifier(Training):
         with torch.no_grad():
             return self.net.freeze()
 
-    def indices(self, step: int) -> Tensor:
-        """The images of the batch after so many: each epoch has a new order."""
-        epoch, batch = divmod(step, self.config.epoch_batches)
-        if self._order[0] != epoch:
-            shuffled = torch.randperm(self.config.images, generator=generator(self.config.seed, "order", epoch))
-            self._order = epoch, shuffled
-        return self._order[1][batch * self.config.batch : (batch + 1) * self.config.batch]
+
+def indices(config: ClassifierConfiguration, step: int) -> Tensor:
+    """The images of the batch after so many: each epoch has a new order."""
+    epoch, batch = divmod(step, config.epoch_batches)
+    return _order(config.seed, config.images, epoch)[batch * config.batch : (batch + 1) * config.batch]
+
+
+@functools.lru_cache(maxsize=2)
+def _order(seed: int, images: int, epoch: int) -> Tensor:
+    return torch.randperm(images, generator=generator(seed, "order", epoch))
 
 
 def sgd(net: nn.Module, lr: float) -> torch.optim.Optimizer:

@@ -219,14 +219,9 @@ class Experiment(Generic[C]):
         """Its name in commands and folders."""
         return self.config.experiment
 
-    @property
-    def package(self) -> str:
-        """Where its modules and its page are."""
-        return self.config.__module__
-
     def part(self, module: str, kind: str) -> Any:
         """Its class of this kind: how it trains, what is read from a finished run, or what is published."""
-        return getattr(importlib.import_module(f"{self.package}.{module}"), f"{self.config.__name__}{kind}")
+        return getattr(importlib.import_module(f"{self.config.__module__}.{module}"), f"{self.config.__name__}{kind}")
 
 
 def experiment(name: str) -> Experiment[Any]:

@@ -1,7 +1,8 @@
 """A run is a folder: ``config.json``, ``env.json``, ``plan.json``, ``metrics.jsonl``, ``checkpoint/``, ``time.json``.
 
 Only ``time.json`` differs between two runs of one configuration. Nothing is overwritten silently, and one process at a
-time may write.
+time may write. A process killed at any instant leaves the last checkpoint intact: its ``state.json`` names the file
+with the tensors, which is complete before it is named.
 """
 
 import contextlib
@@ -10,34 +11,58 @@ import json
 import os
 import platform
 from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import IO, Any
 
 import torch
+from safetensors import SafetensorError
+from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 import hyperfan
 from hyperfan.errors import RunError
-from hyperfan.experiments import checkpoint
-from hyperfan.experiments.checkpoint import State
 from hyperfan.experiments.experiment import Configuration
-from hyperfan.files import Lock, explain_write_errors, finite_or_none, read_json, remove_partial, write_json
+from hyperfan.files import (
+    Lock,
+    atomic_write,
+    explain_write_errors,
+    finite_or_none,
+    read_json,
+    remove_partial,
+    write_json,
+)
 from hyperfan.metrics import METRICS_FILE, Row, is_over, read_metrics
 
 CONFIG_FILE, ENV_FILE, PLAN_FILE, TIMES_FILE = "config.json", "env.json", "plan.json", "time.json"
+STATE = "state.json"
+SAFETENSORS_PREFIX = ".tmp"
+"""Of the temporary files of safetensors."""
 READERS = {"cli", "report", "results", "claims"}
 """Rooms, folders and modules that only read finished runs."""
 
 
-@contextlib.contextmanager
-def open_run(path: Path, config: Configuration, resume: bool) -> Iterator["RunFolder"]:
-    """The folder of a run, locked while it is open.
+@dataclass(frozen=True)
+class State:
+    """Where a run stands.
 
     Args:
-        path: where it is, or will be.
-        config: the configuration, which a run that is there must have.
-        resume: whether to go on with a run that is there.
+        step: batches trained.
+        metrics: bytes of ``metrics.jsonl`` written by then.
+        done: whether the run is over.
+        loss_sum, loss_count: training losses since the last line of metrics.
     """
+
+    step: int
+    metrics: int
+    done: bool
+    loss_sum: float
+    loss_count: int
+
+
+@contextlib.contextmanager
+def open_run(path: Path, config: Configuration, resume: bool) -> Iterator["RunFolder"]:
+    """The folder of a run, locked while it is open. A run that is there must have the same configuration."""
     lock, explained = Lock(path / ".lock"), explain_write_errors(str(path), "Choose another place with --run-dir")
     with contextlib.ExitStack() as held:
         with explained:
@@ -88,12 +113,12 @@ class RunFolder:
         with self._writing("the checkpoint"):
             os.fsync(self._metrics.fileno())
             state = State(step, self._metrics.tell(), done, *losses)
-            checkpoint.save(self.path / "checkpoint", state, tensors)
+            save_checkpoint(self.path / "checkpoint", state, tensors)
 
     def restore(self) -> tuple[State, dict[str, Tensor]] | None:
         """Read the last checkpoint, and cut the metrics back to where they were then."""
         with self._writing(f"{METRICS_FILE} or the checkpoint"):
-            found = checkpoint.load(self.path / "checkpoint")
+            found = load_checkpoint(self.path / "checkpoint")
             if found is None and any(row["step"] > 0 for row in read_metrics(self.path)):
                 raise RunError(
                     f"{self.path} has metrics and no checkpoint to go on from: move it away, or start elsewhere with "
@@ -118,6 +143,60 @@ class RunFolder:
     def _writing(self, name: str) -> Any:
         remedy = "What was saved before is intact: make room and go on with --resume"
         return explain_write_errors(f"{self.path}: {name}", remedy)
+
+
+def save_checkpoint(folder: Path, state: State, tensors: dict[str, Tensor]) -> None:
+    """Replace the checkpoint in the folder by this one."""
+    folder.mkdir(exist_ok=True)
+    file = folder / f"step-{state.step}.safetensors"
+    with atomic_write(file) as partial:
+        try:
+            save_file({name: t.detach().contiguous().cpu() for name, t in tensors.items()}, partial)
+        except SafetensorError as error:
+            raise OSError(str(error)) from error
+    content = {**asdict(state), "tensors": file.name, "sha256": _digest(file)}
+    write_json(folder / STATE, {**content, "check": _check(content)})
+    _remove_others(folder, file)
+
+
+def load_checkpoint(folder: Path) -> tuple[State, dict[str, Tensor]] | None:
+    """Read the checkpoint in the folder, if there is one."""
+    remove_partial(folder)
+    remove_partial(folder, SAFETENSORS_PREFIX)
+    if not (folder / STATE).exists():
+        return None
+    content: dict[str, Any] = read_json(folder / STATE)
+    try:
+        if content.pop("check") != _check(content):
+            raise RunError(f"{folder / STATE} is damaged: it does not match its checksum")
+        file, digest = folder / Path(content.pop("tensors")).name, content.pop("sha256")
+        state = State(**content)
+    except (AttributeError, KeyError, TypeError) as error:
+        raise RunError(f"{folder / STATE} is not the state of a checkpoint: {error}") from error
+    try:
+        if _digest(file) != digest:
+            raise RunError(f"{file} is damaged: its checksum is not the one in {STATE}")
+        tensors = {name: t.clone() for name, t in load_file(file).items()}  # copied, since the file is memory-mapped
+    except (OSError, SafetensorError) as error:
+        raise RunError(f"{file} cannot be read: {error}") from error
+    _remove_others(folder, file)
+    return state, tensors
+
+
+def _remove_others(folder: Path, file: Path) -> None:
+    """Remove the tensors of earlier checkpoints, as a process leaves that is killed after writing this one."""
+    for other in folder.glob("step-*.safetensors"):
+        if other != file:
+            other.unlink()
+
+
+def _check(content: dict[str, Any]) -> str:
+    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
+
+
+def _digest(file: Path) -> str:
+    with file.open("rb") as stream:
+        return hashlib.file_digest(stream, "sha256").hexdigest()
 
 
 def _check_place(path: Path, resume: bool) -> None:

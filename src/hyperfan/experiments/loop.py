@@ -8,26 +8,17 @@ import math
 import os
 import time
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Protocol
 
 import torch
 from torch import Tensor
 
-from hyperfan.experiments.checkpoint import State
 from hyperfan.experiments.experiment import Configuration, Training
-from hyperfan.experiments.folder import CONFIG_FILE, PLAN_FILE, TIMES_FILE, RunFolder, open_run
+from hyperfan.experiments.folder import CONFIG_FILE, PLAN_FILE, TIMES_FILE, RunFolder, State, open_run
 from hyperfan.experiments.progress import Progress
 from hyperfan.metrics import Kind, Outcome, Row, describe_divergence
-
-
-class Sink(Protocol):
-    """A place for every line of metrics."""
-
-    def record(self, row: Row) -> None:
-        """Take a line."""
 
 
 def run(
@@ -37,9 +28,9 @@ def run(
     *,
     data_dir: Path | None = None,
     resume: bool = False,
-    sinks: Sequence[Sink] = (),
+    sinks: Sequence[Callable[[Row], None]] = (),
 ) -> Outcome:
-    """Train to the end, or until Ctrl-C. Divergence is a result, not an error."""
+    """Train to the end, or until Ctrl-C. Divergence is a result, not an error. Sinks are given each line of metrics."""
     with _threads(config.threads):
         # Before a new folder is made, so that what cannot start leaves none behind.
         training = None if resume and (path / CONFIG_FILE).exists() else config.start(data_dir)
@@ -51,7 +42,8 @@ def run(
                 if int(os.environ.get("WORLD_SIZE", "1")) > 1:
                     config.start(data_dir).synchronise(config.total)  # so that no other process waits
                 return Outcome(end["outcome"])
-            runner = _Runner(config, training or config.start(data_dir), folder, progress, sinks)
+            runner = _Runner(config, training or config.start(data_dir), folder, progress)
+            runner.sinks += sinks
             try:
                 return runner.go(found)
             except KeyboardInterrupt:
@@ -72,11 +64,9 @@ def follow(config: Configuration, data_dir: Path | None = None) -> Outcome:
 
 
 class _Runner:
-    def __init__(
-        self, config: Configuration, training: Training, folder: RunFolder, progress: Progress, sinks: Sequence[Sink]
-    ) -> None:
+    def __init__(self, config: Configuration, training: Training, folder: RunFolder, progress: Progress) -> None:
         self.config, self.training, self.folder, self.progress = config, training, folder, progress
-        self.sinks: Sequence[Sink] = (folder, progress, *sinks)
+        self.sinks: list[Callable[[Row], None]] = [folder.record, progress.record]
         self.step = self.saved = 0
         self.loss_sum, self.loss_count = 0.0, 0
         self.seconds: defaultdict[str, float] = defaultdict(float)
@@ -140,7 +130,7 @@ class _Runner:
 
     def _record(self, row: Row) -> None:
         for sink in self.sinks:
-            sink.record(row)
+            sink(row)
 
     @contextmanager
     def _timed(self, what: str) -> Iterator[None]:

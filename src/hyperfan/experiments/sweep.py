@@ -34,13 +34,9 @@ def sweep(
     resume: bool = False,
     summarise: Callable[[Path], Any] = write_summary,
 ) -> dict[Path, str]:
-    """Run all of them, until Ctrl-C, and return their outcomes. One that fails does not keep others from running.
+    """Run the configuration of each folder, in their order, until Ctrl-C, and return the outcomes.
 
-    Args:
-        runs: the configuration of the run in each folder, in the order they are started.
-        jobs: how many at once; by default as many as there are cores for.
-        data_dir, resume: as for one run.
-        summarise: called with the folder of every run that is over.
+    One that fails does not keep others from running. By default there are as many jobs at once as there are cores for.
     """
     threads = max((config.threads for config in runs.values()), default=1)
     jobs = jobs or max(_cores() // threads, 1)

@@ -15,7 +15,6 @@ from hyperfan.generators import Chunks
 from hyperfan.metrics import Row
 from hyperfan.models import all_cnn
 
-TEST_BATCH = 100
 MAX_SHIFT = 4
 """Pixels by which augmentation moves a picture at most."""
 
@@ -36,18 +35,11 @@ class Cifar10Training(Classifier):
         net, plan = build(mainnet, config, config.embedding, heads=Chunks(one_head=True))
         super().__init__(config, net, plan, sgd(net.to(device), config.rate))
 
-    def batch(self, step: int) -> tuple[Tensor, Tensor]:
-        """Inputs, standardised and augmented if so configured, and classes."""
-        chosen = self.indices(step).to(self.x.device)
-        images = self.x[chosen]
-        if self.config.augment:
+    def inputs(self, images: Tensor, step: int | None) -> Tensor:
+        """Standardised images, in training also augmented if so configured."""
+        if self.config.augment and step is not None:
             images = shift_and_flip(images, MAX_SHIFT, generator(self.config.seed, "augment", step))
-        return standardise(images, CIFAR10.mean, CIFAR10.std), self.y[chosen]
-
-    def test_batches(self) -> Iterator[tuple[Tensor, Tensor]]:
-        """All test images, standardised, in batches."""
-        for x, y in zip(torch.split(self.test_x, TEST_BATCH), torch.split(self.test_y, TEST_BATCH), strict=True):
-            yield standardise(x, CIFAR10.mean, CIFAR10.std), y
+        return standardise(images, CIFAR10.mean, CIFAR10.std)
 
     def probes(self, step: int) -> Iterator[Row]:
         """A diagnosis on the first batch, before it is trained on."""

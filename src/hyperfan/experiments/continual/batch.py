@@ -26,11 +26,7 @@ BETAS, EPS = (0.9, 0.999), 1e-8
 
 
 class Structure:
-    """How one run computes; its values come from outside.
-
-    Args:
-        net: any net of the structure, with a head for each tensor and an embedding for each task.
-    """
+    """How one run computes, read from any net of the structure; values come from outside."""
 
     def __init__(self, net: HyperNet) -> None:
         if net.heads.config != Linear("separate") or net.trunk is None or net.embeddings.config.tasks is None:
@@ -81,14 +77,9 @@ class Structure:
 
 
 class Batch:
-    """Runs of one structure, trained side by side.
+    """Runs of one structure, each with its values and learning rate, trained side by side.
 
-    Args:
-        structure: how each computes.
-        values: of each run.
-        rates: learning rate of each run.
-        optimiser: for all of them.
-        beta: weight of the regulariser.
+    ``beta`` is the weight of the regulariser.
     """
 
     def __init__(

@@ -1,6 +1,7 @@
 """The paper's claims about continual learning, each taken apart into facts that an interval can decide."""
 
 import itertools
+import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
@@ -83,12 +84,12 @@ def _optimisers(c: Claim, results: "ContinualResults") -> None:
 
 
 def _heuristics(c: Claim, results: "ContinualResults") -> None:
-    for name, init, label, decide in SCHEMES:
+    for name, init, label, bounds, expected in SCHEMES:
         facts = []
         for width in WIDTHS:
             factor = Estimate.ratio(results.growths(init, width))
-            c.measure(f"{name}: factor from a layer to the next, width {width}", factor)
-            facts.append(decide(factor))
+            within = c.measure(f"{name}: factor from a layer to the next, width {width}", factor).within(*bounds)
+            facts.append(None if within is None else within == expected)
         c.decide(label, all_of(facts))
     sgd, comparisons = results.grid("sgd"), []
     good_rate = sgd.best("hyperfan-in")
@@ -104,33 +105,21 @@ def _heuristics(c: Claim, results: "ContinualResults") -> None:
     )
 
 
-def _keeps(factor: Estimate) -> Fact:
-    return factor.within(1 / SCALE_TOLERANCE, SCALE_TOLERANCE)
-
-
-def _explodes(factor: Estimate) -> Fact:
-    return factor.within(SCALE_TOLERANCE)
-
-
-def _vanishes(factor: Estimate) -> Fact:
-    return factor.within(high=1 / SCALE_TOLERANCE)
-
-
-def _does_either(factor: Estimate) -> Fact:
-    keeps = _keeps(factor)
-    return None if keeps is None else not keeps
-
-
-SCHEMES = (
-    ("M1, fan-in", "xavier-fan-in", "M1, fan-in: activations explode with depth", _explodes),
-    ("M1, fan-out", "xavier-fan-out", "M1, fan-out: they vanish", _vanishes),
-    ("M1, both fans", "xavier-harmonic", "M1, both fans: they explode or vanish", _does_either),
-    ("M2, std 0.01", "m2", "M2: its one number is right at no width tried", _does_either),
-    ("M3, head/10", "m3", "M3: its one number is right at no width tried", _does_either),
-    ("M4", "m4", "M4: activations keep their scale", _keeps),
-    ("hyperfan-in", "hyperfan-in", "so they do with hyperfan-in, without a constant embedding", _keeps),
+EXPLODES, KEEPS, VANISHES = (
+    (SCALE_TOLERANCE, math.inf),
+    (1 / SCALE_TOLERANCE, SCALE_TOLERANCE),
+    (0, 1 / SCALE_TOLERANCE),
 )
-"""Each with its init method, and what the factor from a layer to the next should show."""
+SCHEMES = (
+    ("M1, fan-in", "xavier-fan-in", "M1, fan-in: activations explode with depth", EXPLODES, True),
+    ("M1, fan-out", "xavier-fan-out", "M1, fan-out: they vanish", VANISHES, True),
+    ("M1, both fans", "xavier-harmonic", "M1, both fans: they explode or vanish", KEEPS, False),
+    ("M2, std 0.01", "m2", "M2: its one number is right at no width tried", KEEPS, False),
+    ("M3, head/10", "m3", "M3: its one number is right at no width tried", KEEPS, False),
+    ("M4", "m4", "M4: activations keep their scale", KEEPS, True),
+    ("hyperfan-in", "hyperfan-in", "so they do with hyperfan-in, without a constant embedding", KEEPS, True),
+)
+"""Each with its init method, a fact, and within which bounds the factor from a layer to the next then is, or is not."""
 
 
 # ── untrained nets ─────────────────────────────────────────────────────────────────────────────────────────────────

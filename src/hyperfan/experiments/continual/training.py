@@ -1,17 +1,19 @@
-"""Training of the continual-learning experiment: the nets and points of a grid, and all of its runs side by side."""
+"""Training of the continual-learning experiment: the nets and points of a grid, and its runs side by side or alone."""
 
+import math
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor
+from torch.nn.functional import mse_loss
 
 from hyperfan.codes import Embedding
 from hyperfan.data import regression_tasks
 from hyperfan.data.regression import Task
 from hyperfan.errors import RunError
-from hyperfan.experiments.continual import TASKS, Continual
+from hyperfan.experiments.continual import TASKS, Continual, GridRun
 from hyperfan.experiments.continual.batch import Batch, Structure, Tensors
 from hyperfan.experiments.experiment import Training
 from hyperfan.experiments.seeds import generator
@@ -19,6 +21,7 @@ from hyperfan.hypernet import HyperNet
 from hyperfan.init import method
 from hyperfan.metrics import Kind, Row
 from hyperfan.models import regression_net
+from hyperfan.optim import Memory
 
 TRUNK = (10, 10)
 
@@ -200,3 +203,30 @@ class ContinualTraining(Training):
             tensors = {name.removeprefix(f"{i}."): t for name, t in state.items() if name.startswith(f"{i}.")}
             self.members[i] = tensors.pop("members")
             batch.load(tensors, int(tensors.pop("task")))
+
+
+def reference(config: Continual, run: GridRun) -> tuple[HyperNet, Iterator[float]]:
+    """One run of a grid by itself, in the plainest way, which it must equal in the batched program; plain SGD only.
+
+    Returns the net, and an iterator that trains it by a step each time and yields the batch's loss before it. It ends
+    with the last task, or after a loss that is not finite.
+    """
+    net = draw(build(config, run.init), run.seed)
+    return net, _training(config, run, net)
+
+
+def _training(config: Continual, run: GridRun, net: HyperNet) -> Iterator[float]:
+    optimiser = torch.optim.SGD(net.parameters(), lr=run.lr)
+    tasks = points(config, run.seed)
+    for task in range(TASKS):
+        memory = Memory(net, tasks=range(task))
+        for chosen in order(config, run.seed, task):
+            x, y = tasks[task].train_x[chosen], tasks[task].train_y[chosen]
+            optimiser.zero_grad()
+            loss = mse_loss(net(x, task=task), y)
+            torch.autograd.backward(loss)
+            torch.autograd.backward(config.beta * memory.drift(lookahead=run.lr))
+            optimiser.step()
+            yield loss.item()
+            if not math.isfinite(loss.item()):
+                return

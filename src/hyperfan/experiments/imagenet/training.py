@@ -1,5 +1,6 @@
 """Training of the Bayesian MobileNet: net, optimiser and photographs, all from one seed."""
 
+import functools
 import math
 from collections.abc import Iterator
 from dataclasses import asdict
@@ -13,17 +14,9 @@ from hyperfan.codes import Embedding
 from hyperfan.data import IMAGENET, standardise
 from hyperfan.errors import DataError, RunError
 from hyperfan.experiments import classifier
-from hyperfan.experiments.classifier import Classifier, device_named
+from hyperfan.experiments.classifier import Classifier, device_named, indices
 from hyperfan.experiments.imagenet import Imagenet
-from hyperfan.experiments.imagenet.pictures import (
-    Batch,
-    Crops,
-    Files,
-    Undecodable,
-    evenly_spaced,
-    loader,
-    read_pictures,
-)
+from hyperfan.experiments.imagenet.pictures import Batch, Crops, Files, evenly_spaced, loader, read_pictures
 from hyperfan.experiments.ranks import Ranks
 from hyperfan.experiments.scores import score, separation
 from hyperfan.experiments.seeds import generator, number
@@ -33,7 +26,6 @@ from hyperfan.metrics import Kind, Row
 from hyperfan.models import mobilenet
 from hyperfan.optim import SGD
 
-TEST_BATCH = 100
 SKIPPED, DATA = "skipped", "data"
 """Names of texts in a state."""
 ENTROPY_BINS = 40
@@ -76,23 +68,21 @@ class ImagenetTraining(Classifier):
         """This process's part of the batch after so many, standardised."""
         at, stream = self._stream
         if at != step:
-            stream = iter(loader(self.train, map(self.keys, range(step, self.config.total)), self.config.workers))
+            c = self.config
+            # Without a reference to this object, so that its workers end with it.
+            keys = map(functools.partial(batch_keys, c, self.ranks), range(step, c.total))
+            stream = iter(loader(self.train, keys, c.workers))
         pictures, labels, bad = next(stream)
         self._stream = step + 1, stream
         self._skip(bad)
         if not len(labels):
-            raise DataError(f"none of a batch of {len(bad)} pictures could be read: {bad[0].reason}")
+            raise DataError(f"none of a batch of {len(bad)} pictures could be read: {next(iter(bad.values()))}")
         return self._ready(pictures), labels.to(self.device)
 
-    def keys(self, step: int) -> list[tuple[int, int]]:
-        """Epoch and number of the pictures in this process's part of the batch after so many."""
-        epoch = step // self.config.epoch_batches
-        return [(epoch, index) for index in self.indices(step).tolist()[self.ranks.rank :: self.ranks.world]]
-
-    def _skip(self, bad: list[Undecodable]) -> None:
+    def _skip(self, bad: dict[str, str]) -> None:
         if bad and not self.config.skip_bad:
-            raise DataError(f"{bad[0].reason}; --skip-bad leaves such pictures out, and counts them")
-        self.skipped.update(path for path, _ in bad)
+            raise DataError(f"{next(iter(bad.values()))}; --skip-bad leaves such pictures out, and counts them")
+        self.skipped.update(bad)
 
     def step(self, step: int) -> float:
         """Train on one batch, with noise that follows from seed and step, the same in all processes."""
@@ -143,7 +133,7 @@ class ImagenetTraining(Classifier):
     def _tested(self, files: Files) -> Iterator[tuple[Tensor, Tensor]]:
         crops = Crops(files, self.config.size, None)
         keys = [(0, index) for index in range(len(files))]
-        batches = (keys[i : i + TEST_BATCH] for i in range(0, len(keys), TEST_BATCH))
+        batches = (keys[i : i + self.TEST_BATCH] for i in range(0, len(keys), self.TEST_BATCH))
         for pictures, labels, bad in loader(crops, batches, self.config.workers):
             self._skip(bad)
             if len(labels):
@@ -162,6 +152,12 @@ class ImagenetTraining(Classifier):
 
     def _ready(self, pictures: Tensor) -> Tensor:
         return standardise(pictures.to(self.device), IMAGENET.mean, IMAGENET.std)
+
+
+def batch_keys(config: Imagenet, ranks: Ranks, step: int) -> list[tuple[int, int]]:
+    """Epoch and number of the pictures in this process's part of the batch after so many."""
+    epoch = step // config.epoch_batches
+    return [(epoch, index) for index in indices(config, step).tolist()[ranks.rank :: ranks.world]]
 
 
 def build(config: Imagenet, classes: int) -> tuple[HyperNet, Any]:
@@ -188,9 +184,6 @@ def _all_but_the_last(t: TensorSpec) -> bool:
 
 def _histograms(entropy: Tensor, disagreement: Tensor, classes: int) -> dict[str, list[int]]:
     """How many pictures have which entropy and mutual information, from 0 to ln(classes)."""
-    guessing = math.log(classes)
-
-    def counts(values: Tensor) -> list[int]:
-        return [int(n) for n in torch.histc(values.double().clamp(max=guessing), ENTROPY_BINS, 0.0, guessing)]
-
-    return {"entropy": counts(entropy), "disagreement": counts(disagreement)}
+    most, found = math.log(classes), {"entropy": entropy, "disagreement": disagreement}
+    counts = {name: torch.histc(v.double().clamp(max=most), ENTROPY_BINS, 0.0, most) for name, v in found.items()}
+    return {name: [int(n) for n in values] for name, values in counts.items()}

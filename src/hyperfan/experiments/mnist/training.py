@@ -17,7 +17,6 @@ from hyperfan.metrics import Kind, Row
 from hyperfan.models import mnist_net
 from hyperfan.probe import Probe
 
-TEST_BATCH = 1000
 ACTIVATIONS: dict[str, type[nn.Module]] = {"tanh": nn.Tanh, "relu": nn.ReLU}
 
 
@@ -25,6 +24,7 @@ class MnistTraining(Classifier):
     """Inputs are standardised with the mean and deviation of the training images."""
 
     config: Mnist
+    TEST_BATCH = 1000
 
     def __init__(self, config: Mnist, data_dir: Path | None) -> None:
         data = mnist(data_dir)
@@ -35,15 +35,6 @@ class MnistTraining(Classifier):
         net, plan = build(config)
         optimiser = torch.optim.Adam(net.parameters(), config.rate) if config.optimiser == "adam" else None
         super().__init__(config, net, plan, optimiser or sgd(net, config.rate))
-
-    def batch(self, step: int) -> tuple[Tensor, Tensor]:
-        """Inputs and classes of the batch after so many."""
-        chosen = self.indices(step)
-        return self.x[chosen], self.y[chosen]
-
-    def test_batches(self) -> Iterator[tuple[Tensor, Tensor]]:
-        """All test images, in batches."""
-        return zip(torch.split(self.test_x, TEST_BATCH), torch.split(self.test_y, TEST_BATCH), strict=True)
 
     def probes(self, step: int) -> Iterator[Row]:
         """A diagnosis; then moments of every quantity in every layer, and histograms at the start and at the end."""

@@ -40,14 +40,7 @@ K = TypeVar("K", bound=ClassifierConfiguration)
 
 @dataclass(frozen=True)
 class Run(ABC, Generic[C]):
-    """One run that is over.
-
-    Args:
-        config: its configuration.
-        rows: its metrics, line by line.
-        environment: what it ran in.
-        path: its folder.
-    """
+    """One run that is over: its configuration, its metrics line by line, what it ran in, and its folder."""
 
     config: C
     rows: Rows
@@ -155,12 +148,7 @@ R = TypeVar("R", bound=Run[Any])
 
 
 class Runs(Generic[R]):
-    """All finished runs of an experiment under a folder, by what they do.
-
-    Args:
-        root: the folder.
-        experiment: of which the runs are.
-    """
+    """All finished runs of an experiment under a folder, by what they do."""
 
     def __init__(self, root: Path, experiment: Experiment[Any]) -> None:
         self.experiment = experiment

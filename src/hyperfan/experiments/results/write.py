@@ -5,24 +5,17 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Any, ClassVar, Generic, NamedTuple, TypeVar
+from typing import Any, ClassVar, Generic, TypeVar
 
 from hyperfan.errors import RunError
 from hyperfan.experiments.experiment import Configuration, Experiment
 from hyperfan.experiments.folder import environment
-from hyperfan.experiments.results.claims import (
-    Claim,
-    Claims,
-    claim_sections,
-    decide_all,
-    markdown_table,
-    template,
-    verdict_table,
-)
+from hyperfan.experiments.results.claims import Claim, Claims, claim_sections, markdown_table, template, verdict_table
 from hyperfan.experiments.results.runs import NamedFigure, Run, Runs, read_run
 from hyperfan.experiments.results.statistics import Estimate
 from hyperfan.files import explain_write_errors, finite_or_none, write_json, write_text
 from hyperfan.report import run_page
+from hyperfan.text import capitalise
 
 FIGURES_FOLDER, PAGE_FILE, README_FILE, SUMMARY_FILE = "figures", "report.html", "README.md", "summary.json"
 PAPER = "paper"
@@ -31,20 +24,16 @@ C = TypeVar("C", bound=Configuration)
 R = TypeVar("R", bound=Run[Any])
 
 
-class Summary(NamedTuple):
-    """What is shown of a run that is over: a page, and text for a terminal."""
+def write_summary(path: Path) -> tuple[Path, str]:
+    """Write page and figures of the run in this folder; returns the page, and text for a terminal.
 
-    page: Path
-    text: str
-
-
-def write_summary(path: Path) -> Summary:
-    """Write page and figures of the run in this folder. Writing again gives the same files."""
+    Writing again gives the same files.
+    """
     run, page = read_run(path), path / PAGE_FILE
     with explain_write_errors(str(path), "Make room, and go on with --resume"):
         write_figures(path / FIGURES_FOLDER, run.figures())
         write_text(page, run_page([run.data()]))
-    return Summary(page, run.text())
+    return page, run.text()
 
 
 def write_figures(folder: Path, figures: Iterable[NamedFigure]) -> None:
@@ -56,14 +45,7 @@ def write_figures(folder: Path, figures: Iterable[NamedFigure]) -> None:
 
 
 class Results(ABC, Generic[C, R]):
-    """What an experiment publishes about its finished runs.
-
-    Args:
-        runs: the finished runs.
-        base: the configuration that the grid starts from.
-        data_dir: where the data is, if untrained nets are looked at too.
-        log: called with a line of progress.
-    """
+    """What an experiment publishes about its finished runs, whose grid starts from a base."""
 
     claims: ClassVar[Claims]
     """The claims, each with the function that decides it, which is given the results."""
@@ -122,14 +104,22 @@ class Results(ABC, Generic[C, R]):
         return markdown_table([header for header, _, _ in self.columns], rows)
 
     def decide(self) -> list[Claim]:
-        """Decide all claims."""
-        return decide_all(self.claims, self)
+        """Decide each claim. One whose runs are missing is not decided, and its remark names them."""
+        found = []
+        for name, (statement, decide) in self.claims.items():
+            claim = Claim(name, statement)
+            try:
+                decide(claim, self)
+            except RunError as error:
+                claim = Claim(name, statement, remark=f"{capitalise(str(error))}.")
+            found.append(claim)
+        return found
 
     def page(self, claims: list[Claim], missing: list[str]) -> str:
         """The page in Markdown, with the claims and the titles of runs that are missing."""
-        profiles = self.runs.experiment.profiles
-        profile = next((name for name, p in profiles.items() if p.total == self.base.total), PAPER)
-        text = template(self.runs.experiment.package).format(
+        experiment = self.runs.experiment
+        profile = next((name for name, p in experiment.profiles.items() if p.total == self.base.total), PAPER)
+        text = template(experiment.config.__module__, "page.md").format(
             verdicts=verdict_table(claims),
             claims=claim_sections(claims),
             profile="" if profile == PAPER else f" --profile {profile}",
@@ -167,16 +157,9 @@ def write_results(
     data_dir: Path | None = None,
     overwrite: bool = False,
 ) -> None:
-    """Write figures, numbers and a page with the claims. A claim whose runs are missing is not decided.
+    """Write figures, numbers and a page with the claims of runs whose grid started from a base.
 
-    Args:
-        experiment: whose results.
-        runs_dir: where its runs are.
-        out: the folder to write.
-        base: the configuration that the runs' grid started from.
-        log: called with a line of progress.
-        data_dir: where the data is.
-        overwrite: whether to replace results that are there; other files never are.
+    A claim whose runs are missing is not decided. Files that are no results are never overwritten.
     """
     if out.exists() and any(out.iterdir()):
         if not (out / SUMMARY_FILE).exists():
