@@ -76,9 +76,11 @@ def open_run(path: Path, config: Configuration, resume: bool) -> Iterator["RunFo
                 write_json(path / ENV_FILE, environment())
             remove_partial(path)
             metrics = (path / METRICS_FILE).open("ab")
-        held.enter_context(contextlib.suppress(OSError))  # a failed write was reported when it was tried
-        held.callback(metrics.close)
-        yield RunFolder(path, metrics)
+        try:
+            yield RunFolder(path, metrics)
+        finally:
+            with contextlib.suppress(OSError):  # a failed write was reported when it was tried
+                metrics.close()
 
 
 class RunFolder:
@@ -109,11 +111,21 @@ class RunFolder:
             self._metrics.flush()
 
     def save(self, step: int, done: bool, losses: tuple[float, int], tensors: dict[str, Tensor]) -> None:
-        """Write a checkpoint."""
+        """Replace the checkpoint by this one."""
         with self._writing("the checkpoint"):
             os.fsync(self._metrics.fileno())
+            folder = self.path / "checkpoint"
+            folder.mkdir(exist_ok=True)
+            file = folder / f"step-{step}.safetensors"
+            with atomic_write(file) as partial:
+                try:
+                    save_file({name: t.detach().contiguous().cpu() for name, t in tensors.items()}, partial)
+                except SafetensorError as error:
+                    raise OSError(str(error)) from error
             state = State(step, self._metrics.tell(), done, *losses)
-            save_checkpoint(self.path / "checkpoint", state, tensors)
+            content = {**asdict(state), "tensors": file.name, "sha256": _digest(file)}
+            write_json(folder / STATE, {**content, "check": _check(content)})
+            _remove_others(folder, file)
 
     def restore(self) -> tuple[State, dict[str, Tensor]] | None:
         """Read the last checkpoint, and cut the metrics back to where they were then."""
@@ -143,20 +155,6 @@ class RunFolder:
     def _writing(self, name: str) -> Any:
         remedy = "What was saved before is intact: make room and go on with --resume"
         return explain_write_errors(f"{self.path}: {name}", remedy)
-
-
-def save_checkpoint(folder: Path, state: State, tensors: dict[str, Tensor]) -> None:
-    """Replace the checkpoint in the folder by this one."""
-    folder.mkdir(exist_ok=True)
-    file = folder / f"step-{state.step}.safetensors"
-    with atomic_write(file) as partial:
-        try:
-            save_file({name: t.detach().contiguous().cpu() for name, t in tensors.items()}, partial)
-        except SafetensorError as error:
-            raise OSError(str(error)) from error
-    content = {**asdict(state), "tensors": file.name, "sha256": _digest(file)}
-    write_json(folder / STATE, {**content, "check": _check(content)})
-    _remove_others(folder, file)
 
 
 def load_checkpoint(folder: Path) -> tuple[State, dict[str, Tensor]] | None:

@@ -144,15 +144,11 @@ class ContinualRun(Run[Continual]):
 
     def cells(self) -> list[list[str]]:
         """The same as text under :data:`BEST_HEADER`."""
-        return [
-            [
-                r["init"],
-                f"{r['rate']:g}",
-                f"{r['finite']} of {r['runs']}",
-                *(_text(value, "diverged") for value in (*r["loss"], *r["error"])),
-            ]
-            for r in self.table()
-        ]
+        rows = []
+        for r in self.table():
+            numbers = [_text(value, "diverged") for value in (*r["loss"], *r["error"])]
+            rows.append([r["init"], f"{r['rate']:g}", f"{r['finite']} of {r['runs']}", *numbers])
+        return rows
 
     def sentence(self) -> str:
         """The init with the lowest loss."""

@@ -165,21 +165,16 @@ def build(config: Imagenet, classes: int) -> tuple[HyperNet, Any]:
     with torch.device("meta"):
         mainnet = mobilenet(classes, config.width, config.norm)
     embedding = Embedding(config.embedding, noise=config.noise, scope=config.scope if config.noise else "embedding")
-    generate = _weights if config.last == "generated" else _all_but_the_last
-    net, plan = classifier.build(mainnet, config, embedding, heads="separate", generate=generate)
+
+    def generated(t: TensorSpec) -> bool:
+        return t.role == "weight" and (config.last == "generated" or t.kind != "Linear")
+
+    net, plan = classifier.build(mainnet, config, embedding, heads="separate", generate=generated)
     assert isinstance(net, HyperNet)
     if config.last == "plain":
         last = net.mainnet.get_parameter(f"{len(mainnet) - 1}.weight")
         nn.init.kaiming_uniform_(last, nonlinearity="linear", generator=generator(config.seed, "last"))
     return net, plan
-
-
-def _weights(t: TensorSpec) -> bool:
-    return t.role == "weight"
-
-
-def _all_but_the_last(t: TensorSpec) -> bool:
-    return t.role == "weight" and t.kind != "Linear"
 
 
 def _histograms(entropy: Tensor, disagreement: Tensor, classes: int) -> dict[str, list[int]]:

@@ -18,17 +18,7 @@ from hyperfan.experiments.experiment import (
 from hyperfan.experiments.folder import CONFIG_FILE, ENV_FILE, TIMES_FILE
 from hyperfan.experiments.results.statistics import Estimate
 from hyperfan.files import read_json
-from hyperfan.metrics import (
-    METRICS_FILE,
-    Kind,
-    Row,
-    Rows,
-    describe_divergence,
-    divergence,
-    is_over,
-    of_kind,
-    read_metrics,
-)
+from hyperfan.metrics import METRICS_FILE, Kind, Row, describe_divergence, divergence, is_over, of_kind, read_metrics
 from hyperfan.report import RunData
 from hyperfan.text import capitalise
 
@@ -43,7 +33,7 @@ class Run(ABC, Generic[C]):
     """One run that is over: its configuration, its metrics line by line, what it ran in, and its folder."""
 
     config: C
-    rows: Rows
+    rows: Sequence[Row]
     environment: Mapping[str, Any] = field(default_factory=dict)
     path: Path = Path()
 
