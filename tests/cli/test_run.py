@@ -130,7 +130,7 @@ def test_a_disk_that_is_full_is_one_line(capsys, noise, monkeypatch):
         (["--jobs", "2"], "--jobs is for --all"),
         (["--all", "--jobs", "0"], "--jobs 0: at least 1 is needed"),
         (["--all", "--tensorboard"], "--tensorboard is for a single run"),
-        (["--lr", "inf"], "--lr inf: it must be positive, and finite"),
+        (["--lr", "inf"], "--lr inf: it must be positive and finite"),
     ],
 )
 def test_what_cannot_run_says_so_in_one_line_and_leaves_nothing(capsys, noise, tmp_path, args, message):

@@ -77,7 +77,7 @@ def test_the_grid_is_every_init_at_every_rate_with_three_seeds_or_more():
         ({"images": 9}, "--batch 100: a batch has no more than the 9 training images"),
         ({"drops": (3, 2)}, "--drops 3 2: name epochs, each later than the last"),
         ({"drops": (0,)}, "--drops 0: at least 1 is needed"),
-        ({"lr": -1.0}, "--lr -1: it must be positive, and finite"),
+        ({"lr": -1.0}, "--lr -1: it must be positive and finite"),
         ({"seed": -1}, "--seed -1: at least 0 is needed"),
     ],
 )

@@ -87,11 +87,11 @@ def test_the_grid_is_every_init_with_and_without_norm_and_last_layer():
     ("fields", "message"),
     [
         ({"samples": 0}, "--samples 0: at least 1 is needed"),
-        ({"noise": -0.1}, "--noise -0.1: it must be not negative, and finite"),
+        ({"noise": -0.1}, "--noise -0.1: it must be at least 0 and finite"),
         ({"held_out": -1}, "--held-out -1: at least 0 is needed"),
         ({"images": 9}, "--batch 256: a batch has no more than the 9 training images"),
         ({"width": 0.001}, "--width 0.001: no channels would be left"),
-        ({"lr": 0.0}, "--lr 0: it must be positive, and finite"),
+        ({"lr": 0.0}, "--lr 0: it must be positive and finite"),
     ],
 )
 def test_what_cannot_be(fields, message):

@@ -100,9 +100,9 @@ def test_the_headline_comes_first():
         ({"images": 60_001}, "--images 60001: there are 60000"),
         ({"images": 9}, "--batch 10: a batch has no more than the 9 training images"),
         ({"probe_images": 10_001}, "--probe-images 10001: there are 10000"),
-        ({"lr": 0.0}, "--lr 0: it must be positive, and finite"),
-        ({"lr": float("nan")}, "--lr nan: it must be positive, and finite"),
-        ({"lr": float("inf")}, "--lr inf: it must be positive, and finite"),
+        ({"lr": 0.0}, "--lr 0: it must be positive and finite"),
+        ({"lr": float("nan")}, "--lr nan: it must be positive and finite"),
+        ({"lr": float("inf")}, "--lr inf: it must be positive and finite"),
     ],
 )
 def test_what_cannot_be(fields, message):

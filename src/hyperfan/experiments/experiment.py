@@ -83,8 +83,8 @@ class Configuration(ABC):
                 if isinstance(number, int) and not isinstance(number, bool) and number < least:
                     raise RunError(f"{option(name)} {number}: at least {least} is needed")
                 if isinstance(number, float) and not (0 < number < math.inf or number == least == 0):
-                    wanted = "positive" if least else "not negative"
-                    raise RunError(f"{option(name)} {number:g}: it must be {wanted}, and finite")
+                    wanted = "positive" if least else "at least 0"
+                    raise RunError(f"{option(name)} {number:g}: it must be {wanted} and finite")
 
     @property
     @abstractmethod

@@ -82,7 +82,9 @@ class Imagenet(ClassifierConfiguration):
 
 SMALL_PICTURES = Imagenet(images=800, held_out=2, size=64, width=0.25, batch=32, workers=0, device="cpu")
 LAPTOP_RATE = 0.1 * 32 / 256  # as the batch is smaller
-LAPTOP = replace(SMALL_PICTURES, lr=LAPTOP_RATE, epochs=24, batches=600, test_every=600, log_every=1, checkpoint_every=100)
+LAPTOP = replace(
+    SMALL_PICTURES, lr=LAPTOP_RATE, epochs=24, batches=600, test_every=600, log_every=1, checkpoint_every=100
+)
 PROFILES = {
     "paper": Imagenet(),
     "laptop": LAPTOP,
