@@ -6,8 +6,7 @@ import torch
 
 from benchmarks.harness import conclude, interleave, medians, summary
 from hyperfan.experiments.continual import Continual, GridRun
-from hyperfan.experiments.continual.reference import reference
-from hyperfan.experiments.continual.training import ContinualTraining
+from hyperfan.experiments.continual.training import ContinualTraining, reference
 
 CLAIM = (
     "an iteration of the paper's continual-learning grid, 240 runs side by side, takes at most a twentieth of the time "

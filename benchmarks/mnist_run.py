@@ -8,11 +8,13 @@ import tempfile
 from dataclasses import replace
 from pathlib import Path
 
+from rich.console import Console
+
 from benchmarks.harness import conclude, summary
 from hyperfan.experiments.experiment import CLASSICAL
 from hyperfan.experiments.loop import run as train
 from hyperfan.experiments.mnist import PROFILES
-from hyperfan.experiments.progress import Lines
+from hyperfan.experiments.progress import Progress
 
 CLAIM = (
     "a run of the MNIST experiment at full scale with hyperfan-in, probes, tests and checkpoints included, takes at "
@@ -30,7 +32,7 @@ def measure(init: str) -> dict[str, float]:
     """
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "run"
-        train(replace(ONE_EPOCH, init=init), path, Lines(lambda _: None))
+        train(replace(ONE_EPOCH, init=init), path, Progress(Console(quiet=True)))
         times: dict[str, float] = json.loads((path / "time.json").read_text())
     return {part: seconds for part, seconds in times.items() if part != "batches"}
 

@@ -120,7 +120,7 @@ def test_compare(capsys):
     assert len(rows) == 12
     for row in rows.values():
         assert len(row["preactivation"]) == len(row["gradient"]) == 6
-    first = {name: [layer["mean"] for layer in row["preactivation"]] for name, row in rows.items()}
+    first = {name: row["preactivation"] for name, row in rows.items()}
     # Figures known for this net: pre-activation std of the first and the fifth layer.
     assert (first["classical net, Xavier"][0], first["classical net, Xavier"][4]) == pytest.approx(
         (1.10, 0.36), rel=0.1
@@ -131,7 +131,7 @@ def test_compare(capsys):
     assert first["xavier-fan-out"][4] < 0.01
     assert rows["hyperfan-in"]["ratio"] == pytest.approx(1, rel=0.2)
     assert rows["xavier-fan-in"]["ratio"] > 20
-    assert rows["hyperfan-in"]["loss"]["mean"] < 3 < rows["xavier-fan-in"]["loss"]["mean"]
+    assert rows["hyperfan-in"]["loss"] < 3 < rows["xavier-fan-in"]["loss"]
 
 
 def test_compare_as_a_table(capsys):
@@ -143,24 +143,3 @@ def test_compare_as_a_table(capsys):
 
 def test_version(capsys):
     assert run(capsys, "--version")[1].startswith("hyperfan 0.")
-
-
-@pytest.fixture(scope="module")
-def starts():
-    from hyperfan.experiments.compare import compare
-
-    return compare(seeds=2, batch=10)
-
-
-@pytest.mark.parametrize(("width", "tables"), [(100, 2), (160, 1)])
-def test_the_comparison_fits_the_terminal(starts, width, tables):
-    from rich.console import Console
-
-    from hyperfan.cli.tables import compare_tables
-
-    console = Console(width=width, record=True, quiet=True)
-    made = compare_tables(starts, 2, "paper", width)
-    assert len(made) == tables
-    for table in made:
-        console.print(table)
-    assert "…" not in console.export_text()

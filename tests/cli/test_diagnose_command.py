@@ -113,7 +113,7 @@ def test_a_page(tmp_path, capsys):
     ("arguments", "message"),
     [
         (["nets_to_diagnose:no_inputs"], "returned a HyperNet; a diagnosis needs inputs too"),
-        (["nets_to_diagnose:strange"], "returned 'z', which is no argument of hyperfan.diagnose"),
+        (["nets_to_diagnose:strange"], "got an unexpected keyword argument 'z'"),
         (
             ["nets_to_diagnose:misfit"],
             "the net of nets_to_diagnose:misfit, or its loss, does not run on these inputs: RuntimeError",

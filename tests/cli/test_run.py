@@ -13,14 +13,13 @@ from pathlib import Path
 import pytest
 import torch
 
-from hyperfan.cli import run as run_commands
+from hyperfan.cli import runs as run_commands
 from hyperfan.cli.main import main
 from hyperfan.data import Labelled, Splits
 from hyperfan.data.lookup import find
 from hyperfan.errors import DataError, HyperfanError
 from hyperfan.experiments import cifar10
 from hyperfan.experiments.mnist import PROFILES, grid, training
-from hyperfan.experiments.sweep import Ended
 
 SMALL = ["--images", "30", "--epochs", "1", "--embedding", "4", "--probe-images", "5", "--checkpoint-every", "2"]
 FOLDER = "runs/mnist/m2_seed-3_epochs-1_embedding-4_images-30_checkpoint_every-2"
@@ -131,7 +130,7 @@ def test_a_disk_that_is_full_is_one_line(capsys, noise, monkeypatch):
         (["--jobs", "2"], "--jobs is for --all"),
         (["--all", "--jobs", "0"], "--jobs 0: at least 1 is needed"),
         (["--all", "--tensorboard"], "--tensorboard is for a single run"),
-        (["--lr", "inf"], "--lr inf: a learning rate is positive and finite"),
+        (["--lr", "inf"], "--lr inf: it must be positive and finite"),
     ],
 )
 def test_what_cannot_run_says_so_in_one_line_and_leaves_nothing(capsys, noise, tmp_path, args, message):
@@ -184,7 +183,7 @@ def test_cifar10_has_its_own_profiles_and_grid(capsys, monkeypatch):
     assert list(seen.values()) == cifar10.grid(cifar10.PROFILES["smoke"])
     assert {str(path.parent) for path in seen} == {"runs/cifar10"}
     assert main(["run", "cifar10", "--all", "--lr", "0.1"]) == 2
-    assert capsys.readouterr().err == "hyperfan: --lr is for a single run; --all sets it for each of its own\n"
+    assert capsys.readouterr().err == "hyperfan: --lr is for a single run, not for --all\n"
 
 
 def test_without_a_gpu_the_papers_scale_says_what_to_do(capsys, monkeypatch, tmp_path):
@@ -202,16 +201,16 @@ def test_torchrun_is_for_one_run_of_imagenet(capsys, monkeypatch, args, rank):
     assert "torchrun is for a single run of imagenet" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize(("outcome", "code"), [("finished", 0), ("diverged", 0), ("failed: no room", 2)])
+@pytest.mark.parametrize(("outcome", "code"), [("finished", 0), ("diverged", 0), ("failed", 2)])
 def test_the_exit_code_of_all(capsys, monkeypatch, tmp_path, outcome, code):
-    monkeypatch.setattr("hyperfan.experiments.sweep.sweep", lambda runs, *_, **__: [Ended(p, outcome) for p in runs])
+    monkeypatch.setattr("hyperfan.experiments.sweep.sweep", lambda runs, *_, **__: dict.fromkeys(runs, outcome))
     found, out, _ = run(capsys, "--all", "--run-dir", "there")
     assert found == code
     assert out == f"{outcome}: 79 of 79 runs\n"
 
 
 def test_all_that_was_stopped_says_how_to_go_on(capsys, monkeypatch):
-    ended = [Ended(Path("a"), "finished"), Ended(Path("b"), "stopped")]
+    ended = {Path("a"): "finished", Path("b"): "stopped"}
     monkeypatch.setattr("hyperfan.experiments.sweep.sweep", lambda runs, *_, **__: ended)
     assert run(capsys, "--all")[:2] == (
         130,
@@ -222,13 +221,13 @@ def test_all_that_was_stopped_says_how_to_go_on(capsys, monkeypatch):
 @pytest.mark.parametrize("option", [["--init", "m2"], ["--lr", "0.1"], ["--heads", "separate"]])
 def test_all_chooses_for_itself(capsys, option):
     code, _, err = run(capsys, "--all", *option)
-    assert (code, err) == (2, f"hyperfan: {option[0]} is for a single run; --all sets it for each of its own\n")
+    assert (code, err) == (2, f"hyperfan: {option[0]} is for a single run, not for --all\n")
 
 
 def test_help_without_torch():
     """So that it is there at once, of every experiment."""
     script = (
-        "import sys\nfrom hyperfan.cli.main import main\nfrom hyperfan.experiments.registry import EXPERIMENTS\n"
+        "import sys\nfrom hyperfan.cli.main import main\nfrom hyperfan.experiments.experiment import EXPERIMENTS\n"
         "for args in [['run'], ['results'], *([c, name] for c in ('run', 'results') for name in EXPERIMENTS)]:\n"
         "    try:\n        main([*args, '--help'])\n    except SystemExit as e:\n        assert e.code == 0\n"
         "assert not {'torch', 'numpy', 'safetensors'} & set(sys.modules)\n"
@@ -312,7 +311,7 @@ def test_all_grids_are_swept(capsys, monkeypatch):
 
     def swept(runs, jobs, **more):
         seen.update(runs)
-        return [Ended(path, "finished") for path in runs]
+        return dict.fromkeys(runs, "finished")
 
     monkeypatch.setattr("hyperfan.experiments.sweep.sweep", swept)
     assert continual(capsys, "--all", "--seeds", "3")[0] == 0

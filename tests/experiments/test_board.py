@@ -6,8 +6,8 @@ import pytest
 from toy import InterruptedAfter, Silent, Toy
 
 from hyperfan.errors import RunError
-from hyperfan.experiments.board import Board
 from hyperfan.experiments.loop import run
+from hyperfan.experiments.progress import Board
 from hyperfan.metrics import read_metrics
 
 pytest.importorskip("tensorboard", reason="pip install 'hyperfan[tensorboard]'")
@@ -39,7 +39,7 @@ def expected(path):
 
 
 def test_every_number_is_a_scalar(tmp_path):
-    run(Toy(), tmp_path / "run", Silent(), sinks=(Board(tmp_path / "board"),))
+    run(Toy(), tmp_path / "run", Silent(), sinks=(Board(tmp_path / "board").record,))
     assert scalars(tmp_path / "board") == expected(tmp_path / "run")
 
 
@@ -47,9 +47,9 @@ def test_a_resumed_run_replaces_what_came_after_its_checkpoint(tmp_path):
     """Nothing is there twice, and nothing is lost of what came before."""
     path, board = tmp_path / "run", tmp_path / "board"
     first = Board(board)
-    assert run(Toy(), path, InterruptedAfter(4), sinks=(first,)) == "stopped"
+    assert run(Toy(), path, InterruptedAfter(4), sinks=(first.record,)) == "stopped"
     assert [step for step, _ in scalars(board)["train/loss"]] == [2, 4], "it is not on disk at once"
-    run(Toy(), path, Silent(), resume=True, sinks=(Board(board),))
+    run(Toy(), path, Silent(), resume=True, sinks=(Board(board).record,))
     assert scalars(board) == expected(path)
     first._writer.close()
 

@@ -178,7 +178,7 @@ def test_the_page_says_what_was_found_and_what_is_missing(tmp_path):
     assert sum(len(row["seeds"]) for row in summary["settings"]) == total - 1
     page = (out / "README.md").read_text()
     assert "| [C9](#c9) |" in page
-    assert "| hyperfan-in | 5e-05 | 3 |  | 2.3 | 2.05 | 30.0% [29.5%, 30.5%] |" in page, page
+    assert "| hyperfan-in | 5e-05 | 3 | 0 | 2.3 | 2.05 | 30.0% [29.5%, 30.5%] |" in page, page
     assert "| kaiming-fan-in | 0.0005 | 3 | 3 | 2.3 |  | 10.0% [10.0%, 10.0%] |" in page
     assert "beginning of training only: 500 batches of 20 images, 0.2 epochs" in page
     assert f"Not run yet: {missing.title}." in page

@@ -11,6 +11,7 @@ import hyperfan as hf
 from hyperfan.data import CIFAR10, Labelled, Splits, standardise
 from hyperfan.errors import RunError
 from hyperfan.experiments.cifar10 import PROFILES, RATES, Cifar10, grid, training
+from hyperfan.experiments.classifier import indices
 from hyperfan.experiments.loop import run
 
 SMALL = replace(PROFILES["smoke"], embedding=4)
@@ -71,13 +72,13 @@ def test_the_grid_is_every_init_at_every_rate_with_three_seeds_or_more():
     [
         ({"epochs": 0}, "--epochs 0: at least 1 is needed"),
         ({"test_every": 0}, "--test-every 0: at least 1 is needed"),
-        ({"images": 50_001}, "--images 50001: CIFAR-10 has 50000"),
-        ({"test_images": 10_001}, "--test-images 10001: CIFAR-10 has 10000"),
+        ({"images": 50_001}, "--images 50001: there are 50000"),
+        ({"test_images": 10_001}, "--test-images 10001: there are 10000"),
         ({"images": 9}, "--batch 100: a batch has no more than the 9 training images"),
-        ({"drops": (3, 2)}, "--drops 3 2: name epochs from 1 on, each later than the last"),
-        ({"drops": (0,)}, "--drops 0: name epochs from 1 on, each later than the last"),
-        ({"lr": -1.0}, "--lr -1: a learning rate is positive and finite"),
-        ({"seed": -1}, "--seed -1: seeds start at 0"),
+        ({"drops": (3, 2)}, "--drops 3 2: name epochs, each later than the last"),
+        ({"drops": (0,)}, "--drops 0: at least 1 is needed"),
+        ({"lr": -1.0}, "--lr -1: it must be positive and finite"),
+        ({"seed": -1}, "--seed -1: at least 0 is needed"),
     ],
 )
 def test_what_cannot_be(fields, message):
@@ -110,7 +111,7 @@ def test_everything_is_drawn_anew_for_another_seed():
     a, b = start().net.state_dict(), start(seed=1).net.state_dict()
     for name in ("embeddings.weight", "heads.inputs.weight", "heads.96x3x3.weight"):
         assert not torch.equal(a[name], b[name])
-    assert start().indices(0).tolist() != start(seed=1).indices(0).tolist()
+    assert indices(SMALL, 0).tolist() != indices(replace(SMALL, seed=1), 0).tolist()
 
 
 def test_the_classical_net_has_kaiming_init():
@@ -126,7 +127,7 @@ def test_the_classical_net_has_kaiming_init():
 def test_pictures_are_standardised_and_only_augmented_if_asked():
     plain, moved = start(), start(augment=True)
     x, y = plain.batch(1)
-    chosen = plain.indices(1)
+    chosen = indices(plain.config, 1)
     assert torch.equal(x, standardise(plain.x[chosen], CIFAR10.mean, CIFAR10.std))
     assert torch.equal(y, plain.y[chosen])
     assert torch.equal(y, moved.batch(1)[1])

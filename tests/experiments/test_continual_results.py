@@ -11,7 +11,7 @@ from toy import Silent
 
 from hyperfan.errors import RunError
 from hyperfan.experiments.continual import ALL_INITS, EXPERIMENT, PROFILES, TASKS, Continual, claims, grid, results
-from hyperfan.experiments.continual.results import ContinualResults, Grid
+from hyperfan.experiments.continual.results import ContinualResults, ContinualRun
 from hyperfan.experiments.loop import run
 from hyperfan.experiments.results.claims import Claim
 from hyperfan.experiments.results.runs import Runs, read_run
@@ -42,7 +42,7 @@ def made_up(levels, config=BASE, spread=0.02, diverged=(), first=None):
         losses[config.inits.index(init), config.rates.index(lr), :seeds, 1:] = math.nan
     grows = torch.tensor([[1.0, 2.0, 3.0], [20.0, 1.0, 3.0], [40.0, 5.0, 1.0]])  # by after and task
     errors = losses[..., -1][..., None, :] * grows
-    found = Grid(config, [{"kind": "end", "step": config.total, "outcome": "finished"}], {"code": "abc"})
+    found = ContinualRun(config, [{"kind": "end", "step": config.total, "outcome": "finished"}], {"code": "abc"})
     # What it would read from its metrics; test_a_grid_is_read_as_it_was_measured has that.
     vars(found).update(losses=losses, errors=errors, fits=torch.zeros(*shape, TASKS, TASKS, 50))
     return found
@@ -50,12 +50,12 @@ def made_up(levels, config=BASE, spread=0.02, diverged=(), first=None):
 
 class MadeUp(ContinualResults):
     def __init__(self, sgd, adam, growths):
-        self.sgd, self.adam, self.growths = sgd, adam, growths
+        self.made, self.growths = {"sgd": sgd, "adam": adam}, growths
 
-    def need_adam(self):
-        if self.adam is None:
-            raise RunError("there is no finished run 'adam'")
-        return self.adam
+    def grid(self, optimiser):
+        if self.made[optimiser] is None:
+            raise RunError(f"there is no finished run '{optimiser}'")
+        return self.made[optimiser]
 
 
 def decided(sgd, adam=None, growths=lambda init, width: [1.0, 1.01]):
@@ -178,7 +178,7 @@ def grids(tmp_path_factory):
 
 def test_a_grid_is_read_as_it_was_measured(grids):
     config = grid(SMOKE)[0]
-    _, outcome = read_run(grids / config.folder)
+    outcome = read_run(grids / config.folder)
     assert outcome.config == config
     lines = [json.loads(line) for line in (grids / config.folder / "metrics.jsonl").read_text().splitlines()]
     last = [line for line in lines if line["kind"] == "losses"][-1]
@@ -199,8 +199,8 @@ def test_a_grid_that_is_stopped_goes_on_to_the_same_bits(tmp_path, grids):
     config = replace(grid(SMOKE)[0], checkpoint_every=7)
 
     class Stops(Silent):
-        def update(self, standing):
-            if standing.step == 24:
+        def update(self, step, total, stage):
+            if step == 24:
                 raise KeyboardInterrupt
 
     assert run(config, tmp_path / "a", Silent()) == "finished"

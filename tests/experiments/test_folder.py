@@ -15,10 +15,9 @@ from toy import InterruptedAfter, Silent, Toy, as_nobody, contents
 
 import hyperfan
 from hyperfan.errors import HyperfanError, RunError
-from hyperfan.experiments.checkpoint import load
-from hyperfan.experiments.folder import RunFolder, fingerprint
+from hyperfan.experiments.experiment import EXPERIMENTS
+from hyperfan.experiments.folder import fingerprint, load_checkpoint, open_run
 from hyperfan.experiments.loop import run
-from hyperfan.experiments.registry import EXPERIMENTS
 from hyperfan.files import Lock, atomic_write, finite_or_none, read_json, write_json
 from hyperfan.metrics import read_metrics
 
@@ -146,8 +145,9 @@ def test_the_fingerprint_covers_what_can_change_numbers_and_nothing_else(tmp_pat
 
     numbers = ["optim/sgd.py", "data/idx.py", "experiments/loop.py", "experiments/classifier.py"]
     numbers += [f"experiments/{name}/{file}.py" for name in EXPERIMENTS for file in ("__init__", "training")]
-    readers = ["cli/run.py", "report/run_page.py", "experiments/results/claims.py", "experiments/results/claim.md"]
-    readers += [f"experiments/{name}/{file}" for name in EXPERIMENTS for file in ("results.py", "claims.py", "page.md")]
+    readers = ["cli/runs.py", "report/run_page.py", "experiments/results/claims.py", "experiments/results/claim.md"]
+    readers += [f"experiments/{name}/{file}" for name in EXPERIMENTS for file in ("results.py", "page.md")]
+    readers += [f"experiments/{name}/claims.py" for name in ("mnist", "continual")]
     assert {name: changes(name) for name in (*numbers, *readers)} == {
         **dict.fromkeys(numbers, True),
         **dict.fromkeys(readers, False),
@@ -162,14 +162,14 @@ def test_the_fingerprint_covers_what_can_change_numbers_and_nothing_else(tmp_pat
 def test_a_flipped_bit_anywhere_in_a_checkpoint(half):
     """It is noticed, unless it changes nothing that is read, such as the seventeenth digit of a number."""
     folder = half / "checkpoint"
-    good_state, good_tensors = load(folder)
+    good_state, good_tensors = load_checkpoint(folder)
     unnoticed = []
     for file in sorted(folder.iterdir()):
         good = file.read_bytes()
         for at in range(0, len(good), max(len(good) // 300, 1)):
             file.write_bytes(good[:at] + bytes([good[at] ^ 1]) + good[at + 1 :])
             with contextlib.suppress(RunError):
-                state, tensors = load(folder)
+                state, tensors = load_checkpoint(folder)
                 unnoticed.append(file.name)
                 assert state == good_state
                 torch.testing.assert_close(tensors, good_tensors, rtol=0, atol=0)
@@ -222,7 +222,7 @@ def test_a_folder_in_the_place_of_a_file(half):
 
 
 def test_one_process_at_a_time(half, undisturbed):
-    with RunFolder(half, Toy().to_dict(), resume=True):
+    with open_run(half, Toy(), resume=True):
         assert refused(half) == f"{half} is in use: another process is running it"
         assert refused(half, resume=False).startswith(f"{half} exists: ")
     assert run(Toy(), half, Silent(), resume=True) == "finished"

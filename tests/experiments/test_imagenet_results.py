@@ -105,7 +105,7 @@ def test_the_page_says_what_was_found_and_what_is_missing(tmp_path):
     assert "On 400 pictures of the classes trained on" in page
     assert "of 2 classes that were not trained on" in page
     assert "guessing: 2.08" in page
-    assert "| hyperfan-in | generated | yes | 3 |  | 31.0% [28.5%, 33.5%] | 2 [2, 2] |" in page
+    assert "| hyperfan-in | generated | yes | 3 | 0 | 31.0% [28.5%, 33.5%] | 2 [2, 2] |" in page
     assert "| kaiming-fan-in | generated | no | 3 | 3 |  |  |  |  |  |" in page
     assert f"Not run yet: {missing.title}." in page
     assert {p.name for p in (out / "figures").iterdir()} == {"loss.svg", "uncertainty.svg"}

@@ -19,9 +19,10 @@ from toy import InterruptedAfter, Silent, contents
 import hyperfan as hf
 from hyperfan.errors import DataError, RunError
 from hyperfan.experiments.imagenet import INITS, PROFILES, Imagenet, grid
-from hyperfan.experiments.imagenet.pictures import BatchOrder, Crops
-from hyperfan.experiments.imagenet.training import _histograms
+from hyperfan.experiments.imagenet.pictures import Crops
+from hyperfan.experiments.imagenet.training import _histograms, batch_keys
 from hyperfan.experiments.loop import run
+from hyperfan.experiments.ranks import SINGLE_PROCESS, Ranks
 from hyperfan.experiments.results.write import write_summary
 from hyperfan.experiments.seeds import number
 from hyperfan.metrics import read_metrics
@@ -86,11 +87,11 @@ def test_the_grid_is_every_init_with_and_without_norm_and_last_layer():
     ("fields", "message"),
     [
         ({"samples": 0}, "--samples 0: at least 1 is needed"),
-        ({"noise": -0.1}, "--noise -0.1: it must not be negative"),
-        ({"held_out": -1}, "--held-out -1: it must not be negative"),
+        ({"noise": -0.1}, "--noise -0.1: it must be at least 0 and finite"),
+        ({"held_out": -1}, "--held-out -1: at least 0 is needed"),
         ({"images": 9}, "--batch 256: a batch has no more than the 9 training images"),
         ({"width": 0.001}, "--width 0.001: no channels would be left"),
-        ({"lr": 0.0}, "--lr 0: a learning rate is positive and finite"),
+        ({"lr": 0.0}, "--lr 0: it must be positive and finite"),
     ],
 )
 def test_what_cannot_be(fields, message):
@@ -158,6 +159,29 @@ def test_a_batch_that_is_not_the_next_is_found_too(pictures):
         assert torch.equal(y, batches[step][1])
 
 
+def test_every_epoch_has_every_picture_once_in_an_order_of_its_own():
+    batches = [batch_keys(SMALL, SINGLE_PROCESS, step) for step in range(6)]
+    assert [{epoch for epoch, _ in batch} for batch in batches] == [{0}] * 3 + [{1}] * 3
+    epochs = [[i for batch in batches[e : e + 3] for _, i in batch] for e in (0, 3)]
+    assert all(sorted(e) == list(range(18)) for e in epochs)
+    assert epochs[0] != epochs[1]
+    assert batch_keys(replace(SMALL, seed=8), SINGLE_PROCESS, 0) != batches[0]
+
+
+def test_processes_share_each_batch():
+    parts = [batch_keys(SMALL, Ranks(rank, 3, "cpu"), 0) for rank in range(3)]
+    assert {len(part) for part in parts} == {2}
+    assert sorted(key for part in parts for key in part) == sorted(batch_keys(SMALL, SINGLE_PROCESS, 0))
+
+
+def test_all_test_pictures_come_once_in_order(pictures, monkeypatch):
+    made = SMALL.start(pictures)
+    monkeypatch.setattr(made, "TEST_BATCH", 4)
+    labels = [y for _, y in made.test_batches()]
+    assert [len(y) for y in labels] == [4, 4, 1]
+    assert torch.cat(labels).tolist() == [label for _, label in made.known]
+
+
 # ── runs ───────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
@@ -196,7 +220,7 @@ def test_resuming_with_workers(tmp_path, pictures):
 def test_a_batch_is_random_crops_standardised_as_usual_for_imagenet(pictures):
     made = SMALL.start(pictures)
     x, y = made.batch(0)
-    (keys,) = list(BatchOrder(SMALL.seed, 18, 6, 0, 1, 0, 1))
+    keys = batch_keys(SMALL, made.ranks, 0)
     crops = Crops(made.train.files, SMALL.size, SMALL.seed)
     raw = torch.stack([crops[key][0] for key in keys])
     mean, std = (torch.tensor(v)[:, None, None] for v in ([0.485, 0.456, 0.406], [0.229, 0.224, 0.225]))
@@ -210,7 +234,7 @@ def test_a_net_that_overflows_is_said_to_be_unsure_of_nothing_and_draws_no_error
     config = replace(SMALL, init="kaiming-fan-in", norm=False, batches=1, width=1.0, embedding=32, lr=1e-30)
     assert run(config, tmp_path / "a", Silent(), data_dir=pictures) == "finished"
     (row,) = [r for r in read_metrics(tmp_path / "a") if r["kind"] == "test"]
-    assert write_summary(tmp_path / "a").text.startswith(f"{row['accuracy']:.2%} of the test images right")
+    assert write_summary(tmp_path / "a")[1].startswith(f"{row['accuracy']:.2%} of the test images right")
 
 
 def test_what_is_tested(tmp_path, pictures):
@@ -260,7 +284,7 @@ def test_known_and_unknown_classes_are_seen_by_the_same_weights(pictures, monkey
     from hyperfan.experiments.imagenet import training
 
     made, seeds = SMALL.start(pictures), []
-    monkeypatch.setattr(training, "TEST_BATCH", 2)
+    monkeypatch.setattr(made, "TEST_BATCH", 2)
     predict = training.predict
     monkeypatch.setattr(training, "predict", lambda *args, seed: seeds.append(seed) or predict(*args, seed=seed))
     list(made.tests(6))
@@ -297,7 +321,7 @@ def test_bad_pictures_are_skipped_and_counted_if_asked(tmp_path, pictures):
     assert run(config, tmp_path / "b", Silent(), data_dir=root) == "finished"
     last = [r for r in read_metrics(tmp_path / "b") if r["kind"] == "test"][-1]
     assert last["skipped"] == 3
-    assert "3 pictures or classes skipped" in write_summary(tmp_path / "b").text
+    assert "3 pictures or classes skipped" in write_summary(tmp_path / "b")[1]
     assert run(config, tmp_path / "c", InterruptedAfter(5), data_dir=root) == "stopped"
     assert run(config, tmp_path / "c", Silent(), data_dir=root, resume=True) == "finished"
     assert (tmp_path / "b/metrics.jsonl").read_bytes() == (tmp_path / "c/metrics.jsonl").read_bytes()

@@ -75,17 +75,14 @@ def test_the_folder_says_what_was_run(tmp_path):
 
 
 def test_sinks_get_every_line(tmp_path):
-    class Sink(list):
-        record = list.append
-
-    sink = Sink()
-    run(Toy(), tmp_path, Silent(), sinks=(sink,))
+    sink = []
+    run(Toy(), tmp_path, Silent(), sinks=(sink.append,))
     assert json.loads(json.dumps(sink)) == read_metrics(tmp_path)
 
 
 def test_the_threads_are_those_of_the_configuration_and_then_as_before(tmp_path):
     class Threads(Silent):
-        def update(self, _standing):
+        def update(self, *_standing):
             self.steps.append(torch.get_num_threads())
 
     torch.set_num_threads(1)

@@ -9,8 +9,8 @@ from made_up import rows, write
 
 from hyperfan.errors import RunError
 from hyperfan.experiments.experiment import CLASSICAL
-from hyperfan.experiments.mnist import EXPERIMENT, Mnist, grid
-from hyperfan.experiments.mnist.claims import HYPERFANS, MEANS, _gain
+from hyperfan.experiments.mnist import EXPERIMENT, HYPERFANS, MEANS, Mnist, grid
+from hyperfan.experiments.mnist.claims import _gain
 from hyperfan.experiments.mnist.results import MnistResults, MnistRun, Start
 from hyperfan.experiments.results.runs import Runs
 from hyperfan.experiments.results.statistics import Estimate, growth
@@ -25,7 +25,7 @@ def read(root):
 def decided(runs, starts, base):
     """Claims by name, with these numbers of untrained nets, which need real images; test_mnist_starts has theirs."""
     results = MnistResults(runs, base)
-    results.starts = starts
+    results.starts = lambda **changes: starts(replace(base, **changes))
     return {c.name: c for c in results.decide()}
 
 
@@ -171,8 +171,8 @@ def test_a_run_that_diverged_is_worse_and_no_error(tmp_path):
     assert found["C3"].verdict == "not decided"  # it never moved, so it cannot be compared
     assert "a run is missing, or diverged." in found["C3"].remark
     assert found["C4"].verdict == "holds"
-    bad = runs.need(replace(WIDE, init="xavier-fan-in"), 3)
-    good = runs.need(replace(WIDE, init="hyperfan-in"), 3)
+    bad = runs.need(replace(WIDE, init="xavier-fan-in"))
+    good = runs.need(replace(WIDE, init="hyperfan-in"))
     assert all(a.training_loss() < b.training_loss() for a, b in zip(good, bad, strict=True))
     assert all(a.settled() < b.settled() == WIDE.total for a, b in zip(good, bad, strict=True))
     assert _gain(good, bad, 1).low > 0.5
@@ -192,7 +192,7 @@ def test_a_claim_whose_runs_are_missing_is_not_decided(tmp_path):
 def test_a_missing_run_is_named(tmp_path):
     write(tmp_path, BASE, World().run(BASE))
     with pytest.raises(RunError, match=r"no finished run 'classical seed-0 epochs-2'.*--all --resume"):
-        read(tmp_path).need(replace(BASE, init=CLASSICAL), 3)
+        read(tmp_path).need(replace(BASE, init=CLASSICAL))
 
 
 def test_runs_under_way_do_not_count(tmp_path):
@@ -209,7 +209,7 @@ def test_seeds_are_paired(tmp_path, init):
             c = replace(BASE, init=init, seed=seed, heads=heads)
             write(tmp_path, c, rows([0.1, 0.5 + 0.1 * seed + gain, 0.5 + 0.1 * seed + gain], [1.0, 1.0]))
     runs = read(tmp_path)
-    apart, shared = runs.need(replace(BASE, init=init, heads="separate"), 3), runs.need(replace(BASE, init=init), 3)
+    apart, shared = runs.need(replace(BASE, init=init, heads="separate")), runs.need(replace(BASE, init=init))
     gain = _gain(apart, shared, 2)
     assert (gain.value, gain.low, gain.high) == (pytest.approx(0.01),) * 3
 

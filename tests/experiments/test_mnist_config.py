@@ -97,12 +97,12 @@ def test_the_headline_comes_first():
         ({"batches": 0}, "--batches 0: at least 1 is needed"),
         ({"threads": 0}, "--threads 0: at least 1 is needed"),
         ({"checkpoint_every": 0}, "--checkpoint-every 0: at least 1 is needed"),
-        ({"images": 60_001}, "--images 60001: MNIST has 60000 training images"),
+        ({"images": 60_001}, "--images 60001: there are 60000"),
         ({"images": 9}, "--batch 10: a batch has no more than the 9 training images"),
-        ({"probe_images": 10_001}, "--probe-images 10001: MNIST has 10000 test images"),
-        ({"lr": 0.0}, "--lr 0: a learning rate is positive and finite"),
-        ({"lr": float("nan")}, "--lr nan: a learning rate is positive and finite"),
-        ({"lr": float("inf")}, "--lr inf: a learning rate is positive and finite"),
+        ({"probe_images": 10_001}, "--probe-images 10001: there are 10000"),
+        ({"lr": 0.0}, "--lr 0: it must be positive and finite"),
+        ({"lr": float("nan")}, "--lr nan: it must be positive and finite"),
+        ({"lr": float("inf")}, "--lr inf: it must be positive and finite"),
     ],
 )
 def test_what_cannot_be(fields, message):

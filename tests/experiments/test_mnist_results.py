@@ -2,6 +2,7 @@
 
 import json
 import re
+from dataclasses import replace
 
 import pytest
 from made_up import rows, write
@@ -52,7 +53,7 @@ def runs_dir(tmp_path):
 
 def test_results_say_what_was_found_and_what_is_missing(runs_dir, tmp_path, monkeypatch):
     # Starts need real images; test_mnist_starts has their numbers.
-    monkeypatch.setattr(MnistResults, "starts", lambda self, config: World().starts(config))
+    monkeypatch.setattr(MnistResults, "starts", lambda self, **changes: World().starts(replace(BASE, **changes)))
     monkeypatch.setattr(MnistResults, "figures", lambda self: iter(()))
     out = tmp_path / "results"
     out.mkdir()
@@ -91,9 +92,7 @@ def test_a_runs_page_holds_its_charts_and_runs_nothing_it_was_given(tmp_path):
 
 def test_a_run_that_diverged_says_where(tmp_path):
     folder = write(tmp_path, Mnist(epochs=1), rows(outcome="diverged"))
-    assert (
-        "Diverged at batch 8; the first to overflow was layer &#x27;4&#x27;." in write_summary(folder).page.read_text()
-    )
+    assert "Diverged at batch 8; the first to overflow was layer &#x27;4&#x27;." in write_summary(folder)[0].read_text()
 
 
 def test_results_are_not_written_over_other_files(runs_dir, tmp_path):

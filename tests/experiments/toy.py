@@ -18,7 +18,7 @@ from torch import nn
 
 import hyperfan as hf
 from hyperfan.errors import HyperfanError
-from hyperfan.experiments.classifier import Classifier, hypernet
+from hyperfan.experiments.classifier import Classifier, build
 from hyperfan.experiments.experiment import Configuration
 from hyperfan.experiments.loop import run
 from hyperfan.experiments.mnist.training import MnistTraining
@@ -45,6 +45,7 @@ class Toy(Configuration):
     nothing: None = None
 
     title = "toy"
+    images, fidelity = IMAGES, "exact"
     epoch_batches = tested_every = IMAGES // 8
     stage = ("epoch", epoch_batches)
 
@@ -61,8 +62,8 @@ class ToyTraining(MnistTraining):
         self.y, self.test_y = torch.randint(CLASSES, (2, IMAGES), generator=data)
         self.probe = Probe(self.test_x[: config.probe_images], self.test_y[: config.probe_images])
         mainnet = nn.Sequential(nn.Linear(UNITS, HIDDEN), nn.Tanh(), nn.Linear(HIDDEN, CLASSES))
-        net, plan = hypernet(mainnet, config.seed, 4, init=config.init)
-        Classifier.__init__(self, config, IMAGES, net, plan, hf.SGD(net, lr=config.lr, momentum=0.9))
+        net, plan = build(mainnet, config, 4)
+        Classifier.__init__(self, config, net, plan, hf.SGD(net, lr=config.lr, momentum=0.9))
 
 
 def summarise(path):
@@ -75,8 +76,11 @@ class Silent:
     def __init__(self):
         self.notes, self.steps = [], []
 
-    def update(self, status):
-        self.steps.append(status.step)
+    def record(self, row):
+        pass
+
+    def update(self, step, total, stage):
+        self.steps.append(step)
 
     def note(self, text):
         self.notes.append(text)
@@ -92,9 +96,9 @@ class InterruptedAfter(Silent):
         super().__init__()
         self.batches = batches
 
-    def update(self, status):
-        super().update(status)
-        if status.step == self.batches:
+    def update(self, step, total, stage):
+        super().update(step, total, stage)
+        if step == self.batches:
             raise KeyboardInterrupt
 
 
@@ -179,8 +183,8 @@ def interrupted(experiment, path, batches):
     """A real signal, as from Ctrl-C, after so many batches."""
 
     class Sends(InterruptedAfter):
-        def update(self, status):
-            if status.step == self.batches:
+        def update(self, step, total, stage):
+            if step == self.batches:
                 os.kill(os.getpid(), signal.SIGINT)
 
     return {"finished": 0, "stopped": 130}[run(experiment, path, Sends(batches))]

@@ -8,7 +8,7 @@ from typing import Any
 import tyro
 
 import hyperfan
-from hyperfan.cli import commands, data, diagnose, report, results, run
+from hyperfan.cli import data, nets, runs
 from hyperfan.errors import HyperfanError
 
 DESCRIPTION = """\
@@ -27,18 +27,18 @@ Examples:
 
 Commands = dict[str, Callable[..., Any]]
 COMMANDS: Commands = {
-    "compare": commands.compare,
-    "plan": commands.plan,
-    "methods": commands.methods,
-    "diagnose": diagnose.diagnose,
-    "report": report.report,
+    "compare": nets.compare,
+    "plan": nets.plan,
+    "methods": nets.methods,
+    "diagnose": nets.diagnose,
+    "report": runs.report,
 }
-GROUPS: dict[str, tuple[str, Callable[[Sequence[str]], Commands]]] = {
-    "run": ("Run an experiment of the paper.", run.commands),
-    "results": ("Figures, claims and verdicts from finished runs.", results.commands),
-    "data": ("Where the data sets are, and how to get them.", data.commands),
+GROUPS: dict[str, Callable[[Sequence[str]], Commands]] = {
+    "run": runs.run_commands,
+    "results": runs.results_commands,
+    "data": data.commands,
 }
-"""Commands that have commands: what they are for, and the commands given the arguments that follow."""
+"""Functions from the arguments that follow to commands."""
 
 
 def main(args: list[str] | None = None) -> int:
@@ -49,11 +49,10 @@ def main(args: list[str] | None = None) -> int:
         return 0
     try:
         if args and args[0] in GROUPS:
-            description, commands_of = GROUPS[args[0]]
-            code = _dispatch(commands_of(args[1:]), f"hyperfan {args[0]}", description, args[1:])
+            group, *rest = args
+            code = _dispatch(GROUPS[group](rest), f"hyperfan {group}", GROUPS[group].__doc__, rest)
         else:
-            listed = {name: _listed(description) for name, (description, _) in GROUPS.items()}
-            code = _dispatch({**COMMANDS, **listed}, "hyperfan", DESCRIPTION, args)
+            code = _dispatch({**COMMANDS, **GROUPS}, "hyperfan", DESCRIPTION, args)
     except HyperfanError as error:
         print(f"hyperfan: {error}", file=sys.stderr)
         return 2
@@ -66,20 +65,10 @@ def main(args: list[str] | None = None) -> int:
     return code
 
 
-def _dispatch(known: Commands, prog: str, description: str, args: Sequence[str]) -> int:
+def _dispatch(known: Commands, prog: str, description: str | None, args: Sequence[str]) -> int:
     """Run the one that the arguments name; a command returns its exit code, or nothing."""
     code = tyro.extras.subcommand_cli_from_dict(known, prog=prog, description=description, args=args)
     return code if isinstance(code, int) else 0
-
-
-def _listed(description: str) -> Callable[[], None]:
-    """Stands for a group of commands in the list of all; the group itself is dispatched before."""
-
-    def group() -> None:
-        raise AssertionError("dispatched before")
-
-    group.__doc__ = description
-    return group
 
 
 if __name__ == "__main__":

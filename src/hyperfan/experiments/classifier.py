@@ -1,10 +1,10 @@
 """Training of a classifier for the loop. An experiment adds its pictures, its net, and what its probe measures."""
 
+import functools
 import math
 import warnings
-from abc import ABC, abstractmethod
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -12,7 +12,7 @@ from torch.nn.functional import cross_entropy
 
 from hyperfan.codes import Embedding
 from hyperfan.errors import HyperfanWarning, RunError
-from hyperfan.experiments.experiment import ClassifierConfiguration
+from hyperfan.experiments.experiment import CLASSICAL, ClassifierConfiguration, Training
 from hyperfan.experiments.ranks import SINGLE_PROCESS, Ranks
 from hyperfan.experiments.seeds import generator
 from hyperfan.hypernet import HyperNet
@@ -21,37 +21,42 @@ from hyperfan.optim import SGD
 from hyperfan.probe import Moments, diagnose, first_overflow
 
 
-class Classifier(ABC):
+class Classifier(Training):
     """A net, its optimiser and its pictures. The data order and all else follow from seed and step.
 
-    Args:
-        config: of the run.
-        images: how many there are to train on.
-        net, plan: what is trained, and what was written into it, as JSON.
-        optimiser: trains the net.
-        ranks: the processes that share each batch.
+    The plan is what was written into the net, as JSON; ranks are the processes that share each batch.
     """
 
     def __init__(
         self,
         config: ClassifierConfiguration,
-        images: int,
         net: nn.Module,
         plan: Any,
         optimiser: torch.optim.Optimizer,
         ranks: Ranks = SINGLE_PROCESS,
     ) -> None:
-        self.config, self.images, self.ranks = config, images, ranks
+        self.config, self.ranks = config, ranks
         self.net, self.plan, self.optimiser = net, plan, optimiser
-        self._order: tuple[int, Tensor] = (-1, torch.empty(0))
 
-    @abstractmethod
+    x: Tensor
+    y: Tensor
+    test_x: Tensor
+    test_y: Tensor
+    TEST_BATCH: ClassVar[int] = 100
+
+    def inputs(self, images: Tensor, step: int | None) -> Tensor:
+        """What the net is given of images: those of the batch after so many, or with ``None`` of a test."""
+        return images
+
     def batch(self, step: int) -> tuple[Tensor, Tensor]:
         """Inputs and classes of the batch after so many."""
+        chosen = indices(self.config, step).to(self.x.device)
+        return self.inputs(self.x[chosen], step), self.y[chosen]
 
-    @abstractmethod
     def test_batches(self) -> Iterator[tuple[Tensor, Tensor]]:
         """Inputs and classes of all test images, in pieces that fit into memory."""
+        for x, y in zip(*(torch.split(t, self.TEST_BATCH) for t in (self.test_x, self.test_y)), strict=True):
+            yield self.inputs(x, None), y
 
     def step(self, step: int) -> float:
         """Train on one batch. A loss that is not finite is left alone: a step from it would hide where it came from."""
@@ -79,10 +84,6 @@ class Classifier(ABC):
                 right += int((out.argmax(1) == y).sum())
                 count += len(y)
         yield {"kind": Kind.TEST, "step": step, "loss": loss, "accuracy": right / count}
-
-    def probes(self, step: int) -> Iterator[Row]:
-        """Nothing, unless an experiment has a probe."""
-        yield from ()
 
     def diagnosis(self, x: Tensor, y: Tensor) -> Iterator[Row]:
         """A diagnosis of a hypernet before it is trained."""
@@ -121,12 +122,16 @@ class Classifier(ABC):
         with torch.no_grad():
             return self.net.freeze()
 
-    def indices(self, step: int) -> Tensor:
-        """The images of the batch after so many: each epoch has a new order."""
-        epoch, batch = divmod(step, self.config.epoch_batches)
-        if self._order[0] != epoch:
-            self._order = epoch, torch.randperm(self.images, generator=generator(self.config.seed, "order", epoch))
-        return self._order[1][batch * self.config.batch : (batch + 1) * self.config.batch]
+
+def indices(config: ClassifierConfiguration, step: int) -> Tensor:
+    """The images of the batch after so many: each epoch has a new order."""
+    epoch, batch = divmod(step, config.epoch_batches)
+    return _order(config.seed, config.images, epoch)[batch * config.batch : (batch + 1) * config.batch]
+
+
+@functools.lru_cache(maxsize=2)
+def _order(seed: int, images: int, epoch: int) -> Tensor:
+    return torch.randperm(images, generator=generator(seed, "order", epoch))
 
 
 def sgd(net: nn.Module, lr: float) -> torch.optim.Optimizer:
@@ -134,19 +139,22 @@ def sgd(net: nn.Module, lr: float) -> torch.optim.Optimizer:
     return SGD(net, lr=lr) if isinstance(net, HyperNet) else torch.optim.SGD(net.parameters(), lr=lr)
 
 
-def hypernet(mainnet: nn.Module, seed: int, embedding: int | Embedding, **settings: Any) -> tuple[HyperNet, Any]:
-    """A hypernet for a mainnet on the meta device, and its plan, as JSON, with the warnings it came with."""
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always", HyperfanWarning)
-        net = HyperNet(mainnet, embedding, **settings)
-        net.to_empty(device="cpu")
-        net.reset_parameters(generator(seed, "init"), embeddings=generator(seed, "embeddings"))
-    return net, {**net.plan.to_dict(), "warnings": [str(w.message) for w in caught]}
+def build(
+    mainnet: nn.Module, config: Any, embedding: int | Embedding, *, relu: bool = True, **settings: Any
+) -> tuple[nn.Module, Any]:
+    """The net of a run from a mainnet on the meta device, and what was written into it, as JSON.
 
-
-def classical(mainnet: nn.Module, seed: int, relu: bool) -> tuple[nn.Module, Any]:
-    """The mainnet itself, from the meta device, with Kaiming init for ReLU or else Xavier, and its moments, as JSON."""
-    plain, init = mainnet.to_empty(device="cpu"), generator(seed, "init")
+    That is a hypernet, or for the init "classical" the mainnet itself, with Kaiming init for ReLU or else Xavier.
+    """
+    init = generator(config.seed, "init")
+    if config.init != CLASSICAL:
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always", HyperfanWarning)
+            net = HyperNet(mainnet, embedding, init=config.init, fidelity=config.fidelity, **settings)
+            net.to_empty(device="cpu")
+            net.reset_parameters(init, embeddings=generator(config.seed, "embeddings"))
+        return net, {**net.plan.to_dict(), "warnings": [str(w.message) for w in caught]}
+    plain = mainnet.to_empty(device="cpu")
     for layer in plain.modules():
         if isinstance(layer, (nn.Linear, nn.Conv2d)):
             if relu:

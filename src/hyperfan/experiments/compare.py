@@ -1,9 +1,8 @@
 """How each init starts the paper's MNIST net: one forward and backward pass on standardised Gaussian input."""
 
-import math
 import statistics
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,45 +17,23 @@ from hyperfan.probe import LayerScales, layer_scales
 
 CLASSICAL = "classical net, Xavier"
 METHODS = (
-    "xavier-fan-in",
-    "xavier-fan-out",
-    "xavier-harmonic",
-    "m2",
-    "m3",
-    "m4",
-    "hyperfan-in",
-    "hyperfan-out",
-    "hyperfan-harmonic",
-    "hyperfan-geometric",
-    "hyperfan-arithmetic",
+    *(f"xavier-{fans}" for fans in ("fan-in", "fan-out", "harmonic")),  # the last is torch's xavier
+    *("m2", "m3", "m4"),
+    *(f"hyperfan-{fans}" for fans in ("in", "out", "harmonic", "geometric", "arithmetic")),
 )
-NOTES = {"xavier-harmonic": "torch's xavier"}
-
-
-@dataclass(frozen=True)
-class Spread:
-    """Mean and sample standard deviation over seeds; one seed has no spread."""
-
-    mean: float
-    spread: float | None
-
-    @classmethod
-    def of(cls, values: Sequence[float]) -> "Spread":
-        """Of some measurements."""
-        return cls(statistics.fmean(values), statistics.stdev(values) if len(values) > 1 else None)
 
 
 @dataclass(frozen=True)
 class Start:
-    """How one init starts: each layer's scale, the loss, and how far it is from the classical net.
+    """How one init starts, in means over seeds: each layer's scale, the loss, and the distance to the classical net.
 
     ``ratio`` is the geometric mean over layers of pre-activation std over the classical net's.
     """
 
     init: str
-    preactivation: tuple[Spread, ...]
-    gradient: tuple[Spread, ...]
-    loss: Spread
+    preactivation: tuple[float, ...]
+    gradient: tuple[float, ...]
+    loss: float
     ratio: float
 
 
@@ -68,12 +45,11 @@ def compare(
     for init in (CLASSICAL, *METHODS):
         progress(init)
         runs = [_measure(init, seed, batch, fidelity) for seed in range(seeds)]
-        pre = tuple(Spread.of(layer) for layer in zip(*(r.preactivation for r in runs), strict=True))
-        grad = tuple(Spread.of(layer) for layer in zip(*(r.gradient for r in runs), strict=True))
-        reference = starts[0].preactivation if starts else pre
-        logs = [math.log(layer.mean / classical.mean) for layer, classical in zip(pre, reference, strict=True)]
-        ratio = math.exp(statistics.fmean(logs))
-        starts.append(Start(init, pre, grad, Spread.of([r.loss for r in runs]), ratio))
+        pre = tuple(map(statistics.fmean, zip(*(r.preactivation for r in runs), strict=True)))
+        grad = tuple(map(statistics.fmean, zip(*(r.gradient for r in runs), strict=True)))
+        classical = starts[0].preactivation if starts else pre
+        ratio = statistics.geometric_mean([a / b for a, b in zip(pre, classical, strict=True)])
+        starts.append(Start(init, pre, grad, statistics.fmean(r.loss for r in runs), ratio))
     return starts
 
 

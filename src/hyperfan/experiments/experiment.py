@@ -1,4 +1,7 @@
-"""What an experiment is: a value that names its configuration, profiles, grid, training and results."""
+"""What an experiment is: a value that names its configuration, profiles and grid; and the experiments by name.
+
+Nothing here needs torch: what an experiment trains with and publishes is imported when it is asked for.
+"""
 
 import dataclasses
 import importlib
@@ -8,61 +11,80 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Generic, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
 
 from hyperfan.errors import RunError
-from hyperfan.experiments.registry import experiment
 from hyperfan.metrics import Row
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from hyperfan.experiments.results.runs import Run
-    from hyperfan.experiments.results.write import Results
-
+EXPERIMENTS = ("mnist", "continual", "cifar10", "imagenet")
+"""Packages beside this module, each with an ``EXPERIMENT``. Commands, results and reports all come from here."""
 CLASSICAL = "classical"
 """In place of an init method: the mainnet without a hypernet."""
 
 
-class Training(Protocol):
+class Training(ABC):
     """A net that is being trained: what the loop asks of an experiment."""
 
     plan: Any
     """What the init wrote, as JSON."""
 
+    @abstractmethod
     def step(self, step: int) -> float:
         """Train on one batch, of which ``step`` came before; returns its loss."""
 
+    @abstractmethod
     def tests(self, step: int) -> Iterator[Row]:
         """The lines of metrics that are due after so many batches, apart from those of the probe."""
 
     def probes(self, step: int) -> Iterator[Row]:
-        """The lines of the probe that are due after so many batches."""
+        """The lines of the probe that are due after so many batches; none without a probe."""
+        return iter(())
 
     def first_overflow(self, step: int) -> str | None:
-        """The first layer that is not finite on the batch after so many batches."""
+        """The first layer that is not finite on the batch after so many batches, if one layer stands for the net."""
+        return None
 
+    @abstractmethod
     def state(self) -> "dict[str, Tensor]":
         """All that changes in training."""
 
+    @abstractmethod
     def load(self, state: "dict[str, Tensor]") -> None:
         """Restore such a state."""
 
     def synchronise(self, step: int) -> int:
         """Give all processes that share the batches the state of the first one; returns its step."""
+        return step
 
 
 class Configuration(ABC):
-    """The configuration of a run: a frozen dataclass that fixes every number of it."""
+    """The configuration of a run: a frozen dataclass that fixes every number of it.
+
+    Numbers are positive and finite, apart from those that may be zero.
+    """
 
     experiment: ClassVar[str]
     """The name of the experiment."""
     UNTITLED: ClassVar[Collection[str]] = ()
     """Fields that say how a run is observed, or where it is, not what it does; its title leaves them out."""
+    MAY_BE_ZERO: ClassVar[Collection[str]] = ("seed",)
 
     log_every: int
     checkpoint_every: int
     threads: int
+
+    def __post_init__(self) -> None:
+        for name, value in self._values().items():
+            least = 0 if name in self.MAY_BE_ZERO else 1
+            for number in value if isinstance(value, tuple) else (value,):
+                if isinstance(number, int) and not isinstance(number, bool) and number < least:
+                    raise RunError(f"{option(name)} {number}: at least {least} is needed")
+                if isinstance(number, float) and not (0 < number < math.inf or number == least == 0):
+                    wanted = "positive" if least else "at least 0"
+                    raise RunError(f"{option(name)} {number:g}: it must be {wanted} and finite")
 
     @property
     @abstractmethod
@@ -86,43 +108,54 @@ class Configuration(ABC):
 
     def start(self, data_dir: Path | None) -> Training:
         """Build net, optimiser and data from the seed."""
-        return experiment(self.experiment).start(self, data_dir)
+        training: Training = experiment(self.experiment).part("training", "Training")(self, data_dir)
+        return training
 
-    def _fields(self) -> tuple[dataclasses.Field[Any], ...]:
+    def _values(self) -> dict[str, Any]:
         assert dataclasses.is_dataclass(self)
-        return dataclasses.fields(self)
+        return {f.name: getattr(self, f.name) for f in dataclasses.fields(self)}
 
     def to_dict(self) -> dict[str, Any]:
         """The content of ``config.json``."""
-        values = {f.name: getattr(self, f.name) for f in self._fields()}
-        return {"experiment": self.experiment, **_as_json(values)}
+        found: dict[str, Any] = json.loads(json.dumps({"experiment": self.experiment, **self._values()}))
+        return found
 
-    def defaults(self) -> dict[str, Any]:
-        """What a ``config.json`` from before a field existed is read as."""
-        values = {f.name: f.default for f in self._fields()}
-        known = {name: value for name, value in values.items() if value is not dataclasses.MISSING}
-        return {"experiment": self.experiment, **_as_json(known)}
-
-    def changes(self, *, omit: Collection[str]) -> Iterator[tuple[str, Any]]:
+    def changes(self, *, omit: Collection[str]) -> dict[str, Any]:
         """Fields that do not have their default, but for those that titles leave out and those to omit."""
-        for f in self._fields():
-            if f.name not in (*self.UNTITLED, *omit) and getattr(self, f.name) != f.default:
-                yield f.name, getattr(self, f.name)
+        usual = type(self)()._values()
+        hidden = {*self.UNTITLED, *omit}
+        return {name: value for name, value in self._values().items() if name not in hidden and value != usual[name]}
 
 
 class ClassifierConfiguration(Configuration):
     """The configuration of a run that goes through its images several times."""
 
+    AVAILABLE: ClassVar[Mapping[str, int]] = {}
+    """How many there are of what fields count, where the experiment fixes it."""
     classes: ClassVar[int]
     """The number of classes, where the experiment fixes it."""
 
     init: str
     seed: int
     epochs: int
+    lr: float | None
     images: int
     batch: int
     batches: int | None
     test_every: int | None = None
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        for name, count in self.AVAILABLE.items():
+            if getattr(self, name) > count:
+                raise RunError(f"{option(name)} {getattr(self, name)}: there are {count}")
+        if self.batch > self.images:
+            raise RunError(f"--batch {self.batch}: a batch has no more than the {self.images} training images")
+
+    @property
+    def rate(self) -> float:
+        """The learning rate at the start; by default the paper's on MNIST and CIFAR-10."""
+        return self.lr or (0.01 if self.init == CLASSICAL else 0.0005)
 
     @property
     def epoch_batches(self) -> int:
@@ -132,7 +165,7 @@ class ClassifierConfiguration(Configuration):
     @property
     def tested_every(self) -> int:
         """Batches between two tests."""
-        return self.epoch_batches if self.test_every is None else self.test_every
+        return self.test_every or self.epoch_batches
 
     @property
     def stage(self) -> tuple[str, int]:
@@ -143,18 +176,13 @@ class ClassifierConfiguration(Configuration):
     def total(self) -> int:
         """Batches in the run."""
         every = self.epochs * self.epoch_batches
-        return every if self.batches is None else min(every, self.batches)
+        return min(every, self.batches or every)
 
     @property
     def title(self) -> str:
         """Init and seed, and every field that is not as in the paper's profile."""
-        others = [f"{name}-{value}" for name, value in self.changes(omit=("init", "seed"))]
+        others = [f"{name}-{value}" for name, value in self.changes(omit=("init", "seed")).items()]
         return " ".join([self.init, f"seed-{self.seed}", *others])
-
-    def check_batch(self) -> None:
-        """Raise if there are not enough images to fill a batch."""
-        if self.batch > self.images:
-            raise RunError(f"--batch {self.batch}: a batch has no more than the {self.images} training images")
 
 
 C = TypeVar("C", bound=Configuration)
@@ -165,15 +193,14 @@ class Experiment(Generic[C]):
     """An experiment of the paper.
 
     Args:
-        config: its configurations, each a frozen dataclass whose fields are the options of its command.
+        config: its configurations, each a frozen dataclass whose fields are the options of its command. Its name begins
+            those of the experiment's other classes.
         heading: its name for people, on pages.
         summary: what it is, in a line of the command line's help; ``help`` is the rest of it.
         example: options of an example in that help.
         profiles: configurations to start from: "paper", "laptop" and "smoke".
         grid: from a profile to all runs that the results rest on.
         varied: the fields that the grid sets.
-        training, run, results: "module:class" in its package, imported when needed: how it trains (a ``Training``),
-            what is read from a finished run (a ``Run``), what is published (a ``Results``).
         distributed: whether torchrun's processes may share its batches.
     """
 
@@ -184,9 +211,6 @@ class Experiment(Generic[C]):
     profiles: Mapping[str, C]
     grid: Callable[[C], list[C]]
     varied: tuple[str, ...]
-    training: str
-    run: str
-    results: str
     help: str = ""
     distributed: bool = False
 
@@ -195,51 +219,30 @@ class Experiment(Generic[C]):
         """Its name in commands and folders."""
         return self.config.experiment
 
-    @property
-    def package(self) -> str:
-        """Where its modules and its page are."""
-        return self.config.__module__
-
-    def start(self, config: C, data_dir: Path | None) -> Training:
-        """Build a run."""
-        training: Training = self._load(self.training)(config, data_dir)
-        return training
-
-    def run_type(self) -> "type[Run[C]]":
-        """The class of its finished runs."""
-        found: type[Run[C]] = self._load(self.run)
-        return found
-
-    def results_type(self) -> "type[Results[C, Any]]":
-        """The class of its results."""
-        found: type[Results[C, Any]] = self._load(self.results)
-        return found
-
-    def _load(self, reference: str) -> Any:
-        module, _, name = reference.partition(":")
-        return getattr(importlib.import_module(f"{self.package}.{module}"), name)
+    def part(self, module: str, kind: str) -> Any:
+        """Its class of this kind: how it trains, what is read from a finished run, or what is published."""
+        return getattr(importlib.import_module(f"{self.config.__module__}.{module}"), f"{self.config.__name__}{kind}")
 
 
-def check_counts(config: Any, *names: str) -> None:
-    """Raise if any of these fields is less than 1; ``None`` stands for a default."""
-    for name in names:
-        value = getattr(config, name)
-        if value is not None and value < 1:
-            raise RunError(f"--{name.replace('_', '-')} {value}: at least 1 is needed")
-
-
-def check_rate(name: str, value: float | None) -> None:
-    """Raise if it is no learning rate; ``None`` stands for a default."""
-    if value is not None and not 0 < value < math.inf:
-        raise RunError(f"--{name} {value:g}: a learning rate is positive and finite")
-
-
-def check_seed(seed: int) -> None:
-    """Raise if it is no seed."""
-    if seed < 0:
-        raise RunError(f"--seed {seed}: seeds start at 0")
-
-
-def _as_json(values: Mapping[str, Any]) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads(json.dumps(values))
+def experiment(name: str) -> Experiment[Any]:
+    """The experiment of this name."""
+    found: Experiment[Any] = importlib.import_module(f"hyperfan.experiments.{name}").EXPERIMENT
     return found
+
+
+def read_configuration(content: Mapping[str, Any]) -> Configuration:
+    """The configuration that a ``config.json`` holds; fields that did not exist when it was written have defaults."""
+    values = {key: tuple(value) if isinstance(value, list) else value for key, value in content.items()}
+    name = values.pop("experiment", None)
+    if name not in EXPERIMENTS:
+        raise RunError("it is not the configuration of a known experiment")
+    try:
+        config: Configuration = experiment(name).config(**values)
+    except TypeError as error:
+        raise RunError(f"it is not the configuration of a run of {name}: {error}") from error
+    return config
+
+
+def option(name: str) -> str:
+    """A field as the command line's option."""
+    return f"--{name.replace('_', '-')}"

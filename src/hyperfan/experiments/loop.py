@@ -8,27 +8,17 @@ import math
 import os
 import time
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Protocol
 
 import torch
 from torch import Tensor
 
-from hyperfan.errors import RunError
-from hyperfan.experiments.checkpoint import State
 from hyperfan.experiments.experiment import Configuration, Training
-from hyperfan.experiments.folder import CONFIG_FILE, RunFolder
-from hyperfan.experiments.progress import Progress, Status
+from hyperfan.experiments.folder import CONFIG_FILE, PLAN_FILE, TIMES_FILE, RunFolder, State, open_run
+from hyperfan.experiments.progress import Progress
 from hyperfan.metrics import Kind, Outcome, Row, describe_divergence
-
-
-class Sink(Protocol):
-    """A second place for every line of metrics."""
-
-    def record(self, row: Row) -> None:
-        """Take a line."""
 
 
 def run(
@@ -38,13 +28,13 @@ def run(
     *,
     data_dir: Path | None = None,
     resume: bool = False,
-    sinks: tuple[Sink, ...] = (),
+    sinks: Sequence[Callable[[Row], None]] = (),
 ) -> Outcome:
-    """Train to the end, or until Ctrl-C. Divergence is a result, not an error."""
+    """Train to the end, or until Ctrl-C. Divergence is a result, not an error. Sinks are given each line of metrics."""
     with _threads(config.threads):
         # Before a new folder is made, so that what cannot start leaves none behind.
         training = None if resume and (path / CONFIG_FILE).exists() else config.start(data_dir)
-        with RunFolder(path, config.to_dict(), resume, config.defaults()) as folder:
+        with open_run(path, config, resume) as folder:
             found = folder.restore()
             if found is not None and found[0].done:
                 end = folder.end()
@@ -52,7 +42,8 @@ def run(
                 if int(os.environ.get("WORLD_SIZE", "1")) > 1:
                     config.start(data_dir).synchronise(config.total)  # so that no other process waits
                 return Outcome(end["outcome"])
-            runner = _Runner(config, training or config.start(data_dir), folder, progress, sinks)
+            runner = _Runner(config, training or config.start(data_dir), folder, progress)
+            runner.sinks += sinks
             try:
                 return runner.go(found)
             except KeyboardInterrupt:
@@ -73,33 +64,23 @@ def follow(config: Configuration, data_dir: Path | None = None) -> Outcome:
 
 
 class _Runner:
-    def __init__(
-        self,
-        config: Configuration,
-        training: Training,
-        folder: RunFolder,
-        progress: Progress,
-        sinks: tuple[Sink, ...],
-    ) -> None:
-        self.config, self.training, self.folder = config, training, folder
-        self.progress, self.sinks = progress, sinks
+    def __init__(self, config: Configuration, training: Training, folder: RunFolder, progress: Progress) -> None:
+        self.config, self.training, self.folder, self.progress = config, training, folder, progress
+        self.sinks: list[Callable[[Row], None]] = [folder.record, progress.record]
         self.step = self.saved = 0
         self.loss_sum, self.loss_count = 0.0, 0
         self.seconds: defaultdict[str, float] = defaultdict(float)
-        self._status = Status(config.title, config.total, config.stage)
 
     def go(self, found: tuple[State, dict[str, Tensor]] | None) -> Outcome:
         if found is None:
-            self.folder.write_plan(self.training.plan)
+            self.folder.write(PLAN_FILE, self.training.plan)
             self._measure()
             self._save(done=False)
         else:
             state, tensors = found
-            other = self.folder.other_environment()
-            if other is not None:
+            if other := self.folder.other_environment():
                 self.progress.note(f"not the environment it was started in, so bits may differ: {other}")
             self.seconds.update(self.folder.times())
-            self.seconds.pop("batches", None)
             self.training.load(tensors)
             self.step = self.saved = state.step
             self.loss_sum, self.loss_count = state.loss_sum, state.loss_count
@@ -124,7 +105,7 @@ class _Runner:
                 self._record({"kind": Kind.END, "step": self.step, "outcome": Outcome.FINISHED})
             if self.step % c.checkpoint_every == 0 or self.step == c.total:
                 self._save(done=self.step == c.total)
-            self.progress.update(self._status.at(self.step))
+            self.progress.update(self.step, c.total, c.stage)
         return Outcome.FINISHED
 
     def _end_diverged(self) -> Outcome:
@@ -144,14 +125,12 @@ class _Runner:
     def _save(self, done: bool) -> None:
         with self._timed("saving"):
             self.folder.save(self.step, done, (self.loss_sum, self.loss_count), self.training.state())
-        self.folder.write_times({"batches": self.step, **self.seconds})
+        self.folder.write(TIMES_FILE, {**self.seconds, "batches": self.step})
         self.saved = self.step
 
     def _record(self, row: Row) -> None:
-        self.folder.record(row)
-        self._status.record(row)
         for sink in self.sinks:
-            sink.record(row)
+            sink(row)
 
     @contextmanager
     def _timed(self, what: str) -> Iterator[None]:
@@ -167,8 +146,6 @@ def _describe_end(end: Row) -> str:
 @contextmanager
 def _threads(wanted: int) -> Iterator[None]:
     """Set torch's number of threads, which is part of the configuration: results depend on how many share a sum."""
-    if wanted < 1:
-        raise RunError(f"--threads {wanted}: at least one is needed")
     before = torch.get_num_threads()
     torch.set_num_threads(wanted)
     try:

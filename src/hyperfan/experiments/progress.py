@@ -1,137 +1,65 @@
-"""The progress of a run: a bar in a terminal, a line now and then elsewhere."""
+"""What is shown of a run while it trains: a line in a terminal, lines elsewhere, and scalars for TensorBoard."""
 
 import time
-from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Protocol
+from pathlib import Path
+from typing import Any
 
 from rich.console import Console
-from rich.progress import BarColumn, TaskID, TextColumn, TimeRemainingColumn
-from rich.progress import Progress as Bar
 
+from hyperfan.errors import RunError
+from hyperfan.files import explain_write_errors
 from hyperfan.metrics import Kind, Row
 
-LINE_EVERY = 30.0
-"""Seconds between lines where there is no terminal."""
+REFRESH_SECONDS, LINE_SECONDS = 0.1, 30.0
+"""Between two updates, in a terminal and elsewhere."""
 
 
-@dataclass
-class Status:
-    """How far a run has come, and its latest loss and accuracy."""
+class Progress:
+    """Shows how far a run has come, its latest loss and accuracy, its speed, and the time left."""
 
-    title: str
-    total: int
-    stage: tuple[str, int]
-    step: int = 0
-    loss: float | None = None
-    accuracy: float | None = None
+    def __init__(self, console: Console, prefix: str = "") -> None:
+        self.console, self.prefix = console, prefix
+        self._live = console.status("") if console.is_terminal else None
+        self._every = REFRESH_SECONDS if self._live else LINE_SECONDS
+        self._values: dict[str, str] = {}
+        self._first: tuple[int, float] | None = None
+        self._shown = time.monotonic()
 
     def record(self, row: Row) -> None:
         """Take the values that are shown from a line of metrics."""
         if row["kind"] == Kind.TRAIN:
-            self.loss = row["loss"]
+            self._values["loss"] = f"{row['loss']:.4g}"
         elif row["kind"] == Kind.TEST:
-            self.accuracy = row["accuracy"]
+            self._values["test"] = f"{row['accuracy']:.2%}"
 
-    def at(self, step: int) -> "Status":
-        """The same at this step."""
-        self.step = step
-        return self
-
-    def __str__(self) -> str:
-        name, batches = self.stage
-        stages = -(-self.total // batches)
-        parts = [f"{name} {min(self.step // batches + 1, stages)}/{stages}"]
-        if self.loss is not None:
-            parts.append(f"loss {self.loss:.4g}")
-        if self.accuracy is not None:
-            parts.append(f"test {self.accuracy:.2%}")
-        return "  ".join(parts)
-
-
-class Progress(Protocol):
-    """Shows the progress of a run."""
-
-    def update(self, status: Status) -> None:
-        """After every batch."""
-
-    def note(self, text: str) -> None:
-        """Show a line of text."""
-
-    def close(self) -> None:
-        """The run is over."""
-
-
-class Bars:
-    """A bar with epoch, loss, throughput and time left, for a terminal."""
-
-    def __init__(self, console: Console) -> None:
-        self._bar = Bar(
-            BarColumn(bar_width=16),
-            TextColumn("{task.percentage:>3.0f}%  {task.fields[status]}  {task.fields[rate]}"),
-            TimeRemainingColumn(),
-            console=console,
-        )
-        self._task: TaskID | None = None
-        self._first: tuple[int, float] | None = None
-        self._shown = 0.0
-
-    def update(self, status: Status) -> None:
-        """After every batch; shown ten times a second."""
+    def update(self, step: int, total: int, stage: tuple[str, int]) -> None:
+        """After every batch; a line is due now and then, and at the end."""
         now = time.monotonic()
-        if self._first is None:
-            self._first = status.step, now
-            self.note(status.title)
-            self._bar.start()
-            self._task = self._bar.add_task(status.title, total=status.total, completed=status.step, status="", rate="")
-        if self._task is None or (now - self._shown < 0.1 and status.step < status.total):
+        self._first = self._first or (step, now)
+        if now - self._shown < self._every and step < total:
             return
         self._shown = now
-        rate = _rate(self._first, status.step, now)
-        self._bar.update(
-            self._task, completed=status.step, status=str(status), rate=f"{rate:.0f} batches/s" if rate else ""
-        )
+        name, batches = stage
+        stages = -(-total // batches)
+        parts = [f"{name} {min(step // batches + 1, stages)}/{stages}"]
+        parts += [f"{label} {value}" for label, value in sorted(self._values.items())]
+        steps, seconds = step - self._first[0], now - self._first[1]
+        if steps and seconds and step < total:
+            parts += [f"{steps / seconds:.3g} batches/s", f"{_duration((total - step) * seconds / steps)} left"]
+        if self._live and step < total:
+            self._live.start()
+            self._live.update(self.prefix + "  ".join(parts))
+        else:
+            self.note("  ".join(parts))
 
     def note(self, text: str) -> None:
-        """Show a line of text."""
-        self._bar.console.print(text, markup=False, highlight=False)
+        """Show a line of text that stays."""
+        self.console.print(self.prefix + text, markup=False, highlight=False, soft_wrap=True)
 
     def close(self) -> None:
         """The run is over."""
-        self._bar.stop()
-
-
-class Lines:
-    """A line every half minute, for a log file.
-
-    Args:
-        write: called with each line.
-    """
-
-    def __init__(self, write: Callable[[str], None]) -> None:
-        self._write = write
-        self._first: tuple[int, float] | None = None
-        self._shown = time.monotonic()
-
-    def update(self, status: Status) -> None:
-        """After every batch; a line is due every half minute and at the end."""
-        now = time.monotonic()
-        if self._first is None:
-            self._first = status.step, now
-        if now - self._shown < LINE_EVERY and status.step < status.total:
-            return
-        self._shown = now
-        rate = _rate(self._first, status.step, now)
-        left = (status.total - status.step) / rate if rate else 0.0
-        speed = f"  {rate:.3g} batches/s  {_duration(left)} left" if rate and left else ""
-        self.note(f"{status}{speed}")
-
-    def note(self, text: str) -> None:
-        """Show a line of text."""
-        self._write(text)
-
-    def close(self) -> None:
-        """The run is over."""
+        if self._live:
+            self._live.stop()
 
 
 def _duration(seconds: float) -> str:
@@ -145,13 +73,32 @@ def _duration(seconds: float) -> str:
     return f"{seconds / 60:.0f} min" if seconds < 6000 else f"{seconds / 3600:.0f} h"
 
 
-def _rate(first: tuple[int, float], step: int, now: float) -> float:
-    """Batches a second since the first update."""
-    return (step - first[0]) / (now - first[1]) if now > first[1] else 0.0
+class Board:
+    """Writes every number of the metrics as a scalar. A resumed run replaces what came after its checkpoint."""
+
+    def __init__(self, folder: Path) -> None:
+        try:
+            from torch.utils.tensorboard import SummaryWriter
+        except ImportError as error:
+            raise RunError("--tensorboard needs TensorBoard: pip install 'hyperfan[tensorboard]'") from error
+        self._writer_type, self._folder = SummaryWriter, folder
+        self._writer: Any = None
+
+    def record(self, row: Row) -> None:
+        """Write a line and flush it, so that a kill loses nothing that a checkpoint counts on."""
+        with explain_write_errors(str(self._folder), "Go on without --tensorboard"):
+            self._writer = self._writer or self._writer_type(str(self._folder), purge_step=row["step"])
+            for name, value in _scalars(row).items():
+                self._writer.add_scalar(name, value, row["step"])
+            self._writer.flush()
+            if row["kind"] == Kind.END:
+                self._writer.close()
 
 
-def progress_on(console: Console) -> Progress:
-    """A bar if this is a terminal, else lines."""
-    if console.is_terminal:
-        return Bars(console)
-    return Lines(lambda text: console.print(text, markup=False, highlight=False, soft_wrap=True))
+def _scalars(row: Row) -> dict[str, float]:
+    if row["kind"] in (Kind.TRAIN, Kind.TEST):
+        return {f"{row['kind']}/{name}": row[name] for name in ("loss", "accuracy") if name in row}
+    if row["kind"] != Kind.MOMENTS:
+        return {}
+    named = zip(("mean", "std"), zip(*row["layers"].values(), strict=True), strict=True)
+    return {f"{row['of']} {name}/{where}": v for name, vs in named for where, v in zip(row["layers"], vs, strict=True)}

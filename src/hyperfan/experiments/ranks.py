@@ -40,19 +40,18 @@ class Ranks:
 
     def mean(self, value: float) -> float:
         """The mean of a value over all processes."""
+        return self._sum(value) / self.world
+
+    def weight(self, count: int) -> float:
+        """The weight of a loss over so many pictures, with which the mean over processes is that over all pictures."""
+        return count * self.world / self._sum(count)
+
+    def _sum(self, value: float) -> float:
         if self.world == 1:
             return value
         shared = torch.tensor(value, dtype=torch.float64, device=self.device)
         dist.all_reduce(shared)
-        return shared.item() / self.world
-
-    def weight(self, count: int) -> float:
-        """The weight of a loss over so many pictures, with which the mean over processes is that over all pictures."""
-        if self.world == 1:
-            return 1.0
-        shared = torch.tensor(count, dtype=torch.float64, device=self.device)
-        dist.all_reduce(shared)
-        return count * self.world / shared.item()
+        return shared.item()
 
     def average(self, optimiser: torch.optim.Optimizer) -> None:
         """All-reduce the gradients of what an optimiser trains, as means; of gradients in factors, the factors.

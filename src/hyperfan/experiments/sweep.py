@@ -5,9 +5,7 @@ import os
 import sys
 from collections import deque
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from multiprocessing import connection
-from multiprocessing.connection import Connection
 from multiprocessing.context import SpawnProcess
 from pathlib import Path
 from typing import Any
@@ -17,20 +15,15 @@ from rich.console import Console
 from hyperfan.errors import HyperfanError
 from hyperfan.experiments.experiment import Configuration
 from hyperfan.experiments.loop import run
-from hyperfan.experiments.progress import Lines
+from hyperfan.experiments.progress import Progress
 from hyperfan.experiments.results.write import PAGE_FILE, write_summary
 from hyperfan.metrics import Outcome
 
 FAILED = "failed"
-"""How the outcome begins of a run that an error kept from one; the error follows."""
-
-
-@dataclass(frozen=True)
-class Ended:
-    """The outcome of one run of many, or the error that kept it from one."""
-
-    path: Path
-    outcome: str
+"""The outcome of a run that an error kept from one; what the error was is in the log."""
+OUTCOMES = {0: Outcome.FINISHED, 64: Outcome.DIVERGED, 70: FAILED, 130: Outcome.STOPPED}
+"""What the exit code of a run's process says; any other says that the process died."""
+EXIT_CODES = {outcome: code for code, outcome in OUTCOMES.items()}
 
 
 def sweep(
@@ -40,77 +33,58 @@ def sweep(
     data_dir: Path | None = None,
     resume: bool = False,
     summarise: Callable[[Path], Any] = write_summary,
-) -> list[Ended]:
-    """Run all of them, until Ctrl-C. One that fails is reported and does not keep the others from running.
+) -> dict[Path, str]:
+    """Run the configuration of each folder, in their order, until Ctrl-C, and return the outcomes.
 
-    Args:
-        runs: the configuration of the run in each folder, in the order they are started.
-        jobs: how many at once; by default as many as there are cores for.
-        data_dir, resume: as for one run.
-        summarise: called with the folder of every run that is over.
+    One that fails does not keep others from running. By default there are as many jobs at once as there are cores for.
     """
     threads = max((config.threads for config in runs.values()), default=1)
     jobs = jobs or max(_cores() // threads, 1)
     # Spawned, because torch's threads do not survive a fork; and one run each, so that none inherits another's memory.
     context = multiprocessing.get_context("spawn")
-    waiting = deque(runs.items())
-    log = _log("")
-    under_way: dict[Connection, tuple[Path, SpawnProcess]] = {}
-    ended = []
+    waiting, log = deque(runs.items()), _progress("")
+    under_way: dict[int, tuple[Path, SpawnProcess]] = {}
+    ended: dict[Path, str] = {}
+
+    def end(path: Path, process: SpawnProcess) -> None:
+        process.join()
+        ended[path] = OUTCOMES.get(process.exitcode or 0, FAILED)
+        if process.exitcode not in OUTCOMES:
+            log.note(f"{runs[path].title}: its process died with exit code {process.exitcode}")
+
     try:
         while waiting or under_way:
             while waiting and len(under_way) < jobs:
                 path, config = waiting.popleft()
-                receiver, sender = context.Pipe(duplex=False)
-                process = context.Process(target=_run_one, args=(sender, config, path, data_dir, resume, summarise))
+                process = context.Process(target=_run_one, args=(config, path, data_dir, resume, summarise))
                 process.start()
-                log(f"started {len(runs) - len(waiting)} of {len(runs)}: {config.title}")
-                sender.close()  # the process has its own; when that closes, it is over
-                under_way[receiver] = path, process
-            for receiver in [r for r in connection.wait(list(under_way)) if isinstance(r, Connection)]:
-                path, process = under_way.pop(receiver)
-                ended.append(Ended(path, _outcome(receiver, process)))
-    except KeyboardInterrupt:
-        for receiver, (path, process) in under_way.items():  # each was interrupted too, and stops cleanly
-            ended.append(Ended(path, _outcome(receiver, process)))
+                under_way[process.sentinel] = path, process
+                log.note(f"started {len(runs) - len(waiting)} of {len(runs)}: {config.title}")
+            for sentinel in connection.wait(list(under_way)):
+                end(*under_way.pop(sentinel))  # type: ignore[arg-type]  # nothing but sentinels is waited for
+    except KeyboardInterrupt:  # which each process got too, and stops cleanly
+        for path, process in under_way.values():
+            end(path, process)
     return ended
 
 
-def _outcome(receiver: Connection, process: SpawnProcess) -> str:
-    """Wait for the outcome that a process sends, and for its end."""
-    try:
-        outcome: str = receiver.recv()
-    except EOFError:
-        process.join()
-        return f"{FAILED}: its process died with exit code {process.exitcode}"
-    finally:
-        receiver.close()
-    process.join()
-    return outcome
-
-
 def _run_one(
-    sender: Connection,
-    config: Configuration,
-    path: Path,
-    data_dir: Path | None,
-    resume: bool,
-    summarise: Callable[[Path], Any],
+    config: Configuration, path: Path, data_dir: Path | None, resume: bool, summarise: Callable[[Path], Any]
 ) -> None:
-    log = _log(f"{config.title}: ")
+    progress = _progress(f"{config.title}: ")
     try:
-        outcome = run(config, path, Lines(log), data_dir=data_dir, resume=resume)
+        outcome = run(config, path, progress, data_dir=data_dir, resume=resume)
         if outcome != Outcome.STOPPED and not (path / PAGE_FILE).exists():
             try:
                 summarise(path)
             except HyperfanError as error:  # the run itself is complete
-                log(f"no figures: {error}")
-        sender.send(str(outcome))
+                progress.note(f"no figures: {error}")
     except HyperfanError as error:
-        log(str(error))
-        sender.send(f"{FAILED}: {error}")
+        progress.note(str(error))
+        sys.exit(EXIT_CODES[FAILED])
     except KeyboardInterrupt:  # before training began
-        sender.send(str(Outcome.STOPPED))
+        outcome = Outcome.STOPPED
+    sys.exit(EXIT_CODES[outcome])
 
 
 def _cores() -> int:
@@ -118,6 +92,6 @@ def _cores() -> int:
     return len(os.sched_getaffinity(0)) if sys.platform == "linux" else os.cpu_count() or 1
 
 
-def _log(prefix: str) -> Callable[[str], None]:
-    console = Console(stderr=True, soft_wrap=True)
-    return lambda text: console.print(f"{prefix}{text}", markup=False, highlight=False)
+def _progress(prefix: str) -> Progress:
+    """Lines, since those of several runs come one after another."""
+    return Progress(Console(stderr=True, force_terminal=False), prefix)

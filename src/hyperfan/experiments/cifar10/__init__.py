@@ -4,14 +4,7 @@ from dataclasses import dataclass, replace
 from typing import ClassVar, Literal
 
 from hyperfan.errors import RunError
-from hyperfan.experiments.experiment import (
-    CLASSICAL,
-    ClassifierConfiguration,
-    Experiment,
-    check_counts,
-    check_rate,
-    check_seed,
-)
+from hyperfan.experiments.experiment import CLASSICAL, ClassifierConfiguration, Experiment
 
 IMAGES, TEST_IMAGES = 50_000, 10_000
 
@@ -43,6 +36,7 @@ class Cifar10(ClassifierConfiguration):
 
     experiment: ClassVar[str] = "cifar10"
     UNTITLED: ClassVar = ("test_images", "test_every", "log_every", "device")
+    AVAILABLE: ClassVar = {"images": IMAGES, "test_images": TEST_IMAGES}
     classes: ClassVar[int] = 10
 
     init: str = "hyperfan-in"
@@ -64,22 +58,9 @@ class Cifar10(ClassifierConfiguration):
     threads: int = 1
 
     def __post_init__(self) -> None:
-        check_counts(self, "epochs", "embedding", "batch", "images", "batches", "test_images", "test_every")
-        check_counts(self, "log_every", "checkpoint_every", "threads")
-        check_seed(self.seed)
-        check_rate("lr", self.lr)
-        for name, available in (("images", IMAGES), ("test_images", TEST_IMAGES)):
-            if getattr(self, name) > available:
-                raise RunError(f"--{name.replace('_', '-')} {getattr(self, name)}: CIFAR-10 has {available}")
-        self.check_batch()
-        if list(self.drops) != sorted(set(self.drops)) or any(drop < 1 for drop in self.drops):
-            raise RunError(f"--drops {' '.join(map(str, self.drops))}: name epochs from 1 on, each later than the last")
-
-    @property
-    def rate(self) -> float:
-        """The learning rate at the start."""
-        usual = 0.01 if self.init == CLASSICAL else 0.0005
-        return usual if self.lr is None else self.lr
+        super().__post_init__()
+        if list(self.drops) != sorted(set(self.drops)):
+            raise RunError(f"--drops {' '.join(map(str, self.drops))}: name epochs, each later than the last")
 
     def rate_at(self, step: int) -> float:
         """The learning rate after so many batches."""
@@ -87,27 +68,14 @@ class Cifar10(ClassifierConfiguration):
         return float(self.rate * 0.1**past)
 
 
+ON_CPU = Cifar10(device="cpu")
 PROFILES = {
     "paper": Cifar10(),
-    "laptop": Cifar10(
-        batch=20,
-        batches=500,
-        test_images=1000,
-        test_every=100,
-        log_every=20,
-        checkpoint_every=100,
-        device="cpu",
+    "laptop": replace(
+        ON_CPU, batch=20, batches=500, test_images=1000, test_every=100, log_every=20, checkpoint_every=100
     ),
-    "smoke": Cifar10(
-        lr=1e-5,
-        epochs=1,
-        batch=2,
-        images=8,
-        test_images=20,
-        test_every=2,
-        log_every=1,
-        checkpoint_every=2,
-        device="cpu",
+    "smoke": replace(
+        ON_CPU, lr=1e-5, epochs=1, batch=2, images=8, test_images=20, test_every=2, log_every=1, checkpoint_every=2
     ),
 }
 
@@ -116,14 +84,12 @@ BASELINES = ("kaiming-fan-in", "kaiming-fan-out")
 SEEDS, MAX_SEEDS = 3, 8
 UNDECIDED_RATES = {"kaiming-fan-out": (5e-12, 5e-13)}
 """Rates at which three seeds left it open whether an init trains, so that they have more."""
-_HYPERFAN_RATES = (5e-4, 2e-4, 1e-4, 5e-5, 2e-5, 1e-5)
 RATES = {
-    "hyperfan-in": _HYPERFAN_RATES,
-    "hyperfan-out": _HYPERFAN_RATES,
-    # From the paper's rate down by tenths, until nothing moves any more.
-    "kaiming-fan-out": tuple(float(f"5e-{k}") for k in range(4, 14)),
-    "kaiming-fan-in": tuple(float(f"5e-{k}") for k in range(4, 18)),
     CLASSICAL: (1e-2,),
+    # From the paper's rate down by tenths, until nothing moves any more.
+    "kaiming-fan-in": tuple(float(f"5e-{k}") for k in range(4, 18)),
+    "kaiming-fan-out": tuple(float(f"5e-{k}") for k in range(4, 14)),
+    **dict.fromkeys(HYPERFANS, (5e-4, 2e-4, 1e-4, 5e-5, 2e-5, 1e-5)),
 }
 """Which learning rates are tried for each init."""
 
@@ -145,7 +111,4 @@ EXPERIMENT = Experiment(
     profiles=PROFILES,
     grid=grid,
     varied=("init", "lr"),
-    training="training:Cifar10Training",
-    run="results:Cifar10Run",
-    results="results:Cifar10Results",
 )

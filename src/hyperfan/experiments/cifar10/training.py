@@ -2,22 +2,19 @@
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from hyperfan.data import CIFAR10, cifar10, standardise
 from hyperfan.data.augment import shift_and_flip
 from hyperfan.experiments.cifar10 import Cifar10
-from hyperfan.experiments.classifier import Classifier, classical, device_named, hypernet, sgd
-from hyperfan.experiments.experiment import CLASSICAL
+from hyperfan.experiments.classifier import Classifier, build, device_named, sgd
 from hyperfan.experiments.seeds import generator
 from hyperfan.generators import Chunks
 from hyperfan.metrics import Row
 from hyperfan.models import all_cnn
 
-TEST_BATCH = 100
 MAX_SHIFT = 4
 """Pixels by which augmentation moves a picture at most."""
 
@@ -28,28 +25,21 @@ class Cifar10Training(Classifier):
     config: Cifar10
 
     def __init__(self, config: Cifar10, data_dir: Path | None) -> None:
-        self.device = device_named(config.device)
-        splits = cifar10(data_dir)
-        self.x, self.y = (t[: config.images].to(self.device) for t in (splits.train.images, splits.train.labels))
-        self.test_x, self.test_y = (
-            t[: config.test_images].to(self.device) for t in (splits.test.images, splits.test.labels)
-        )
-        net, plan = build(config)
-        net.to(self.device)
-        super().__init__(config, len(self.x), net, plan, sgd(net, config.rate))
+        device = device_named(config.device)
+        data = cifar10(data_dir)
+        self.x, self.y = data.train.images.to(device), data.train.labels.to(device)
+        self.test_x = data.test.images[: config.test_images].to(device)
+        self.test_y = data.test.labels[: config.test_images].to(device)
+        with torch.device("meta"):
+            mainnet = all_cnn()
+        net, plan = build(mainnet, config, config.embedding, heads=Chunks(one_head=True))
+        super().__init__(config, net, plan, sgd(net.to(device), config.rate))
 
-    def batch(self, step: int) -> tuple[Tensor, Tensor]:
-        """Inputs, standardised and augmented if so configured, and classes."""
-        chosen = self.indices(step).to(self.device)
-        images = self.x[chosen]
-        if self.config.augment:
+    def inputs(self, images: Tensor, step: int | None) -> Tensor:
+        """Standardised images, in training also augmented if so configured."""
+        if self.config.augment and step is not None:
             images = shift_and_flip(images, MAX_SHIFT, generator(self.config.seed, "augment", step))
-        return standardise(images, CIFAR10.mean, CIFAR10.std), self.y[chosen]
-
-    def test_batches(self) -> Iterator[tuple[Tensor, Tensor]]:
-        """All test images, standardised, in batches."""
-        for x, y in zip(torch.split(self.test_x, TEST_BATCH), torch.split(self.test_y, TEST_BATCH), strict=True):
-            yield standardise(x, CIFAR10.mean, CIFAR10.std), y
+        return standardise(images, CIFAR10.mean, CIFAR10.std)
 
     def probes(self, step: int) -> Iterator[Row]:
         """A diagnosis on the first batch, before it is trained on."""
@@ -61,14 +51,3 @@ class Cifar10Training(Classifier):
         for group in self.optimiser.param_groups:
             group["lr"] = self.config.rate_at(step)
         return super().step(step)
-
-
-def build(config: Cifar10) -> tuple[nn.Module, Any]:
-    """The net of a run, and what was written into it, as JSON."""
-    with torch.device("meta"):
-        mainnet = all_cnn()
-    if config.init == CLASSICAL:
-        return classical(mainnet, config.seed, relu=True)
-    return hypernet(
-        mainnet, config.seed, config.embedding, heads=Chunks(one_head=True), init=config.init, fidelity=config.fidelity
-    )

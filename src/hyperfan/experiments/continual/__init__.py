@@ -1,11 +1,10 @@
 """Continual learning, the paper's section 4.2: three regression tasks, one after another."""
 
-import math
 from dataclasses import dataclass, replace
 from typing import ClassVar, Literal, NamedTuple
 
 from hyperfan.errors import RunError
-from hyperfan.experiments.experiment import Configuration, Experiment, check_counts, check_rate, check_seed
+from hyperfan.experiments.experiment import Configuration, Experiment
 
 TASKS = 3
 PAPER_INITS = ("kaiming-fan-in", "kaiming-fan-out", "hyperfan-in", "hyperfan-out")
@@ -45,6 +44,7 @@ class Continual(Configuration):
 
     experiment: ClassVar[str] = "continual"
     UNTITLED: ClassVar = ("log_every", "threads")
+    MAY_BE_ZERO: ClassVar = ("seed", "beta")
 
     inits: tuple[str, ...] = PAPER_INITS
     rates: tuple[float, ...] = (1e-2, 1e-3, 1e-4, 1e-5)
@@ -62,18 +62,12 @@ class Continual(Configuration):
     threads: int = 1
 
     def __post_init__(self) -> None:
-        check_counts(self, "seeds", "iterations", "batch", "points", "embedding")
-        check_counts(self, "log_every", "checkpoint_every", "threads")
-        check_seed(self.seed)
+        super().__post_init__()
         if self.batch > self.points:
             raise RunError(f"--batch {self.batch}: a batch has no more than the {self.points} training points")
         for name, values in (("inits", self.inits), ("rates", self.rates)):
             if not values or len(set(values)) < len(values):
                 raise RunError(f"--{name} {' '.join(map(str, values))}: name at least one, and each once")
-        for rate in self.rates:
-            check_rate("rates", rate)
-        if not 0 <= self.beta < math.inf:
-            raise RunError(f"--beta {self.beta:g}: the regulariser's weight is not negative, and finite")
         if self.iterations % self.log_every:
             raise RunError(f"--iterations {self.iterations} is no multiple of --log-every {self.log_every}")
 
@@ -100,7 +94,7 @@ class Continual(Configuration):
         >>> Continual(inits=ALL_INITS, seeds=3).title
         'sgd all-inits seeds-3'
         """
-        others = [f"{name}-{_text(value)}" for name, value in self.changes(omit=("optimiser", "inits"))]
+        others = [f"{name}-{_text(value)}" for name, value in self.changes(omit=("optimiser", "inits")).items()]
         inits = {PAPER_INITS: [], ALL_INITS: ["all-inits"]}.get(self.inits, ["+".join(self.inits)])
         return " ".join([self.optimiser, *inits, *others])
 
@@ -129,7 +123,4 @@ EXPERIMENT = Experiment(
     profiles=PROFILES,
     grid=grid,
     varied=("inits", "optimiser"),
-    training="training:ContinualTraining",
-    run="results:Grid",
-    results="results:ContinualResults",
 )

@@ -6,7 +6,6 @@ code are one matrix here, since a few large products cost less than many small o
 
 import itertools
 from collections.abc import Callable, Sequence
-from typing import Literal
 
 import torch
 from torch import Tensor
@@ -18,6 +17,8 @@ from hyperfan.generators import Linear
 from hyperfan.hypernet import HyperNet
 
 Tensors = dict[str, Tensor]
+Points = tuple[Tensor, Tensor]
+"""Inputs and the values wanted there; of earlier tasks, their embeddings and the values generated from them."""
 Rule = Callable[[Tensors, Tensors, Tensors, Tensor, Tensor], tuple[Tensors, Tensors]]
 """An optimiser's step: from values, gradients, its state, rate and number of the step to new values and state."""
 EMBEDDING = "embedding"
@@ -25,11 +26,7 @@ BETAS, EPS = (0.9, 0.999), 1e-8
 
 
 class Structure:
-    """How one run computes; its values come from outside.
-
-    Args:
-        net: any net of the structure, with a head for each tensor and an embedding for each task.
-    """
+    """How one run computes, read from any net of the structure; values come from outside."""
 
     def __init__(self, net: HyperNet) -> None:
         if net.heads.config != Linear("separate") or net.trunk is None or net.embeddings.config.tasks is None:
@@ -80,23 +77,13 @@ class Structure:
 
 
 class Batch:
-    """Runs of one structure, trained side by side.
+    """Runs of one structure, each with its values and learning rate, trained side by side.
 
-    Args:
-        structure: how each computes.
-        values: of each run.
-        rates: learning rate of each run.
-        optimiser: for all of them.
-        beta: weight of the regulariser.
+    ``beta`` is the weight of the regulariser.
     """
 
     def __init__(
-        self,
-        structure: Structure,
-        values: Sequence[Tensors],
-        rates: Tensor,
-        optimiser: Literal["sgd", "adam"],
-        beta: float,
+        self, structure: Structure, values: Sequence[Tensors], rates: Tensor, optimiser: str, beta: float
     ) -> None:
         self.structure, self.rates, self.beta = structure, rates, beta
         self.rule = RULES[optimiser]
@@ -121,35 +108,24 @@ class Batch:
         """One step of each run on its batch, (runs, batch, 1), the ``count``-th of the task; returns the losses."""
         number = torch.tensor(float(count), dtype=x.dtype)
         params = {**self.theta, EMBEDDING: self.embeddings[:, self.task]}
-        steps = vmap(self._step, in_dims=(0, 0, 0, 0, 0, 0, 0, None))
-        earlier = self.embeddings[:, : self.task]
-        params, self.held, losses = steps(params, self.held, earlier, self.past, x, y, self.rates, number)
+        steps = vmap(self._step, in_dims=(0, 0, 0, 0, 0, None))
+        earlier = self.embeddings[:, : self.task], self.past
+        params, self.held, losses = steps(params, self.held, earlier, (x, y), self.rates, number)
         self.embeddings = self.embeddings.clone()
         self.embeddings[:, self.task] = params.pop(EMBEDDING)
         self.theta = params
         return losses
 
     def _step(
-        self,
-        params: Tensors,
-        held: Tensors,
-        earlier: Tensor,
-        past: Tensor,
-        x: Tensor,
-        y: Tensor,
-        rate: Tensor,
-        n: Tensor,
+        self, params: Tensors, held: Tensors, earlier: Points, batch: Points, rate: Tensor, n: Tensor
     ) -> tuple[Tensors, Tensors, Tensor]:
-        grads, loss = grad_and_value(self.structure.loss)(params, x, y)
-        if len(past):
+        grads, loss = grad_and_value(self.structure.loss)(params, *batch)
+        if self.task:
             theta = {name: t for name, t in params.items() if name != EMBEDDING}
             candidate, _ = self.rule(theta, grads, held, rate, n)
-            pull = grad(self._pull)(candidate, earlier, past)
+            pull = grad(lambda theta: self.beta * self.structure.drift(theta, *earlier))(candidate)
             grads = {name: g + pull[name] if name in pull else g for name, g in grads.items()}
         return *self.rule(params, grads, held, rate, n), loss
-
-    def _pull(self, theta: Tensors, earlier: Tensor, past: Tensor) -> Tensor:
-        return self.beta * self.structure.drift(theta, earlier, past)
 
     def losses(self, x: Tensor, y: Tensor) -> Tensor:
         """The loss of each run in the present task, on (runs, points, 1)."""

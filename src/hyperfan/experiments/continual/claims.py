@@ -1,5 +1,7 @@
 """The paper's claims about continual learning, each taken apart into facts that an interval can decide."""
 
+import itertools
+import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
@@ -7,14 +9,14 @@ import torch
 from torch import nn
 
 from hyperfan.codes import Embedding
-from hyperfan.experiments.continual import OPTIMISER_NAMES, TASKS
+from hyperfan.experiments.continual import OPTIMISER_NAMES
 from hyperfan.experiments.results.claims import Claim, Claims, Fact, all_of
 from hyperfan.experiments.results.statistics import Estimate, growth, ratios, signed_rank
 from hyperfan.experiments.seeds import generator
 from hyperfan.hypernet import HyperNet
 
 if TYPE_CHECKING:
-    from hyperfan.experiments.continual.results import ContinualResults, Grid
+    from hyperfan.experiments.continual.results import ContinualResults
 
 HYPERFANS = ("hyperfan-in", "hyperfan-out")
 BASELINES = ("kaiming-fan-in", "kaiming-fan-out")
@@ -33,100 +35,67 @@ GROWTH_DEPTH, GROWTH_EMBEDDING, GROWTH_SEEDS, GROWTH_INPUTS = 10, 16, 10, 100
 
 
 def _smaller(c: Claim, results: "ContinualResults") -> None:
-    sgd = results.sgd
-    best = {init: sgd.best(init) for init in (*HYPERFANS, *BASELINES)}
-    moments = {"at the start": sgd.initial, "at the end": sgd.final}
-    for init in HYPERFANS:
-        for other in BASELINES:
-            for when, losses in moments.items():
-                a, b = losses(init, best[init]), losses(other, best[other])
-                facts = []
-                for task in range(TASKS):
-                    rates = f"{best[init]:g} and {best[other]:g}"
-                    label = f"{init} over {other}, at {rates}: loss {when} of task {task + 1}"
-                    facts.append(_is_smaller(c, label, a[:, task].tolist(), b[:, task].tolist()))
-                c.facts[f"{init}: smaller {when} of every task than {other}"] = all_of(facts)
+    sgd = results.grid("sgd")
+    for init, other in itertools.product(HYPERFANS, BASELINES):
+        rate, other_rate = sgd.best(init), sgd.best(other)
+        for when, losses in {"at the start": sgd.initial, "at the end": sgd.final}.items():
+            pairs = zip(losses(init, rate).T.tolist(), losses(other, other_rate).T.tolist(), strict=True)
+            label = f"{init} over {other}, at {rate:g} and {other_rate:g}: loss {when} of task"
+            facts = [_is_smaller(c, f"{label} {task}", a, b) for task, (a, b) in enumerate(pairs, 1)]
+            c.decide(f"{init}: smaller {when} of every task than {other}", all_of(facts))
     c.remark = "Points have noise of variance 0.0025, so the loss of a task that is fitted well ends about there."
 
 
 def _rates(c: Claim, results: "ContinualResults") -> None:
-    sgd = results.sgd
-    n = sgd.config.seeds
-    shares = {}
+    sgd = results.grid("sgd")
+    n, smallest, best = sgd.config.seeds, min(sgd.config.rates), sgd.best(BASELINE)
     for lr in sgd.config.rates:
         c.measure(f"{BASELINE} at {lr:g}: share of runs that stay finite", Estimate.share(sgd.finite(BASELINE, lr), n))
         label = f"{BASELINE} at {lr:g}: share that ends every task better than a constant would"
-        shares[lr] = c.measure(label, Estimate.share(sgd.trained(BASELINE, lr), n))
-    smallest = min(shares)
-    for lr, share in shares.items():
+        share = c.measure(label, Estimate.share(sgd.trained(BASELINE, lr), n))
         if lr > smallest:
-            c.facts[f"at {lr:g} fewer than half of the runs train"] = share.within(high=0.5)
-    c.facts[f"at {smallest:g} more than half do"] = shares[smallest].within(0.5)
-    best = sgd.best(BASELINE)
-    scores = {lr: sgd.final(BASELINE, lr).mean(1).tolist() for lr in (best, smallest)}
-    better = best != smallest and _is_smaller(c, f"{best:g} over {smallest:g}: mean final loss", *scores.values())
-    c.facts["no other rate is better"] = None if better is None else not better
-    safe = [lr for lr in sgd.config.rates if sgd.finite(BASELINE, lr) == n]
-    rates = ", ".join(f"{lr:g}" for lr in safe) or "none"
-    c.remark = f"Rates at which all runs stay finite, as a mean over runs needs: {rates}."
+            c.decide(f"at {lr:g} fewer than half of the runs train", share.within(high=0.5))
+        else:
+            c.decide(f"at {lr:g} more than half do", share.within(0.5))
+    scores = [sgd.scores(BASELINE, lr) for lr in (best, smallest)]
+    better = best != smallest and _is_smaller(c, f"{best:g} over {smallest:g}: mean final loss", *scores)
+    c.decide("no other rate is better", None if better is None else not better)
+    safe = [f"{lr:g}" for lr in sgd.config.rates if sgd.finite(BASELINE, lr) == n]
+    c.remark = f"Rates at which all runs stay finite, as a mean over runs needs: {', '.join(safe) or 'none'}."
 
 
 def _optimisers(c: Claim, results: "ContinualResults") -> None:
-    sgd, adam = results.sgd, results.need_adam()
-
-    def scores(grid: "Grid", init: str) -> list[float]:
-        lr = grid.best(init)
-        found: list[float] = grid.final(init, lr).mean(1).tolist()
-        name = OPTIMISER_NAMES[grid.config.optimiser]
+    scores = {}
+    for optimiser, init in itertools.product(("sgd", "adam"), ("hyperfan-in", *BASELINES)):
+        grid = results.grid(optimiser)
+        lr, name = grid.best(init), OPTIMISER_NAMES[optimiser]
+        found = scores[init, optimiser] = grid.scores(init, lr)
         c.measure(f"{init}, {name} at {lr:g}: mean final loss of the tasks, median", Estimate.median(found))
-        return found
-
-    good, bad = scores(sgd, "hyperfan-in"), scores(sgd, BASELINE)
-    scores(sgd, BASELINES[1])
-    helped = scores(adam, BASELINE)
-    scores(adam, BASELINES[1])
-    both = scores(adam, "hyperfan-in")
+    good, bad, helped = scores["hyperfan-in", "sgd"], scores[BASELINE, "sgd"], scores[BASELINE, "adam"]
     worse = _is_smaller(c, f"hyperfan-in over {BASELINE}, both SGD", good, bad)
     c.decide(f"{BASELINE} with SGD, at its best rate, is worse than hyperfan-in with SGD", worse)
-    better = _is_smaller(c, f"{BASELINE}, Adam over SGD", helped, bad)
-    c.decide("Adam at its best rate makes it better", better)
-    no_worse = _no_larger(c, f"hyperfan-in with SGD over {BASELINE} with Adam", good, helped)
-    c.decide("hyperfan-in with SGD is no worse than that", no_worse)
-    if no_worse is False:
+    c.decide("Adam at its best rate makes it better", _is_smaller(c, f"{BASELINE}, Adam over SGD", helped, bad))
+    lower = _is_smaller(c, f"{BASELINE} with Adam over hyperfan-in with SGD", helped, good)
+    c.decide("hyperfan-in with SGD is no worse than that", None if lower is None else not lower)
+    if lower:
         c.remark = f"With Adam {BASELINE} ends lower than hyperfan-in does with SGD."
-        if _is_smaller(c, "hyperfan-in, Adam over SGD", both, good):
+        if _is_smaller(c, "hyperfan-in, Adam over SGD", scores["hyperfan-in", "adam"], good):
             c.remark += " Hyperfan-in gains from Adam too."
 
 
 def _heuristics(c: Claim, results: "ContinualResults") -> None:
-    def factors(name: str, init: str) -> list[Estimate]:
-        found = []
+    for name, init, label, bounds, expected in SCHEMES:
+        facts = []
         for width in WIDTHS:
-            label = f"{name}: factor from a layer to the next, width {width}"
-            found.append(c.measure(label, Estimate.ratio(results.growths(init, width))))
-        return found
-
-    explodes = factors("M1, fan-in", "xavier-fan-in")
-    vanishes = factors("M1, fan-out", "xavier-fan-out")
-    harmonic = factors("M1, both fans", "xavier-harmonic")
-    small, scaled = factors("M2, std 0.01", "m2"), factors("M3, head/10", "m3")
-    constant, right = factors("M4", "m4"), factors("hyperfan-in", "hyperfan-in")
-    c.facts = {
-        "M1, fan-in: activations explode with depth": all_of(e.within(SCALE_TOLERANCE) for e in explodes),
-        "M1, fan-out: they vanish": all_of(e.within(high=1 / SCALE_TOLERANCE) for e in vanishes),
-        "M1, both fans: they explode or vanish": all_of(_off(e) for e in harmonic),
-        "M2: its one number is right at no width tried": all_of(_off(e) for e in small),
-        "M3: its one number is right at no width tried": all_of(_off(e) for e in scaled),
-        "M4: activations keep their scale": all_of(_keeps(e) for e in constant),
-        "so they do with hyperfan-in, without a constant embedding": all_of(_keeps(e) for e in right),
-    }
-    sgd = results.sgd
-    best = {init: sgd.best(init) for init in ("hyperfan-in", "m2", "m3", "m4")}
-    scores = {init: sgd.final(init, lr).mean(1).tolist() for init, lr in best.items()}
-    comparisons = []
+            factor = Estimate.ratio(results.growths(init, width))
+            within = c.measure(f"{name}: factor from a layer to the next, width {width}", factor).within(*bounds)
+            facts.append(None if within is None else within == expected)
+        c.decide(label, all_of(facts))
+    sgd, comparisons = results.grid("sgd"), []
+    good_rate = sgd.best("hyperfan-in")
     for init in ("m2", "m3", "m4"):
-        label = f"{init} at {best[init]:g} over hyperfan-in at {best['hyperfan-in']:g}: mean final loss of the tasks"
-        ratio, p = _ratio(c, label, scores[init], scores["hyperfan-in"])
+        label = f"{init} at {sgd.best(init):g} over hyperfan-in at {good_rate:g}: mean final loss of the tasks"
+        ratio, p = _ratio(c, label, sgd.scores(init, sgd.best(init)), sgd.scores("hyperfan-in", good_rate))
         sides = {"lower": ratio.within(high=1), "higher": ratio.within(1)}
         sure = [side for side, so in sides.items() if so and p < SIGNIFICANT_P]
         comparisons.append(f"{init.upper()} ends {sure[0] if sure else 'neither lower nor higher for certain'}")
@@ -134,6 +103,23 @@ def _heuristics(c: Claim, results: "ContinualResults") -> None:
         "The example of the paper's section 3: a linear hypernet and a linear mainnet, ten layers deep. In the "
         f"regression tasks, whose mainnet has three layers, against hyperfan-in {', '.join(comparisons)}."
     )
+
+
+EXPLODES, KEEPS, VANISHES = (
+    (SCALE_TOLERANCE, math.inf),
+    (1 / SCALE_TOLERANCE, SCALE_TOLERANCE),
+    (0, 1 / SCALE_TOLERANCE),
+)
+SCHEMES = (
+    ("M1, fan-in", "xavier-fan-in", "M1, fan-in: activations explode with depth", EXPLODES, True),
+    ("M1, fan-out", "xavier-fan-out", "M1, fan-out: they vanish", VANISHES, True),
+    ("M1, both fans", "xavier-harmonic", "M1, both fans: they explode or vanish", KEEPS, False),
+    ("M2, std 0.01", "m2", "M2: its one number is right at no width tried", KEEPS, False),
+    ("M3, head/10", "m3", "M3: its one number is right at no width tried", KEEPS, False),
+    ("M4", "m4", "M4: activations keep their scale", KEEPS, True),
+    ("hyperfan-in", "hyperfan-in", "so they do with hyperfan-in, without a constant embedding", KEEPS, True),
+)
+"""Each with its init method, a fact, and within which bounds the factor from a layer to the next then is, or is not."""
 
 
 # ── untrained nets ─────────────────────────────────────────────────────────────────────────────────────────────────
@@ -178,27 +164,6 @@ def _is_smaller(c: Claim, label: str, a: Sequence[float], b: Sequence[float]) ->
     if ratio.high < 1 and p < SIGNIFICANT_P:
         return True
     return False if ratio.low > 1 / LOSS_MARGIN else None
-
-
-def _no_larger(c: Claim, label: str, a: Sequence[float], b: Sequence[float]) -> Fact:
-    """Whether a is at most a little larger. It is not if it is certainly larger."""
-    ratio, p = _ratio(c, label, a, b)
-    if ratio.low is None or ratio.high is None or ratio.n < MIN_PAIRS:
-        return None
-    if ratio.high < LOSS_MARGIN:
-        return True
-    return False if ratio.low > 1 and p < SIGNIFICANT_P else None
-
-
-def _keeps(e: Estimate) -> Fact:
-    """Whether a factor is near 1."""
-    return e.within(1 / SCALE_TOLERANCE, SCALE_TOLERANCE)
-
-
-def _off(e: Estimate) -> Fact:
-    """Whether a factor is certainly not near 1."""
-    keeps = _keeps(e)
-    return None if keeps is None else not keeps
 
 
 CLAIMS: Claims = {

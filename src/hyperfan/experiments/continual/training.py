@@ -1,23 +1,27 @@
-"""Training of the continual-learning experiment: the nets and points of a grid, and all of its runs side by side."""
+"""Training of the continual-learning experiment: the nets and points of a grid, and its runs side by side or alone."""
 
+import math
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor
+from torch.nn.functional import mse_loss
 
 from hyperfan.codes import Embedding
 from hyperfan.data import regression_tasks
 from hyperfan.data.regression import Task
 from hyperfan.errors import RunError
-from hyperfan.experiments.continual import TASKS, Continual
+from hyperfan.experiments.continual import TASKS, Continual, GridRun
 from hyperfan.experiments.continual.batch import Batch, Structure, Tensors
+from hyperfan.experiments.experiment import Training
 from hyperfan.experiments.seeds import generator
 from hyperfan.hypernet import HyperNet
 from hyperfan.init import method
 from hyperfan.metrics import Kind, Row
 from hyperfan.models import regression_net
+from hyperfan.optim import Memory
 
 TRUNK = (10, 10)
 
@@ -51,8 +55,7 @@ def draw(net: HyperNet, seed: int) -> HyperNet:
 def points(config: Continual, seed: int) -> Sequence[Task]:
     """The points of the three tasks."""
     drawn = regression_tasks(generator(seed, "points"), train=config.points)
-    kind = dtype(config)
-    return [Task(t.name, *(v.to(kind) for v in (t.train_x, t.train_y, t.test_x, t.test_y))) for t in drawn]
+    return [Task(t.name, *(v.to(dtype(config)) for v in (t.train_x, t.train_y, t.test_x, t.test_y))) for t in drawn]
 
 
 def order(config: Continual, seed: int, task: int) -> Tensor:
@@ -65,16 +68,16 @@ def order(config: Continual, seed: int, task: int) -> Tensor:
 
 def dtype(config: Continual) -> torch.dtype:
     """The data type of all numbers."""
-    return {"float32": torch.float32, "float64": torch.float64}[config.precision]
+    return torch.float32 if config.precision == "float32" else torch.float64
 
 
-class ContinualTraining:
+class ContinualTraining(Training):
     """All runs of a grid, trained side by side. One whose loss is not finite leaves the batch, which is recorded."""
 
     def __init__(self, config: Continual, data_dir: Path | None = None) -> None:
         self.config = config
-        seeds = range(config.seed, config.seed + config.seeds)
-        drawn = [points(config, seed) for seed in seeds]
+        self.seeds = range(config.seed, config.seed + config.seeds)
+        drawn = [points(config, seed) for seed in self.seeds]
         self.x = torch.stack([torch.stack([task.train_x for task in tasks]) for tasks in drawn], 1)
         self.y = torch.stack([torch.stack([task.train_y for task in tasks]) for tasks in drawn], 1)
         self.test_x = torch.stack([task.test_x for task in drawn[0]])
@@ -83,34 +86,29 @@ class ContinualTraining:
         self.batches: list[Batch] = []
         self.members: list[Tensor] = []
         """Of each batch, the runs by their numbers in the grid."""
-        self._fill(seeds)
+        self._fill()
         self.diverged = torch.full((len(config.runs),), -1)
         """After how many iterations each run's loss was no longer finite; −1 if it is."""
         self._order: tuple[int, Tensor] = (-1, torch.empty(0))
 
-    def _fill(self, seeds: range) -> None:
+    def _fill(self) -> None:
         """One batch for each structure: nets differ where a method needs an embedding for each tensor."""
-        structures: dict[str, Structure] = {}
-        values: dict[str, list[Tensors]] = {}
-        numbers: dict[str, list[int]] = {}
-        runs = self.config.runs
-        for init in self.config.inits:
-            net = build(self.config, init)
+        c, runs = self.config, self.config.runs
+        kinds: dict[str, tuple[Structure, list[Tensors], list[int]]] = {}
+        for init in c.inits:
+            net = build(c, init)
             structure = Structure(net)
-            kind: str = net.embeddings.config.per
-            structures.setdefault(kind, structure)
-            for seed in seeds:
+            _, values, numbers = kinds.setdefault(net.embeddings.config.per, (structure, [], []))
+            for seed in self.seeds:
                 draw(net, seed)
-                drawn = structure.values()
-                for number, run in enumerate(runs):
-                    if run.init == init and run.seed == seed:
-                        values.setdefault(kind, []).append(drawn)
-                        numbers.setdefault(kind, []).append(number)
+                chosen = [number for number, run in enumerate(runs) if (run.init, run.seed) == (init, seed)]
+                values += [structure.values()] * len(chosen)
+                numbers += chosen
             self.plan[init] = net.plan.to_dict()
-        for kind, structure in structures.items():
-            rates = torch.tensor([runs[i].lr for i in numbers[kind]], dtype=dtype(self.config))
-            self.batches.append(Batch(structure, values[kind], rates, self.config.optimiser, self.config.beta))
-            self.members.append(torch.tensor(numbers[kind]))
+        for structure, values, numbers in kinds.values():
+            rates = torch.tensor([runs[i].lr for i in numbers], dtype=dtype(c))
+            self.batches.append(Batch(structure, values, rates, c.optimiser, c.beta))
+            self.members.append(torch.tensor(numbers))
 
     def step(self, step: int) -> float:
         """One iteration of every run; returns the median of their losses."""
@@ -124,7 +122,8 @@ class ContinualTraining:
             seeds = self._seeds(members)
             x, y = (of[task][seeds[:, None], chosen[seeds]] for of in (self.x, self.y))
             losses = batch.step(x, y, iteration + 1)
-            self._mark_diverged(members[~losses.isfinite()], step)
+            gone = members[~losses.isfinite()]
+            self.diverged[gone[self.diverged[gone] < 0]] = step
             all_losses.append(losses[losses.isfinite()])
         left = torch.cat(all_losses) if all_losses else torch.empty(0)
         return left.median().item() if len(left) else float("nan")
@@ -132,10 +131,6 @@ class ContinualTraining:
     def _under_way(self) -> list[tuple[Batch, Tensor]]:
         """The batches that have runs left, with their runs."""
         return [(b, members) for b, members in zip(self.batches, self.members, strict=True) if len(b)]
-
-    def _mark_diverged(self, gone: Tensor, step: int) -> None:
-        new = gone[self.diverged[gone] < 0]
-        self.diverged[new] = step
 
     def tests(self, step: int) -> Iterator[Row]:
         """Which runs diverged; the training loss of every other; after a task, also how it does on all tasks."""
@@ -150,14 +145,6 @@ class ContinualTraining:
             yield self._errors(step, task - 1)
         if task < TASKS:
             yield self._losses(step, task, iteration)
-
-    def probes(self, step: int) -> Iterator[Row]:
-        """Nothing beside the tests."""
-        return iter(())
-
-    def first_overflow(self, step: int) -> str | None:
-        """No layer of a single run stands for all of them."""
-        return None
 
     def _drop(self) -> dict[str, int]:
         """Take runs that diverged out of their batches; returns them, with when they did."""
@@ -198,8 +185,7 @@ class ContinualTraining:
 
     def _batches(self, task: int) -> Tensor:
         if self._order[0] != task:
-            seeds = range(self.config.seed, self.config.seed + self.config.seeds)
-            self._order = task, torch.stack([order(self.config, seed, task) for seed in seeds])
+            self._order = task, torch.stack([order(self.config, seed, task) for seed in self.seeds])
         return self._order[1]
 
     def state(self) -> dict[str, Tensor]:
@@ -218,6 +204,29 @@ class ContinualTraining:
             self.members[i] = tensors.pop("members")
             batch.load(tensors, int(tensors.pop("task")))
 
-    def synchronise(self, step: int) -> int:
-        """Nothing: it is one process."""
-        return step
+
+def reference(config: Continual, run: GridRun) -> tuple[HyperNet, Iterator[float]]:
+    """One run of a grid by itself, in the plainest way, which it must equal in the batched program; plain SGD only.
+
+    Returns the net, and an iterator that trains it by a step each time and yields the batch's loss before it. It ends
+    with the last task, or after a loss that is not finite.
+    """
+    net = draw(build(config, run.init), run.seed)
+    return net, _training(config, run, net)
+
+
+def _training(config: Continual, run: GridRun, net: HyperNet) -> Iterator[float]:
+    optimiser = torch.optim.SGD(net.parameters(), lr=run.lr)
+    tasks = points(config, run.seed)
+    for task in range(TASKS):
+        memory = Memory(net, tasks=range(task))
+        for chosen in order(config, run.seed, task):
+            x, y = tasks[task].train_x[chosen], tasks[task].train_y[chosen]
+            optimiser.zero_grad()
+            loss = mse_loss(net(x, task=task), y)
+            torch.autograd.backward(loss)
+            torch.autograd.backward(config.beta * memory.drift(lookahead=run.lr))
+            optimiser.step()
+            yield loss.item()
+            if not math.isfinite(loss.item()):
+                return

@@ -1,11 +1,10 @@
 """ImageNet, the paper's section 4.4: a Bayesian MobileNet on photographs."""
 
-import math
 from dataclasses import dataclass, replace
 from typing import ClassVar, Literal
 
 from hyperfan.errors import RunError
-from hyperfan.experiments.experiment import ClassifierConfiguration, Experiment, check_counts, check_rate, check_seed
+from hyperfan.experiments.experiment import CLASSICAL, ClassifierConfiguration, Experiment
 
 
 @dataclass(frozen=True)
@@ -44,6 +43,7 @@ class Imagenet(ClassifierConfiguration):
 
     experiment: ClassVar[str] = "imagenet"
     UNTITLED: ClassVar = ("test_images", "test_every", "log_every", "device", "workers", "skip_bad")
+    MAY_BE_ZERO: ClassVar = ("seed", "weight_decay", "noise", "held_out", "workers")
 
     init: str = "hyperfan-in"
     seed: int = 0
@@ -73,32 +73,17 @@ class Imagenet(ClassifierConfiguration):
     threads: int = 1
 
     def __post_init__(self) -> None:
-        check_counts(self, "epochs", "samples", "embedding", "size", "batch", "images", "batches")
-        check_counts(self, "test_images", "test_every", "log_every", "checkpoint_every", "threads")
-        check_seed(self.seed)
-        check_rate("lr", self.lr)
-        for name in ("weight_decay", "noise", "held_out", "workers"):
-            if not 0 <= getattr(self, name) < math.inf:
-                raise RunError(f"--{name.replace('_', '-')} {getattr(self, name):g}: it must not be negative")
-        self.check_batch()
-        if not 0 < self.width < math.inf or round(32 * self.width) < 1:
+        super().__post_init__()
+        if self.init == CLASSICAL:
+            raise RunError(f"--init {CLASSICAL}: this net is Bayesian by its hypernet, so it has an init method")
+        if round(32 * self.width) < 1:
             raise RunError(f"--width {self.width:g}: no channels would be left")
 
 
-LAPTOP = Imagenet(
-    lr=0.1 * 32 / 256,  # as the batch is smaller
-    epochs=24,
-    images=800,
-    held_out=2,
-    size=64,
-    width=0.25,
-    batch=32,
-    batches=600,
-    test_every=600,
-    log_every=1,
-    checkpoint_every=100,
-    workers=0,
-    device="cpu",
+SMALL_PICTURES = Imagenet(images=800, held_out=2, size=64, width=0.25, batch=32, workers=0, device="cpu")
+LAPTOP_RATE = 0.1 * 32 / 256  # as the batch is smaller
+LAPTOP = replace(
+    SMALL_PICTURES, lr=LAPTOP_RATE, epochs=24, batches=600, test_every=600, log_every=1, checkpoint_every=100
 )
 PROFILES = {
     "paper": Imagenet(),
@@ -133,8 +118,5 @@ EXPERIMENT = Experiment(
     profiles=PROFILES,
     grid=grid,
     varied=("init", "last", "norm"),
-    training="training:ImagenetTraining",
-    run="results:ImagenetRun",
-    results="results:ImagenetResults",
     distributed=True,
 )

@@ -1,14 +1,14 @@
 """The photographs of a run: which there are, and batch after batch of them, decoded by workers."""
 
 import hashlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import Tensor
-from torch.utils.data import DataLoader, Dataset, Sampler
+from torch.utils.data import DataLoader, Dataset
 
 from hyperfan.data.crops import centre_crop, random_crop
 from hyperfan.data.folder import ImageFolder, need_pillow, open_picture, pixels
@@ -18,26 +18,13 @@ from hyperfan.experiments.seeds import generator
 
 Files = list[tuple[str, int]]
 """Pictures by path, with the numbers of their classes."""
-Batch = tuple[Tensor, Tensor, list["Undecodable"]]
-"""Pictures, uint8, their classes, and those that did not decode."""
-
-
-class Undecodable(NamedTuple):
-    """A picture that does not decode. Workers return it: what they raise arrives as a traceback."""
-
-    path: str
-    reason: str
+Batch = tuple[Tensor, Tensor, dict[str, str]]
+"""Pictures, uint8, their classes, and by path the reasons why others did not decode."""
 
 
 @dataclass(frozen=True)
 class Pictures:
-    """The files to train on, to test on, and of classes that are not trained on.
-
-    Args:
-        classes: the names of those trained on.
-        train, test, unknown: the files.
-        left_out: classes that were left out, and why, where that was asked for.
-    """
+    """The classes trained on, the files to train on, to test on and of unknown classes, and why others are left out."""
 
     classes: tuple[str, ...]
     train: Files
@@ -100,73 +87,35 @@ def evenly_spaced(files: Files, count: int | None) -> Files:
 
 
 class Crops(Dataset[Any]):
-    """Pictures cut to size: for training at random, which follows from seed, epoch and picture; or the middle.
-
-    Args:
-        files: the pictures.
-        size: pixels of the sides.
-        seed: of random crops; without it, the middle.
-    """
+    """Pictures cut to size: at random, which follows from seed, epoch and picture; or without a seed the middle."""
 
     def __init__(self, files: Files, size: int, seed: int | None) -> None:
         need_pillow()
         self.files, self.size, self.seed = files, size, seed
 
-    def __getitem__(self, key: tuple[int, int]) -> tuple[Tensor, int] | Undecodable:
+    def __getitem__(self, key: tuple[int, int]) -> tuple[Tensor, int] | dict[str, str]:
+        """Pixels and class, or why there are none by path; raised by a worker, that would arrive as a traceback."""
         epoch, index = key
         path, label = self.files[index]
         try:
             picture = open_picture(path)
         except DataError as error:
-            return Undecodable(path, str(error))
+            return {path: str(error)}
         if self.seed is None:
             return pixels(centre_crop(picture, self.size)), label
         return pixels(random_crop(picture, self.size, generator(self.seed, "crop", epoch, index))), label
 
 
-def collate(found: Sequence[tuple[Tensor, int] | Undecodable]) -> Batch:
+def collate(found: Sequence[tuple[Tensor, int] | dict[str, str]]) -> Batch:
     """A batch of those that decoded, which may be none."""
-    bad = [f for f in found if isinstance(f, Undecodable)]
-    good = [f for f in found if not isinstance(f, Undecodable)]
+    bad = {path: reason for f in found if isinstance(f, dict) for path, reason in f.items()}
+    good = [f for f in found if not isinstance(f, dict)]
     pictures = torch.stack([x for x, _ in good]) if good else torch.empty(0, dtype=torch.uint8)
     return pictures, torch.tensor([y for _, y in good], dtype=torch.long), bad
 
 
-class BatchOrder(Sampler[list[tuple[int, int]]]):
-    """The batches of a run from one on: each epoch has every picture once, in a new order.
-
-    Args:
-        seed: of the order.
-        pictures, batch: how many there are, and in a batch.
-        first, last: which batches.
-        rank, world: of processes that share a batch, this one's part of it.
-    """
-
-    def __init__(self, seed: int, pictures: int, batch: int, first: int, last: int, rank: int, world: int) -> None:
-        self.seed, self.pictures, self.batch, self.first, self.last = seed, pictures, batch, first, last
-        self.rank, self.world = rank, world
-
-    def __iter__(self) -> Iterator[list[tuple[int, int]]]:
-        known, order = -1, torch.empty(0)
-        for step in range(self.first, self.last):
-            epoch, batch = divmod(step, self.pictures // self.batch)
-            if epoch != known:
-                known, order = epoch, torch.randperm(self.pictures, generator=generator(self.seed, "order", epoch))
-            chosen = order[batch * self.batch : (batch + 1) * self.batch].tolist()
-            yield [(epoch, index) for index in chosen[self.rank :: self.world]]
-
-    def __len__(self) -> int:
-        return self.last - self.first
-
-
-def sequential_batches(files: Files, batch: int) -> list[list[tuple[int, int]]]:
-    """All files once, in batches of keys of :class:`Crops`."""
-    keys = [(0, index) for index in range(len(files))]
-    return [keys[i : i + batch] for i in range(0, len(keys), batch)]
-
-
-def loader(crops: Crops, batches: Sampler[Any] | Sequence[Any], workers: int) -> DataLoader[Batch]:
-    """Batches decoded by workers."""
+def loader(crops: Crops, batches: Iterable[list[tuple[int, int]]], workers: int) -> DataLoader[Batch]:
+    """Batches of crops, each named by its epoch and the number of its file, decoded by workers."""
     # With its own generator: without one it would draw from torch's, from which noise is drawn too.
     return DataLoader(
         crops, batch_sampler=batches, num_workers=workers, collate_fn=collate, generator=torch.Generator()

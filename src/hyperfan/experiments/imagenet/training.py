@@ -1,5 +1,6 @@
 """Training of the Bayesian MobileNet: net, optimiser and photographs, all from one seed."""
 
+import functools
 import math
 from collections.abc import Iterator
 from dataclasses import asdict
@@ -12,19 +13,10 @@ from torch import Tensor, nn
 from hyperfan.codes import Embedding
 from hyperfan.data import IMAGENET, standardise
 from hyperfan.errors import DataError, RunError
-from hyperfan.experiments.classifier import Classifier, device_named, hypernet
+from hyperfan.experiments import classifier
+from hyperfan.experiments.classifier import Classifier, device_named, indices
 from hyperfan.experiments.imagenet import Imagenet
-from hyperfan.experiments.imagenet.pictures import (
-    Batch,
-    BatchOrder,
-    Crops,
-    Files,
-    Undecodable,
-    evenly_spaced,
-    loader,
-    read_pictures,
-    sequential_batches,
-)
+from hyperfan.experiments.imagenet.pictures import Batch, Crops, Files, evenly_spaced, loader, read_pictures
 from hyperfan.experiments.ranks import Ranks
 from hyperfan.experiments.scores import score, separation
 from hyperfan.experiments.seeds import generator, number
@@ -34,7 +26,6 @@ from hyperfan.metrics import Kind, Row
 from hyperfan.models import mobilenet
 from hyperfan.optim import SGD
 
-TEST_BATCH = 100
 SKIPPED, DATA = "skipped", "data"
 """Names of texts in a state."""
 ENTROPY_BINS = 40
@@ -71,28 +62,27 @@ class ImagenetTraining(Classifier):
         net, plan = build(config, self.classes)
         plan = {**plan, "data": {"classes": found.classes, "pictures": len(found.train), "sha256": self.data}}
         net.to(self.device)
-        super().__init__(
-            config, config.images, net, plan, SGD(net, lr=config.lr, weight_decay=config.weight_decay), ranks
-        )
+        super().__init__(config, net, plan, SGD(net, lr=config.lr, weight_decay=config.weight_decay), ranks)
 
     def batch(self, step: int) -> tuple[Tensor, Tensor]:
         """This process's part of the batch after so many, standardised."""
         at, stream = self._stream
         if at != step:
-            c, ranks = self.config, self.ranks
-            order = BatchOrder(c.seed, c.images, c.batch, step, c.total, ranks.rank, ranks.world)
-            stream = iter(loader(self.train, order, c.workers))
+            c = self.config
+            # Without a reference to this object, so that its workers end with it.
+            keys = map(functools.partial(batch_keys, c, self.ranks), range(step, c.total))
+            stream = iter(loader(self.train, keys, c.workers))
         pictures, labels, bad = next(stream)
         self._stream = step + 1, stream
         self._skip(bad)
         if not len(labels):
-            raise DataError(f"none of a batch of {len(bad)} pictures could be read: {bad[0].reason}")
+            raise DataError(f"none of a batch of {len(bad)} pictures could be read: {next(iter(bad.values()))}")
         return self._ready(pictures), labels.to(self.device)
 
-    def _skip(self, bad: list[Undecodable]) -> None:
+    def _skip(self, bad: dict[str, str]) -> None:
         if bad and not self.config.skip_bad:
-            raise DataError(f"{bad[0].reason}; --skip-bad leaves such pictures out, and counts them")
-        self.skipped.update(path for path, _ in bad)
+            raise DataError(f"{next(iter(bad.values()))}; --skip-bad leaves such pictures out, and counts them")
+        self.skipped.update(bad)
 
     def step(self, step: int) -> float:
         """Train on one batch, with noise that follows from seed and step, the same in all processes."""
@@ -106,18 +96,13 @@ class ImagenetTraining(Classifier):
         seed = number(self.config.seed, "test", step)
         probabilities, labels, entropy, disagreement = self._predict(self.known, seed)
         scores = score(probabilities, labels)
-        values = {k: v for k, v in asdict(scores).items() if k != "reliability"}
-        yield {
-            "kind": Kind.TEST,
-            "step": step,
-            "loss": scores.nll * len(labels),
-            **values,
-            "skipped": len(self.skipped),
-        }
+        values = {**asdict(scores), "skipped": len(self.skipped)}
+        reliability = values.pop("reliability")
+        yield {"kind": Kind.TEST, "step": step, "loss": scores.nll * len(labels), **values}
         if step != self.config.total:
             return
         row: dict[str, Any] = {"kind": Kind.UNCERTAINTY, "step": step, "classes": self.classes}
-        row["reliability"] = scores.reliability
+        row["reliability"] = reliability
         row["known"] = _histograms(entropy, disagreement, self.classes)
         if self.unknown:
             _, _, other, other_disagreement = self._predict(self.unknown, seed)
@@ -147,7 +132,9 @@ class ImagenetTraining(Classifier):
 
     def _tested(self, files: Files) -> Iterator[tuple[Tensor, Tensor]]:
         crops = Crops(files, self.config.size, None)
-        for pictures, labels, bad in loader(crops, sequential_batches(files, TEST_BATCH), self.config.workers):
+        keys = [(0, index) for index in range(len(files))]
+        batches = (keys[i : i + self.TEST_BATCH] for i in range(0, len(keys), self.TEST_BATCH))
+        for pictures, labels, bad in loader(crops, batches, self.config.workers):
             self._skip(bad)
             if len(labels):
                 yield self._ready(pictures), labels.to(self.device)
@@ -167,38 +154,31 @@ class ImagenetTraining(Classifier):
         return standardise(pictures.to(self.device), IMAGENET.mean, IMAGENET.std)
 
 
+def batch_keys(config: Imagenet, ranks: Ranks, step: int) -> list[tuple[int, int]]:
+    """Epoch and number of the pictures in this process's part of the batch after so many."""
+    epoch = step // config.epoch_batches
+    return [(epoch, index) for index in indices(config, step).tolist()[ranks.rank :: ranks.world]]
+
+
 def build(config: Imagenet, classes: int) -> tuple[HyperNet, Any]:
     """The net of a run, and what was written into it, as JSON. A plain last layer starts the same under every init."""
     with torch.device("meta"):
         mainnet = mobilenet(classes, config.width, config.norm)
-    net, plan = hypernet(
-        mainnet,
-        config.seed,
-        Embedding(config.embedding, noise=config.noise, scope=config.scope if config.noise else "embedding"),
-        heads="separate",
-        generate=_weights if config.last == "generated" else _all_but_the_last,
-        init=config.init,
-        fidelity=config.fidelity,
-    )
+    embedding = Embedding(config.embedding, noise=config.noise, scope=config.scope if config.noise else "embedding")
+
+    def generated(t: TensorSpec) -> bool:
+        return t.role == "weight" and (config.last == "generated" or t.kind != "Linear")
+
+    net, plan = classifier.build(mainnet, config, embedding, heads="separate", generate=generated)
+    assert isinstance(net, HyperNet)
     if config.last == "plain":
         last = net.mainnet.get_parameter(f"{len(mainnet) - 1}.weight")
         nn.init.kaiming_uniform_(last, nonlinearity="linear", generator=generator(config.seed, "last"))
     return net, plan
 
 
-def _weights(t: TensorSpec) -> bool:
-    return t.role == "weight"
-
-
-def _all_but_the_last(t: TensorSpec) -> bool:
-    return t.role == "weight" and t.kind != "Linear"
-
-
 def _histograms(entropy: Tensor, disagreement: Tensor, classes: int) -> dict[str, list[int]]:
     """How many pictures have which entropy and mutual information, from 0 to ln(classes)."""
-    guessing = math.log(classes)
-
-    def counts(values: Tensor) -> list[int]:
-        return [int(n) for n in torch.histc(values.double().clamp(max=guessing), ENTROPY_BINS, 0.0, guessing)]
-
-    return {"entropy": counts(entropy), "disagreement": counts(disagreement)}
+    most, found = math.log(classes), {"entropy": entropy, "disagreement": disagreement}
+    counts = {name: torch.histc(v.double().clamp(max=most), ENTROPY_BINS, 0.0, most) for name, v in found.items()}
+    return {name: [int(n) for n in values] for name, values in counts.items()}

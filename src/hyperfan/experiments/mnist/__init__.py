@@ -1,17 +1,11 @@
 """MNIST, the paper's section 4.1: a feedforward net, plain and generated."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from typing import ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 from hyperfan.errors import RunError
-from hyperfan.experiments.experiment import (
-    CLASSICAL,
-    ClassifierConfiguration,
-    Experiment,
-    check_counts,
-    check_rate,
-    check_seed,
-)
+from hyperfan.experiments.experiment import CLASSICAL, ClassifierConfiguration, Experiment
 
 IMAGES, TEST_IMAGES = 60_000, 10_000
 
@@ -44,8 +38,8 @@ class Mnist(ClassifierConfiguration):
 
     experiment: ClassVar[str] = "mnist"
     UNTITLED: ClassVar = ("probe_images", "probe_every", "log_every")
+    AVAILABLE: ClassVar = {"images": IMAGES, "probe_images": TEST_IMAGES}
     classes: ClassVar[int] = 10
-    test_images: ClassVar[int] = TEST_IMAGES
 
     init: str = "hyperfan-in"
     seed: int = 0
@@ -67,25 +61,9 @@ class Mnist(ClassifierConfiguration):
     threads: int = 1
 
     def __post_init__(self) -> None:
-        check_counts(self, "epochs", "embedding", "batch", "images", "batches", "probe_images", "probe_every")
-        check_counts(self, "log_every", "checkpoint_every", "threads")
-        if self.images > IMAGES:
-            raise RunError(f"--images {self.images}: MNIST has {IMAGES} training images")
-        self.check_batch()
-        if self.probe_images > TEST_IMAGES:
-            raise RunError(f"--probe-images {self.probe_images}: MNIST has {TEST_IMAGES} test images")
-        check_seed(self.seed)
-        if self.init == CLASSICAL:
-            for name, usual in (("generate", "weights"), ("heads", "shared")):
-                if getattr(self, name) != usual:
-                    raise RunError(f"--init {CLASSICAL} --{name} {getattr(self, name)}: that net has no hypernet")
-        check_rate("lr", self.lr)
-
-    @property
-    def rate(self) -> float:
-        """The learning rate."""
-        usual = 0.01 if self.init == CLASSICAL else 0.0005
-        return usual if self.lr is None else self.lr
+        super().__post_init__()
+        if self.init == CLASSICAL and (self.generate, self.heads) != ("weights", "shared"):
+            raise RunError(f"--init {CLASSICAL} --generate {self.generate} --heads {self.heads}: it has no hypernet")
 
 
 LAYERS = tuple(str(2 * i) for i in range(6))
@@ -97,17 +75,10 @@ PROFILES = {
     "smoke": Mnist(epochs=2, images=1000, probe_every=50, checkpoint_every=50, log_every=10),
 }
 
-HEADLINE = (CLASSICAL, "xavier-fan-in", "hyperfan-in", "hyperfan-out")
-OTHERS = (
-    "xavier-harmonic",
-    "xavier-fan-out",
-    "m2",
-    "m3",
-    "m4",
-    "hyperfan-harmonic",
-    "hyperfan-geometric",
-    "hyperfan-arithmetic",
-)
+HYPERFANS = ("hyperfan-in", "hyperfan-out")
+HEADLINE = (CLASSICAL, "xavier-fan-in", *HYPERFANS)
+MEANS = ("hyperfan-harmonic", "hyperfan-geometric", "hyperfan-arithmetic")
+OTHERS = ("xavier-harmonic", "xavier-fan-out", "m2", "m3", "m4", *MEANS)
 SEEDS = 3
 SHORT_EPOCHS = 5
 """Of runs that are only compared with others of that length."""
@@ -124,23 +95,25 @@ def grid(base: Mnist) -> list[Mnist]:
     """
     seeds = range(base.seed, base.seed + SEEDS)
     short = replace(base, epochs=min(base.epochs, SHORT_EPOCHS))
-    relu = [CLASSICAL, *(init.replace("xavier", "kaiming") for init in HEADLINE[1:])]
-    runs = [replace(base, init=init) for init in HEADLINE]
-    runs += [replace(base, init=init, generate="weights+biases") for init in HEADLINE[1:]]
-    runs += [replace(base, init=init, activation="relu") for init in relu]
-    runs += [replace(base, init=init, seed=seed) for seed in seeds[1:] for init in HEADLINE]
-    others = [replace(short, init=init, seed=seed) for seed in seeds for init in OTHERS]
-    # Under M4 the tensors of a shared head have equal embeddings, and would be one tensor.
-    runs += [replace(run, heads="separate") if run.init == "m4" else run for run in others]
-    runs += [replace(short, init=init, seed=seed, heads="separate") for seed in seeds for init in HEADLINE[2:]]
-    begun = replace(base, init="hyperfan-in", batches=min(base.total, ADAM_BATCHES))
-    runs += [replace(begun, seed=seed) for seed in seeds]
-    runs += [replace(begun, init="xavier-fan-in", seed=seed, lr=lr) for seed in seeds for lr in SGD_RATES]
-    runs += [
-        replace(begun, init="xavier-fan-in", seed=seed, lr=lr, optimiser="adam") for seed in seeds for lr in ADAM_RATES
+    begun = replace(base, batches=min(base.total, ADAM_BATCHES))
+    hypernets = HEADLINE[1:]
+
+    def runs(inits: Iterable[str], base: Mnist = base, seeds: Iterable[int] = seeds, **changes: Any) -> list[Mnist]:
+        return [replace(base, init=init, seed=seed, **changes) for seed in seeds for init in inits]
+
+    return [
+        *runs(HEADLINE, seeds=seeds[:1]),
+        *runs(hypernets, seeds=seeds[:1], generate="weights+biases"),
+        *runs([init.replace("xavier", "kaiming") for init in HEADLINE], seeds=seeds[:1], activation="relu"),
+        *runs(HEADLINE, seeds=seeds[1:]),
+        # Under M4 the tensors of a shared head have equal embeddings, and would be one tensor.
+        *(replace(run, heads="separate") if run.init == "m4" else run for run in runs(OTHERS, short)),
+        *runs(HYPERFANS, short, heads="separate"),
+        *runs(["hyperfan-in"], begun),
+        *(run for lr in SGD_RATES for run in runs(["xavier-fan-in"], begun, lr=lr)),
+        *(run for lr in ADAM_RATES for run in runs(["xavier-fan-in"], begun, lr=lr, optimiser="adam")),
+        *runs(hypernets, seeds=seeds[1:], generate="weights+biases"),
     ]
-    runs += [replace(base, init=init, seed=s, generate="weights+biases") for s in seeds[1:] for init in HEADLINE[1:]]
-    return runs
 
 
 EXPERIMENT = Experiment(
@@ -151,7 +124,4 @@ EXPERIMENT = Experiment(
     profiles=PROFILES,
     grid=grid,
     varied=("init", "lr", "activation", "generate", "heads", "optimiser", "batches"),
-    training="training:MnistTraining",
-    run="results:MnistRun",
-    results="results:MnistResults",
 )

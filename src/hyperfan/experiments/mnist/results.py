@@ -3,8 +3,9 @@
 import functools
 import itertools
 import math
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+import statistics
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import torch
@@ -12,24 +13,20 @@ from torch import Tensor
 
 from hyperfan.data import MNIST, mnist, standardise
 from hyperfan.experiments.experiment import CLASSICAL
-from hyperfan.experiments.mnist import HEADLINE, LAYERS, SEEDS, Mnist, grid
+from hyperfan.experiments.mnist import HEADLINE, LAYERS, TEST_IMAGES, Mnist
 from hyperfan.experiments.mnist.claims import CLAIMS, SETTLED_WITHIN
 from hyperfan.experiments.mnist.training import build, probe_images
-from hyperfan.experiments.results.claims import markdown_table
 from hyperfan.experiments.results.runs import ClassifierRun, NamedFigure
-from hyperfan.experiments.results.statistics import Estimate
-from hyperfan.experiments.results.write import Results
+from hyperfan.experiments.results.write import Results, mean_of
 from hyperfan.hypernet import HyperNet
-from hyperfan.metrics import History, Kind, history
+from hyperfan.metrics import Kind, history
 from hyperfan.probe.inside import outputs_of_layers
 from hyperfan.report import Setting, evolution, loss_and_accuracy, ridges, settings
 
-WEIGHTS = "weights"
-"""The probe's quantity from which it is read whether a run has settled."""
 SUBJECTS = {
     "activations": "Mainnet Activations",
     "gradients": "Mainnet Gradients",
-    WEIGHTS: "Hypernet Output Layer Activations",
+    "weights": "Hypernet Output Layer Activations",
     "weight gradients": "Hypernet Output Layer Gradients",
 }
 """The paper's names for the probe's quantities: a hypernet's output layer makes the mainnet's weights."""
@@ -61,8 +58,7 @@ class MnistRun(ClassifierRun[Mnist]):
     def test_loss(self) -> float:
         """Summed over the test images at the end; of a run that diverged, that of guessing."""
         last = self.last(Kind.TEST)
-        guessing = math.log(self.classes) * self.config.test_images
-        return guessing if self.diverged or last is None else float(last["loss"])
+        return math.log(self.classes) * TEST_IMAGES if self.diverged or last is None else float(last["loss"])
 
     def settled(self) -> float:
         """Batches after which the weights' deviations stay near their final value, averaged over layers.
@@ -71,7 +67,12 @@ class MnistRun(ClassifierRun[Mnist]):
         """
         if self.diverged:
             return float(self.config.total)
-        return sum(self._settled(f"{path}.weight") for path in LAYERS) / len(LAYERS)
+        found = []
+        for moments in self._weights:
+            final = moments[-1][2]
+            far = [step for step, _, std in moments if abs(std - final) > SETTLED_WITHIN * final]
+            found.append(next(step for step, _, _ in moments if not far or step > far[-1]))
+        return statistics.fmean(found)
 
     def restless(self, of: Literal["mean", "deviation"], relative: bool) -> float:
         """How far the weights' mean or deviation moves in 1000 batches after the first third, averaged over layers.
@@ -81,27 +82,17 @@ class MnistRun(ClassifierRun[Mnist]):
         if self.diverged:
             return math.nan
         moves = []
-        for path in LAYERS:
-            _, means, deviations = self._moments(f"{path}.weight")
-            values = means if of == "mean" else deviations
-            late = values[len(values) // 3 :]
-            scale = deviations[-1] if relative else 1.0
-            moves += [abs(b - a) / scale for a, b in itertools.pairwise(late)]
-        return sum(moves) / len(moves)
+        for moments in self._weights:
+            values = [mean if of == "mean" else std for _, mean, std in moments]
+            scale = moments[-1][2] if relative else 1.0
+            moves += [abs(b - a) / scale for a, b in itertools.pairwise(values[len(values) // 3 :])]
+        return statistics.fmean(moves)
 
     @functools.cached_property
-    def _histories(self) -> dict[str, History]:
-        return history(self.rows, WEIGHTS)
-
-    def _moments(self, where: str) -> tuple[list[int], list[float], list[float]]:
-        """Steps, and mean and standard deviation of a weight at each."""
-        known = [(step, m, d) for step, m, d in self._histories[where] if m is not None and d is not None]
-        return [step for step, _, _ in known], [m for _, m, _ in known], [d for _, _, d in known]
-
-    def _settled(self, where: str) -> int:
-        steps, _, stds = self._moments(where)
-        far = [step for step, std in zip(steps, stds, strict=True) if abs(std - stds[-1]) > SETTLED_WITHIN * stds[-1]]
-        return 0 if not far else next(s for s in steps if s > far[-1])
+    def _weights(self) -> list[list[tuple[int, float, float]]]:
+        """Steps, means and deviations of each layer's weights, where they are finite."""
+        found = history(self.rows, "weights")
+        return [[(s, m, d) for s, m, d in found[f"{p}.weight"] if m is not None and d is not None] for p in LAYERS]
 
 
 def paper_figures(compared: Sequence[Setting], config: Mnist) -> Iterator[NamedFigure]:
@@ -128,9 +119,6 @@ def _panels(quantity: str, generate: str) -> list[list[tuple[str, str]]]:
     return [[(f"{path}.{role}", f"layer {i}, {role}") for i, path in enumerate(LAYERS, 1)] for role in roles]
 
 
-# ── untrained nets ─────────────────────────────────────────────────────────────────────────────────────────────────
-
-
 @dataclass(frozen=True)
 class Start:
     """One net before training.
@@ -145,7 +133,11 @@ class Start:
 
 
 def measure_start(config: Mnist, test_x: Tensor, test_y: Tensor) -> Start:
-    """Build the net of a run and measure it on the images of its probe."""
+    """Build the net of a run and measure it on the images of its probe.
+
+    ∂L/∂h = H·∂L/∂W is taken for each tensor by itself. Variances are second moments, since both have mean zero in
+    expectation.
+    """
     net, _ = build(config)
     measured = probe_images(config, len(test_x))
     x, y = test_x[measured], test_y[measured]
@@ -154,39 +146,38 @@ def measure_start(config: Mnist, test_x: Tensor, test_y: Tensor) -> Start:
     activations = tuple(t.std().item() for t in outputs.values())
     if not isinstance(net, HyperNet):
         return Start(activations, ())
-    names = [t.name for t in net.generated if t.role == "weight"]
-    grads = torch.autograd.grad(loss / len(x), [plain.get_parameter(name) for name in names])
-    return Start(activations, tuple(_flow(net, names, grads)))
-
-
-def _flow(net: HyperNet, names: list[str], grads: tuple[Tensor, ...]) -> list[float]:
-    """∂L/∂h = H·∂L/∂W for each tensor by itself. Second moments, since both have mean zero in expectation."""
-    heads = dict(zip((t.name for t in net.generated), net.heads.names, strict=True))
-    ratios = []
-    for name, grad in zip(names, grads, strict=True):
-        code_grad = net.heads.head(heads[name]).weight.detach() @ grad.flatten()
-        ratios.append((code_grad.square().mean() / grad.square().mean()).item())
-    return ratios
-
-
-# ── results ────────────────────────────────────────────────────────────────────────────────────────────────────────
+    pairs = zip(net.generated, net.heads.names, strict=True)
+    heads = {tensor.name: net.heads.head(head) for tensor, head in pairs if tensor.role == "weight"}
+    grads = torch.autograd.grad(loss / len(x), [plain.get_parameter(name) for name in heads])
+    flow = []
+    for head, grad in zip(heads.values(), grads, strict=True):
+        code_grad = head.weight.detach() @ grad.flatten()
+        flow.append((code_grad.square().mean() / grad.square().mean()).item())
+    return Start(activations, tuple(flow))
 
 
 class MnistResults(Results[Mnist, MnistRun]):
     """Three variants of the paper's figures, the accuracy of every setting, and ten claims."""
 
     claims = CLAIMS
+    columns = (
+        ("setting", "setting", ""),
+        ("epochs", "epochs", ".2g"),
+        ("seeds", "seeds", ""),
+        ("accuracy [95 % interval]", "accuracy", ".2%"),
+        ("diverged", "diverged", ""),
+    )
 
     def check(self) -> None:
         """The four headline settings must be there. Variants without their runs are not drawn."""
         for config in headline(self.base):
-            self.runs.need(config, SEEDS)
+            self.runs.need(config)
 
-    def starts(self, config: Mnist) -> Sequence[Start]:
+    def starts(self, **changes: Any) -> Sequence[Start]:
         """Untrained nets of a setting, measured on the images of its probe."""
+        config = replace(self.base, **changes)
         if config not in self._starts:
-            title = config.title.replace(f"seed-{config.seed} ", "")
-            self.log(f"measuring {START_SEEDS} untrained nets: {title}")
+            self.log(f"measuring {START_SEEDS} untrained nets: {_without_seed(config)}")
             seeds = [replace(config, seed=config.seed + i) for i in range(START_SEEDS)]
             self._starts[config] = [measure_start(c, *self._test_images) for c in seeds]
         return self._starts[config]
@@ -203,33 +194,32 @@ class MnistResults(Results[Mnist, MnistRun]):
     def variants(self) -> dict[str, Mnist]:
         """The variants that have runs of all of their settings."""
         bases = {name: replace(self.base, **changes) for name, changes in VARIANTS.items()}
-        return {name: c for name, c in bases.items() if all(self.runs.seeds(h, SEEDS) for h in headline(c))}
+        return {name: c for name, c in bases.items() if all(map(self.runs.seeds, headline(c)))}
 
     def figures(self) -> Iterator[NamedFigure]:
         """The paper's figures for each variant."""
         for variant, base in self.variants().items():
-            found = {c.init: [r.rows for r in self.runs.need(c, SEEDS)] for c in headline(base)}
+            found = {c.init: [r.rows for r in self.runs.need(c)] for c in headline(base)}
             for name, figure in paper_figures(settings(found), base):
                 yield f"{variant}/{name}", figure
 
-    def summary(self) -> dict[str, Any]:
-        """Accuracy, losses and settling of every setting."""
-        return {"settings": self.rows}
-
-    @functools.cached_property
-    def rows(self) -> list[dict[str, Any]]:
-        """The numbers of every setting, in the order of the grid."""
-        seen = dict.fromkeys(replace(c, seed=self.base.seed) for c in grid(self.base))
-        return [_row(found) for c in seen if (found := self.runs.seeds(c, SEEDS))]
+    def numbers(self, runs: Sequence[MnistRun]) -> dict[str, Any]:
+        """Accuracy, losses and settling of a setting."""
+        config = runs[0].config
+        return {
+            "setting": _without_seed(config),
+            "epochs": config.total / config.epoch_batches,
+            "accuracy": mean_of([r.accuracy() for r in runs]),
+            "accuracy after one epoch": [r.accuracy(1) for r in runs] if config.total >= config.epoch_batches else None,
+            "final training loss": [r.training_loss() for r in runs],
+            "final test loss": [r.test_loss() for r in runs],
+            "batches until settled": None if any(r.diverged for r in runs) else [r.settled() for r in runs],
+        }
 
     def fields(self) -> dict[str, Any]:
         """Accuracies, and the folders of figures."""
-        header = ("setting", "epochs", "seeds", "accuracy [95 % interval]", "diverged")
-        return {
-            "seed": self.base.seed,
-            "accuracies": markdown_table(header, map(_cells, self.rows)),
-            "figures": "\n".join(f"- [{v.replace('-', ' ')}](figures/{v})" for v in self.variants()),
-        }
+        figures = "\n".join(f"- [{v.replace('-', ' ')}](figures/{v})" for v in self.variants())
+        return {"seed": self.base.seed, "accuracies": self.table(), "figures": figures}
 
 
 def headline(base: Mnist) -> list[Mnist]:
@@ -238,22 +228,5 @@ def headline(base: Mnist) -> list[Mnist]:
     return [replace(base, init=i, generate="weights" if i == CLASSICAL else base.generate) for i in names]
 
 
-def _row(runs: list[MnistRun]) -> dict[str, Any]:
-    config = runs[0].config
-    return {
-        "setting": config.title.replace(f" seed-{config.seed}", ""),
-        "epochs": config.total / config.epoch_batches,
-        "seeds": [r.config.seed for r in runs],
-        "diverged": sum(r.diverged for r in runs),
-        "accuracy": asdict(Estimate.of([r.accuracy() for r in runs])),
-        "accuracy after one epoch": [r.accuracy(1) for r in runs] if config.total >= config.epoch_batches else None,
-        "final training loss": [r.training_loss() for r in runs],
-        "final test loss": [r.test_loss() for r in runs],
-        "batches until settled": None if any(r.diverged for r in runs) else [r.settled() for r in runs],
-    }
-
-
-def _cells(row: Mapping[str, Any]) -> list[str]:
-    accuracy = Estimate(**row["accuracy"]).clipped()
-    epochs, diverged = f"{row['epochs']:.2g}", str(row["diverged"] or "")
-    return [row["setting"], epochs, str(accuracy.n), accuracy.format(".2%"), diverged]
+def _without_seed(config: Mnist) -> str:
+    return config.title.replace(f" seed-{config.seed}", "")

@@ -9,15 +9,14 @@ import torch
 from torch import Tensor, nn
 
 from hyperfan.data import MNIST, mnist, standardise
-from hyperfan.experiments.classifier import Classifier, classical, hypernet, sgd
-from hyperfan.experiments.experiment import CLASSICAL
+from hyperfan.experiments import classifier
+from hyperfan.experiments.classifier import Classifier, sgd
 from hyperfan.experiments.mnist import Mnist
 from hyperfan.experiments.seeds import generator
 from hyperfan.metrics import Kind, Row
 from hyperfan.models import mnist_net
 from hyperfan.probe import Probe
 
-TEST_BATCH = 1000
 ACTIVATIONS: dict[str, type[nn.Module]] = {"tanh": nn.Tanh, "relu": nn.ReLU}
 
 
@@ -25,26 +24,17 @@ class MnistTraining(Classifier):
     """Inputs are standardised with the mean and deviation of the training images."""
 
     config: Mnist
+    TEST_BATCH = 1000
 
     def __init__(self, config: Mnist, data_dir: Path | None) -> None:
-        splits = mnist(data_dir)
-        self.x = standardise(splits.train.images[: config.images], MNIST.mean, MNIST.std).flatten(1)
-        self.y = splits.train.labels[: config.images]
-        self.test_x = standardise(splits.test.images, MNIST.mean, MNIST.std).flatten(1)
-        self.test_y = splits.test.labels
+        data = mnist(data_dir)
+        self.x, self.test_x = (standardise(t.images, MNIST.mean, MNIST.std).flatten(1) for t in (data.train, data.test))
+        self.y, self.test_y = data.train.labels, data.test.labels
         measured = probe_images(config, len(self.test_x))
         self.probe = Probe(self.test_x[measured], self.test_y[measured])
         net, plan = build(config)
-        super().__init__(config, len(self.x), net, plan, _optimiser(net, config))
-
-    def batch(self, step: int) -> tuple[Tensor, Tensor]:
-        """Inputs and classes of the batch after so many."""
-        chosen = self.indices(step)
-        return self.x[chosen], self.y[chosen]
-
-    def test_batches(self) -> Iterator[tuple[Tensor, Tensor]]:
-        """All test images, in batches."""
-        return zip(torch.split(self.test_x, TEST_BATCH), torch.split(self.test_y, TEST_BATCH), strict=True)
+        optimiser = torch.optim.Adam(net.parameters(), config.rate) if config.optimiser == "adam" else None
+        super().__init__(config, net, plan, optimiser or sgd(net, config.rate))
 
     def probes(self, step: int) -> Iterator[Row]:
         """A diagnosis; then moments of every quantity in every layer, and histograms at the start and at the end."""
@@ -56,16 +46,11 @@ class MnistTraining(Classifier):
         net = self.plain()
         moments = self.probe.moments(net)
         for quantity, layers in moments.items():
-            yield {
-                "kind": Kind.MOMENTS,
-                "step": step,
-                "of": quantity,
-                "layers": {where: [m.mean, m.std] for where, m in layers.items()},
-            }
-        if ends:
-            for quantity, counted in self.probe.histograms(net, moments).items():
-                by_layer = {where: dataclasses.asdict(h) for where, h in counted.items()}
-                yield {"kind": Kind.HISTOGRAMS, "step": step, "of": quantity, "layers": by_layer}
+            by_layer: dict[str, Any] = {where: [m.mean, m.std] for where, m in layers.items()}
+            yield {"kind": Kind.MOMENTS, "step": step, "of": quantity, "layers": by_layer}
+        for quantity, counted in self.probe.histograms(net, moments).items() if ends else ():
+            by_layer = {where: dataclasses.asdict(h) for where, h in counted.items()}
+            yield {"kind": Kind.HISTOGRAMS, "step": step, "of": quantity, "layers": by_layer}
 
 
 def probe_images(config: Mnist, images: int) -> Tensor:
@@ -77,20 +62,5 @@ def build(config: Mnist) -> tuple[nn.Module, Any]:
     """The net of a run, and what was written into it, as JSON."""
     with torch.device("meta"):
         mainnet = mnist_net(ACTIVATIONS[config.activation])
-    if config.init == CLASSICAL:
-        return classical(mainnet, config.seed, relu=config.activation == "relu")
-    return hypernet(
-        mainnet,
-        config.seed,
-        config.embedding,
-        generate=config.generate,
-        heads=config.heads,
-        init=config.init,
-        fidelity=config.fidelity,
-    )
-
-
-def _optimiser(net: nn.Module, config: Mnist) -> torch.optim.Optimizer:
-    if config.optimiser == "adam":
-        return torch.optim.Adam(net.parameters(), lr=config.rate)
-    return sgd(net, config.rate)
+    relu = config.activation == "relu"
+    return classifier.build(mainnet, config, config.embedding, relu=relu, generate=config.generate, heads=config.heads)

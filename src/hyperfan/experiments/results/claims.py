@@ -6,9 +6,7 @@ from enum import StrEnum
 from importlib.resources import files
 from typing import Any
 
-from hyperfan.errors import RunError
 from hyperfan.experiments.results.statistics import Estimate
-from hyperfan.text import capitalise
 
 Fact = bool | None
 """Whether something is so; ``None`` where the interval does not decide it."""
@@ -26,13 +24,7 @@ class Verdict(StrEnum):
 
 @dataclass(frozen=True)
 class Measurement:
-    """An estimate on a page.
-
-    Args:
-        estimate: the value.
-        form: the format of its numbers.
-        note: text beside it.
-    """
+    """An estimate on a page, the format of its numbers, and a note beside it."""
 
     estimate: Estimate
     form: str = ".3g"
@@ -41,14 +33,9 @@ class Measurement:
 
 @dataclass
 class Claim:
-    """A claim of the paper, what was measured, and the facts it comes down to.
+    """A claim of the paper: what was measured, the facts that must all be so for it to hold, and a remark.
 
-    Args:
-        name: as in the list of claims.
-        statement: the claim.
-        measured: label → measurement.
-        facts: label of what must be so for it to hold → whether it is.
-        remark: what a reader should know beside it, if the numbers bear it out.
+    The remark is what a reader should know beside it, if the numbers bear it out.
     """
 
     name: str
@@ -86,26 +73,13 @@ Claims = Mapping[str, tuple[str, Callable[[Claim, Any], object]]]
 """Name → the claim's statement, and the function that decides it from an experiment's results."""
 
 
-def decide_all(claims: Claims, results: Any) -> list[Claim]:
-    """Decide each claim by its function. One whose runs are missing is not decided, and its remark names them."""
-    found = []
-    for name, (statement, decide) in claims.items():
-        claim = Claim(name, statement)
-        try:
-            decide(claim, results)
-        except RunError as error:
-            claim = Claim(name, statement, remark=f"{capitalise(str(error))}.")
-        found.append(claim)
-    return found
-
-
 def all_of(facts: Iterable[Fact]) -> Fact:
     """Whether all facts are so; one that is not decides."""
     found = set(facts)
     return False if False in found else None if None in found else True
 
 
-def template(package: str, name: str = "page.md") -> str:
+def template(package: str, name: str) -> str:
     """The text of a page: a Markdown file in a package, with fields for ``str.format``."""
     return (files(package) / name).read_text(encoding="utf-8")
 
@@ -123,20 +97,13 @@ def verdict_table(claims: Sequence[Claim]) -> str:
 
 def claim_sections(claims: Sequence[Claim]) -> str:
     """Everything that was measured and decided, under a heading for each claim."""
-    return "\n".join(map(_section, claims))
-
-
-def _section(c: Claim) -> str:
-    measured = [
-        f"| {label} | {m.estimate.format(m.form)}, n = {m.estimate.n}{m.note} |" for label, m in c.measured.items()
-    ]
-    facts = [f"| {label} | {ANSWERS[fact]} |" for label, fact in c.facts.items()]
-    text = template("hyperfan.experiments.results", "claim.md").format(
-        name=c.name,
-        statement=c.statement,
-        verdict=c.verdict,
-        remark=c.remark,
-        facts="\n".join(facts),
-        measured="\n".join(measured),
-    )
-    return "\n".join(line.rstrip() for line in text.splitlines()) + "\n"
+    sections = []
+    for c in claims:
+        facts = [f"| {label} | {ANSWERS[fact]} |" for label, fact in c.facts.items()]
+        measured = [
+            f"| {label} | {m.estimate.format(m.form)}, n = {m.estimate.n}{m.note} |" for label, m in c.measured.items()
+        ]
+        rows = {"facts": "\n".join(facts), "measured": "\n".join(measured)}
+        text = template(__package__, "claim.md").format(**vars(c) | rows, verdict=c.verdict)
+        sections.append("\n".join(line.rstrip() for line in text.splitlines()) + "\n")
+    return "\n".join(sections)

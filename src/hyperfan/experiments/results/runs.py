@@ -2,27 +2,23 @@
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
 from hyperfan.errors import RunError
-from hyperfan.experiments.experiment import ClassifierConfiguration, Configuration, Experiment
-from hyperfan.experiments.folder import CONFIG_FILE, ENV_FILE, TIMES_FILE
-from hyperfan.experiments.registry import experiment_of, read_configuration
-from hyperfan.files import read_json
-from hyperfan.metrics import (
-    METRICS_FILE,
-    Kind,
-    Row,
-    Rows,
-    describe_divergence,
-    divergence,
-    is_over,
-    of_kind,
-    read_metrics,
+from hyperfan.experiments.experiment import (
+    ClassifierConfiguration,
+    Configuration,
+    Experiment,
+    experiment,
+    read_configuration,
 )
+from hyperfan.experiments.folder import CONFIG_FILE, ENV_FILE, TIMES_FILE
+from hyperfan.experiments.results.statistics import Estimate
+from hyperfan.files import read_json
+from hyperfan.metrics import METRICS_FILE, Kind, Row, describe_divergence, divergence, is_over, of_kind, read_metrics
 from hyperfan.report import RunData
 from hyperfan.text import capitalise
 
@@ -34,17 +30,10 @@ K = TypeVar("K", bound=ClassifierConfiguration)
 
 @dataclass(frozen=True)
 class Run(ABC, Generic[C]):
-    """One run that is over.
-
-    Args:
-        config: its configuration.
-        rows: its metrics, line by line.
-        environment: what it ran in.
-        path: its folder.
-    """
+    """One run that is over: its configuration, its metrics line by line, what it ran in, and its folder."""
 
     config: C
-    rows: Rows
+    rows: Sequence[Row]
     environment: Mapping[str, Any] = field(default_factory=dict)
     path: Path = Path()
 
@@ -56,10 +45,6 @@ class Run(ABC, Generic[C]):
     def of(self, kind: Kind) -> Iterator[Row]:
         """The lines of one kind."""
         return of_kind(self.rows, kind)
-
-    def first(self, kind: Kind) -> Row | None:
-        """The first line of a kind, if there is one."""
-        return next(self.of(kind), None)
 
     def last(self, kind: Kind) -> Row | None:
         """The last line of a kind, if there is one."""
@@ -77,10 +62,11 @@ class Run(ABC, Generic[C]):
         """What a terminal shows when it is over."""
         return self.sentence()
 
-    def data(self, heading: str) -> RunData:
+    def data(self) -> RunData:
         """The run as its page shows it."""
-        content, name = read_json(self.path / CONFIG_FILE), f"{heading}: {self.config.title}"
-        return RunData(name, self.rows, content, self.environment, sentence=self.sentence(), stage=self.config.stage)
+        c, content = self.config, read_json(self.path / CONFIG_FILE)
+        name = f"{experiment(c.experiment).heading}: {c.title}"
+        return RunData(name, self.rows, content, self.environment, sentence=self.sentence(), stage=c.stage)
 
 
 class ClassifierRun(Run[K]):
@@ -119,16 +105,14 @@ class ClassifierRun(Run[K]):
         return f"{self.accuracy():.2%} of the test images right after {epochs:.3g} epochs"
 
 
-def read_run(path: Path) -> tuple[Experiment[Any], Run[Any]]:
-    """The run in a folder, and its experiment."""
-    content = read_json(path / CONFIG_FILE)
+def read_run(path: Path) -> Run[Any]:
+    """The run in a folder."""
     try:
-        config = read_configuration(content)
+        config = read_configuration(read_json(path / CONFIG_FILE))
     except RunError as error:
         raise RunError(f"{path / CONFIG_FILE}: {error}") from error
-    found = experiment_of(content)
-    assert found is not None
-    return found, found.run_type()(config, read_metrics(path), _read_optional(path / ENV_FILE), path)
+    kind: type[Run[Any]] = experiment(config.experiment).part("results", "Run")
+    return kind(config, read_metrics(path), _read_optional(path / ENV_FILE), path)
 
 
 def read_data(path: Path) -> RunData:
@@ -138,15 +122,12 @@ def read_data(path: Path) -> RunData:
     rows, content = read_metrics(path), read_json(path / CONFIG_FILE)
     if not isinstance(content, dict) or not all(isinstance(row, dict) and "kind" in row for row in rows):
         raise RunError(f"{path} is damaged: {CONFIG_FILE} should hold names and values, {METRICS_FILE} lines of them")
-    times, environment = _read_optional(path / TIMES_FILE), _read_optional(path / ENV_FILE)
+    plain = RunData(path.name, rows, content, _read_optional(path / ENV_FILE), _read_optional(path / TIMES_FILE))
     try:
         config = read_configuration(content)
     except RunError:  # of another program, or of a later version
-        return RunData(path.name, rows, content, environment, times)
-    if not is_over(rows):
-        return RunData(path.name, rows, content, environment, times, stage=config.stage)
-    experiment, run = read_run(path)
-    return replace(run.data(experiment.heading), times=times)
+        return plain
+    return replace(read_run(path).data(), times=plain.times) if is_over(rows) else replace(plain, stage=config.stage)
 
 
 def _read_optional(file: Path) -> Any:
@@ -157,12 +138,7 @@ R = TypeVar("R", bound=Run[Any])
 
 
 class Runs(Generic[R]):
-    """All finished runs of an experiment under a folder, by what they do.
-
-    Args:
-        root: the folder.
-        experiment: of which the runs are.
-    """
+    """All finished runs of an experiment under a folder, by what they do."""
 
     def __init__(self, root: Path, experiment: Experiment[Any]) -> None:
         self.experiment = experiment
@@ -170,11 +146,11 @@ class Runs(Generic[R]):
         for file in sorted(root.glob(f"*/{CONFIG_FILE}")):
             if not (file.parent / METRICS_FILE).exists():
                 continue  # it has only just begun
-            its_experiment, run = read_run(file.parent)
-            if its_experiment != experiment:
-                raise RunError(f"{file.parent} is a run of {its_experiment.name}, not of {experiment.name}")
+            run: Any = read_run(file.parent)
+            if run.config.experiment != experiment.name:
+                raise RunError(f"{file.parent} is a run of {run.config.experiment}, not of {experiment.name}")
             if is_over(run.rows):
-                self._found[run.config.title] = run  # type: ignore[assignment]  # the experiment's, as checked
+                self._found[run.config.title] = run
 
     def __contains__(self, config: Configuration) -> bool:
         """Whether there is a run of this configuration."""
@@ -183,23 +159,41 @@ class Runs(Generic[R]):
     def __iter__(self) -> Iterator[R]:
         return iter(self._found.values())
 
-    def seeds(self, config: Any, n: int) -> list[R]:
-        """The runs of a setting that are there, for up to n seeds from that of the configuration."""
-        wanted = (replace(config, seed=config.seed + i) for i in range(n))
-        return [self._found[c.title] for c in wanted if c in self]
-
-    def need(self, config: Any, n: int = 1) -> list[R]:
-        """The same, at least one; raises if there is none."""
-        found = self.seeds(config, n)
-        if not found:
+    def one(self, config: Configuration) -> R:
+        """The run of a configuration; raises if there is none."""
+        if config not in self:
             raise RunError(
                 f"there is no finished run '{config.title}': hyperfan run {self.experiment.name} --all --resume makes "
                 "it, with the --profile and --run-dir of the other runs"
             )
-        return found
+        return self._found[config.title]
+
+    def seeds(self, config: Any) -> list[R]:
+        """The runs of a setting that are there, with whichever seeds, in their order."""
+        found = [run for run in self if replace(run.config, seed=config.seed).title == config.title]
+        return sorted(found, key=lambda run: run.config.seed)
+
+    def need(self, config: Any) -> list[R]:
+        """The same, at least one; raises if there is none."""
+        return self.seeds(config) or [self.one(config)]
 
 
-def pairs(a: Sequence[R], b: Sequence[R]) -> list[tuple[R, R]]:
-    """Runs of equal seed, which have the same embeddings and data order."""
-    others = {r.config.seed: r for r in b}
-    return [(r, others[r.config.seed]) for r in a if r.config.seed in others]
+def mean(runs: Sequence[R], value: Callable[[R], float]) -> Estimate:
+    """The mean of a value over runs."""
+    return Estimate.of([value(run) for run in runs])
+
+
+def difference(a: Sequence[R], b: Sequence[R], value: Callable[[R], float]) -> Estimate:
+    """How much larger a value is in runs than in others, seed by seed."""
+    return Estimate.of([x - y for x, y in _paired(a, b, value)])
+
+
+def ratio(a: Sequence[R], b: Sequence[R], value: Callable[[R], float]) -> Estimate:
+    """How many times as large a value is in runs as in others, seed by seed."""
+    return Estimate.ratio([x / y for x, y in _paired(a, b, value)])
+
+
+def _paired(a: Sequence[R], b: Sequence[R], value: Callable[[R], float]) -> list[tuple[float, float]]:
+    """A value of runs of equal seed, which have the same embeddings and data order."""
+    others = {run.config.seed: run for run in b}
+    return [(value(run), value(others[run.config.seed])) for run in a if run.config.seed in others]

@@ -73,12 +73,15 @@ class Estimate:
         return cls(p, n, max(low, 0.0), min(high, 1.0))
 
     def format(self, form: str = ".3g") -> str:
-        """Value and interval.
+        """Value and interval; that of a percentage does not reach beyond 0 and 1.
 
         >>> Estimate.of([1.0, 2.0, 3.0]).format()
         '2 [−0.484, 4.48]'
         """
-        interval = "" if self.low is None or self.high is None else f" [{self.low:{form}}, {self.high:{form}}]"
+        ends = [end for end in (self.low, self.high) if end is not None]
+        if form.endswith("%"):
+            ends = [min(max(end, 0.0), 1.0) for end in ends]
+        interval = f" [{', '.join(f'{end:{form}}' for end in ends)}]" if ends else ""
         return f"{self.value:{form}}{interval}".replace("-", "−")
 
     def within(self, low: float = -math.inf, high: float = math.inf) -> bool | None:
@@ -88,11 +91,6 @@ class Estimate:
         if low < self.low and self.high < high:
             return True
         return False if self.high < low or high < self.low else None
-
-    def clipped(self) -> "Estimate":
-        """The same with the interval of a share, which does not reach beyond 0 and 1."""
-        low, high = (None if end is None else min(max(end, 0.0), 1.0) for end in (self.low, self.high))
-        return Estimate(self.value, self.n, low, high)
 
 
 @functools.cache

@@ -1,17 +1,21 @@
 """Writes what people see of runs: the page and figures of a finished run, and the results of an experiment."""
 
+import functools
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Any, ClassVar, Generic, NamedTuple, TypeVar
+from typing import Any, ClassVar, Generic, TypeVar
 
 from hyperfan.errors import RunError
 from hyperfan.experiments.experiment import Configuration, Experiment
 from hyperfan.experiments.folder import environment
-from hyperfan.experiments.results.claims import Claim, Claims, claim_sections, decide_all, template, verdict_table
+from hyperfan.experiments.results.claims import Claim, Claims, claim_sections, markdown_table, template, verdict_table
 from hyperfan.experiments.results.runs import NamedFigure, Run, Runs, read_run
+from hyperfan.experiments.results.statistics import Estimate
 from hyperfan.files import explain_write_errors, finite_or_none, write_json, write_text
 from hyperfan.report import run_page
+from hyperfan.text import capitalise
 
 FIGURES_FOLDER, PAGE_FILE, README_FILE, SUMMARY_FILE = "figures", "report.html", "README.md", "summary.json"
 PAPER = "paper"
@@ -20,21 +24,16 @@ C = TypeVar("C", bound=Configuration)
 R = TypeVar("R", bound=Run[Any])
 
 
-class Summary(NamedTuple):
-    """What is shown of a run that is over: a page, and text for a terminal."""
+def write_summary(path: Path) -> tuple[Path, str]:
+    """Write page and figures of the run in this folder; returns the page, and text for a terminal.
 
-    page: Path
-    text: str
-
-
-def write_summary(path: Path) -> Summary:
-    """Write page and figures of the run in this folder. Writing again gives the same files."""
-    experiment, run = read_run(path)
-    page = path / PAGE_FILE
+    Writing again gives the same files.
+    """
+    run, page = read_run(path), path / PAGE_FILE
     with explain_write_errors(str(path), "Make room, and go on with --resume"):
         write_figures(path / FIGURES_FOLDER, run.figures())
-        write_text(page, run_page([run.data(experiment.heading)]))
-    return Summary(page, run.text())
+        write_text(page, run_page([run.data()]))
+    return page, run.text()
 
 
 def write_figures(folder: Path, figures: Iterable[NamedFigure]) -> None:
@@ -46,17 +45,12 @@ def write_figures(folder: Path, figures: Iterable[NamedFigure]) -> None:
 
 
 class Results(ABC, Generic[C, R]):
-    """What an experiment publishes about its finished runs.
-
-    Args:
-        runs: the finished runs.
-        base: the configuration that the grid starts from.
-        data_dir: where the data is, if untrained nets are looked at too.
-        log: called with a line of progress.
-    """
+    """What an experiment publishes about its finished runs, whose grid starts from a base."""
 
     claims: ClassVar[Claims]
     """The claims, each with the function that decides it, which is given the results."""
+    columns: ClassVar[Sequence[tuple[str, str, str]]] = ()
+    """The table of settings on the page: each column's header, and key and format of its numbers."""
 
     def __init__(
         self, runs: Runs[R], base: C, data_dir: Path | None = None, log: Callable[[str], object] = lambda _: None
@@ -72,28 +66,85 @@ class Results(ABC, Generic[C, R]):
         """The figures."""
 
     @abstractmethod
-    def summary(self) -> dict[str, Any]:
-        """The numbers of every setting, for ``summary.json``."""
+    def numbers(self, runs: Sequence[R]) -> dict[str, Any]:
+        """What ``summary.json`` says about the runs of one setting, beside seeds and divergence."""
 
     @abstractmethod
     def fields(self) -> dict[str, Any]:
         """Values for the fields of its page, ``page.md``, that are not in every page."""
 
+    def need_each(self, inits: Iterable[str], **changes: Any) -> dict[str, list[R]]:
+        """The runs of each init, with these changes to the base; raises if one has none."""
+        base: Any = self.base
+        return {init: self.runs.need(replace(base, init=init, **changes)) for init in inits}
+
+    @functools.cached_property
+    def settings(self) -> list[dict[str, Any]]:
+        """The numbers of every setting, in the order of the grid."""
+        base: Any = self.base
+        configs: Any = self.runs.experiment.grid(base)
+        seen = dict.fromkeys(replace(c, seed=base.seed) for c in configs)
+        return [
+            {
+                **self.numbers(runs),
+                "seeds": [r.config.seed for r in runs],
+                "diverged": sum(r.diverged for r in runs),
+            }
+            for c in seen
+            if (runs := self.runs.seeds(c))
+        ]
+
+    def summary(self) -> dict[str, Any]:
+        """The numbers of every setting, for ``summary.json``."""
+        return {"settings": self.settings}
+
+    def table(self) -> str:
+        """The table of settings in Markdown."""
+        rows = [[_cell(row[key], form) for _, key, form in self.columns] for row in self.settings]
+        return markdown_table([header for header, _, _ in self.columns], rows)
+
     def decide(self) -> list[Claim]:
-        """Decide all claims."""
-        return decide_all(self.claims, self)
+        """Decide each claim. One whose runs are missing is not decided, and its remark names them."""
+        found = []
+        for name, (statement, decide) in self.claims.items():
+            claim = Claim(name, statement)
+            try:
+                decide(claim, self)
+            except RunError as error:
+                claim = Claim(name, statement, remark=f"{capitalise(str(error))}.")
+            found.append(claim)
+        return found
 
     def page(self, claims: list[Claim], missing: list[str]) -> str:
         """The page in Markdown, with the claims and the titles of runs that are missing."""
-        profiles = self.runs.experiment.profiles
-        profile = next((name for name, p in profiles.items() if p.total == self.base.total), PAPER)
-        text = template(self.runs.experiment.package).format(
+        experiment = self.runs.experiment
+        profile = next((name for name, p in experiment.profiles.items() if p.total == self.base.total), PAPER)
+        text = template(experiment.config.__module__, "page.md").format(
             verdicts=verdict_table(claims),
             claims=claim_sections(claims),
             profile="" if profile == PAPER else f" --profile {profile}",
             **self.fields(),
         )
         return text if not missing else f"{text}\nNot run yet: {', '.join(missing)}.\n"
+
+
+def mean_of(values: Sequence[float]) -> dict[str, Any] | None:
+    """The mean with its interval, for JSON; ``None`` where there is no value."""
+    return asdict(Estimate.of(values)) if values else None
+
+
+def _cell(value: Any, form: str) -> str:
+    """A cell of a table: of a list its length, of a mean also its interval."""
+    match value:
+        case None:
+            return ""
+        case bool():
+            return "yes" if value else "no"
+        case list():
+            return str(len(value))
+        case dict():
+            return Estimate(**value).format(form)
+    return f"{value:{form}}"
 
 
 def write_results(
@@ -106,23 +157,20 @@ def write_results(
     data_dir: Path | None = None,
     overwrite: bool = False,
 ) -> None:
-    """Write figures, numbers and a page with the claims. A claim whose runs are missing is not decided.
+    """Write figures, numbers and a page with the claims of runs whose grid started from a base.
 
-    Args:
-        experiment: whose results.
-        runs_dir: where its runs are.
-        out: the folder to write.
-        base: the configuration that the runs' grid started from.
-        log: called with a line of progress.
-        data_dir: where the data is.
-        overwrite: whether to replace results that are there; other files never are.
+    A claim whose runs are missing is not decided. Files that are no results are never overwritten.
     """
-    _check_place(out, overwrite)
+    if out.exists() and any(out.iterdir()):
+        if not (out / SUMMARY_FILE).exists():
+            raise RunError(f"{out} holds files and no {SUMMARY_FILE}, so they are no results: choose another by --out")
+        if not overwrite:
+            raise RunError(f"{out} holds results already: --overwrite replaces them")
     runs: Runs[Any] = Runs(runs_dir, experiment)
     wanted = experiment.grid(base)
     missing = [c.title for c in wanted if c not in runs]
     log(f"{len(wanted) - len(missing)} of {len(wanted)} runs are in {runs_dir}")
-    results = experiment.results_type()(runs, base, data_dir, log)
+    results: Results[C, Any] = experiment.part("results", "Results")(runs, base, data_dir, log)
     results.check()
     claims = results.decide()
     with explain_write_errors(str(out), "Make room, and write the results again with --overwrite"):
@@ -130,7 +178,7 @@ def write_results(
         write_figures(out / FIGURES_FOLDER, results.figures())
         content = {
             "environment": environment(),
-            "code of the runs": sorted({str(r.environment.get("code")) for c in wanted for r in runs.seeds(c, 1)}),
+            "code of the runs": sorted({str(runs.one(c).environment.get("code")) for c in wanted if c in runs}),
             "base": base.to_dict(),
             **results.summary(),
             "claims": [c.to_dict() for c in claims],
@@ -138,14 +186,3 @@ def write_results(
         }
         write_text(out / README_FILE, results.page(claims, missing))
         write_json(out / SUMMARY_FILE, finite_or_none(content))
-
-
-def _check_place(out: Path, overwrite: bool) -> None:
-    """Raise if results may not be written there."""
-    if out.exists() and any(out.iterdir()):
-        if not (out / SUMMARY_FILE).exists():
-            raise RunError(
-                f"{out} holds files and no {SUMMARY_FILE}, so they are no results: choose another with --out"
-            )
-        if not overwrite:
-            raise RunError(f"{out} holds results already: --overwrite replaces them")

@@ -1,0 +1,269 @@
+"""Commands about nets: what an init would write, what is wrong with a hypernet, and how each init starts.
+
+One function per command; its signature is its options.
+"""
+
+import dataclasses
+import importlib
+import os
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import tyro
+
+from hyperfan.cli.output import Json, print_json, status
+from hyperfan.errors import HyperfanError, RunError, nearest
+
+if TYPE_CHECKING:
+    from hyperfan.probe import Diagnosis
+
+PIPE_WIDTH = 160
+"""Columns where there is no terminal."""
+Flat = tyro.conf.arg(name="")
+"""A dataclass whose fields are options without a prefix."""
+
+
+def compare(
+    seeds: int = 5, batch: int = 300, fidelity: Literal["paper", "exact"] = "paper", json: Json = False
+) -> None:
+    """How each init starts the paper's MNIST net (784-500×5-10, tanh).
+
+    On standardised Gaussian input, for each init: standard deviation of every layer's pre-activations and of the
+    gradients that reach them, and the loss; means over seeds.
+
+    Example: hyperfan compare --seeds 10 --json > start.json
+
+    Args:
+        seeds: How many seeds to average over.
+        batch: How many inputs.
+        fidelity: "paper" is Table 1 to the letter, "exact" uses numeric gains and actual norms.
+        json: Print JSON instead of tables.
+    """
+    from hyperfan.experiments.compare import compare as measure
+    from hyperfan.text import table
+
+    if seeds < 1 or batch < 2:
+        raise HyperfanError(f"--seeds {seeds} --batch {batch}: at least 1 seed and 2 inputs are needed")
+    with status("measuring") as show:
+        starts = measure(seeds, batch, fidelity, lambda init: show(f"measuring {init}"))
+    if json:
+        config = {"seeds": seeds, "batch": batch, "fidelity": fidelity}
+        print_json({"config": config, "rows": [dataclasses.asdict(start) for start in starts]})
+        return
+    layers = range(1, len(starts[0].preactivation) + 1)
+    activations = [[s.init, *(f"{y:.3g}" for y in (*s.preactivation, s.ratio))] for s in starts]
+    gradients = [[s.init, *(f"{g:.3g}" for g in (*s.gradient, s.loss))] for s in starts]
+    print("Standard deviation of each layer's pre-activations y. ×: against the classical net, geometric mean.\n")
+    print(table(["init", *(f"y{i}" for i in layers), "×"], activations))
+    print("\nStandard deviation of their gradients, and the loss.\n")
+    print(table(["init", *(f"∂L/∂y{i}" for i in layers), "loss"], gradients))
+
+
+@dataclass(frozen=True)
+class HypernetOptions:
+    """The hypernet for a mainnet.
+
+    Args:
+        embedding: Size of the embedding.
+        generate: weights, weights+biases, or a glob pattern on parameter names.
+        trunk: Hidden widths of a ReLU trunk.
+        heads: One head for all tensors of one shape, or one for each. Without it, what fits the embedding.
+        init: An init method; "hyperfan methods" lists them.
+        fidelity: Exact moments, or the paper's table to the letter.
+        nonlinearity: The nonlinearity after every hidden layer, if it cannot be found.
+    """
+
+    embedding: int = 32
+    generate: str = "weights"
+    trunk: tuple[int, ...] = ()
+    heads: Literal["shared", "separate"] | None = None
+    init: str = "hyperfan-in"
+    fidelity: Literal["exact", "paper"] = "exact"
+    nonlinearity: str | None = None
+
+
+USUAL_HYPERNET = HypernetOptions()
+
+
+def plan(
+    factory: tyro.conf.Positional[str],
+    options: Annotated[HypernetOptions, Flat] = USUAL_HYPERNET,
+    json: Json = False,
+) -> None:
+    """What an init would write into a net: every tensor with its fans, gain, variances and equation.
+
+    The factory is a function without arguments. It returns a HyperNet, or a mainnet, or a mainnet and example inputs.
+    For a mainnet the options make the hypernet, and nothing is written; a HyperNet has its own. An example, or
+    --nonlinearity, is needed where the order of layers does not show what lies between them.
+
+    Example: hyperfan plan hyperfan.models:mnist_net --embedding 50 --init hyperfan-out
+
+    Args:
+        factory: Where the function is, as pkg.module:function.
+        options: The hypernet for a mainnet.
+        json: Print JSON instead of a table.
+    """
+    subject = call(factory)
+    from torch import nn
+
+    from hyperfan.hypernet import HyperNet
+    from hyperfan.mainnet import Skeleton
+
+    net, example = subject if isinstance(subject, tuple) and len(subject) == 2 else (subject, None)
+    if not isinstance(net, nn.Module):
+        raise HyperfanError(f"{factory} returned a {type(net).__name__}; it should return an nn.Module or a HyperNet")
+    if not isinstance(net, HyperNet):
+        net = HyperNet(Skeleton(net).module, example=example, **vars(options))
+    elif options != USUAL_HYPERNET:
+        raise HyperfanError(f"{factory} makes a HyperNet, so the options that would make one do not apply")
+    if json:
+        print_json(net.plan.to_dict())
+    else:
+        print(net.plan)
+
+
+def methods(json: Json = False) -> None:
+    """The init methods, their papers and their settings.
+
+    Example: hyperfan methods --json
+
+    Args:
+        json: Print JSON instead of a table.
+    """
+    from rich.console import Console
+    from rich.table import Table
+
+    from hyperfan.init import available
+
+    found = available()
+    if json:
+        names = ("name", "paper", "settings", "summary")
+        print_json([{name: getattr(m, name) for name in names} | {"settings": dict(m.settings)} for m in found])
+        return
+    table = Table("name", "paper", "settings", "what it does")
+    for m in found:
+        table.add_row(m.name, m.paper, ", ".join(f"{k}={v:g}" for k, v in m.settings.items()), m.summary)
+    console = Console()
+    (console if console.is_terminal else Console(width=PIPE_WIDTH)).print(table)
+
+
+def diagnose(
+    factory: tyro.conf.Positional[str],
+    init: str | None = None,
+    lr: float | None = None,
+    seed: int = 0,
+    html: Path | None = None,
+    overwrite: bool = False,
+    json: Json = False,
+) -> int:
+    """Look into a hypernet before its first step: predicted and measured scales, findings, and what mends them.
+
+    The factory is a function without arguments. It returns (net, x) or (net, x, y), or a dict of the arguments of
+    hyperfan.diagnose: for a foreign hypernet {"net": mainnet, "x": x, "y": y, "generated": function}.
+
+    The exit code is 0 if the net is healthy, 1 if something was found, 2 if the net could not be looked at.
+
+    Example: hyperfan diagnose my.module:make_net --html diagnosis.html
+
+    Args:
+        factory: Where the function is, as pkg.module:function.
+        init: Also show what the net would be with this init; "hyperfan methods" lists them.
+        lr: Try one step of plain SGD at this learning rate.
+        seed: For torch's random numbers, before the factory is called.
+        html: Write the diagnosis as a page too.
+        overwrite: Replace a page that is there.
+        json: Print JSON instead of text.
+    """
+    if html is not None and html.exists() and not overwrite:
+        raise RunError(f"{html} exists: --overwrite replaces it, --html names another place")
+    import torch
+
+    from hyperfan.hypernet import HyperNet
+    from hyperfan.probe import started_with
+
+    torch.manual_seed(seed)
+    arguments = _arguments(factory, call(factory)) | ({} if lr is None else {"lr": lr})
+    now, others = _diagnose(factory, arguments), {}
+    if init is not None:
+        if not isinstance(arguments["net"], HyperNet):
+            raise HyperfanError(
+                f"--init {init}: {factory} makes no HyperNet, whose heads could be started anew; the predicted scales "
+                "are those of hyperfan-in"
+            )
+        net = started_with(arguments["net"], arguments["x"], init)
+        others[init] = _diagnose(factory, {**arguments, "net": net})
+    if json:
+        print_json(now.to_dict() | {f"with {name}": other.to_dict() for name, other in others.items()})
+    else:
+        print("\n\n".join([str(now), *(_change(now, other, name) for name, other in others.items())]))
+    if html is not None:
+        from hyperfan.experiments.folder import environment
+        from hyperfan.files import explain_write_errors, write_text
+        from hyperfan.report import diagnosis_page
+
+        with explain_write_errors(str(html), "Choose another place with --html"):
+            write_text(html, diagnosis_page(now, {k: str(v) for k, v in environment().items()}, others))
+    return 0 if now.healthy else 1
+
+
+def _arguments(factory: str, returned: Any) -> dict[str, Any]:
+    """The arguments of a diagnosis by name, from what the factory returned."""
+    if isinstance(returned, tuple) and 2 <= len(returned) <= 3:
+        return dict(zip(("net", "x", "y"), returned, strict=False))
+    if isinstance(returned, dict) and {"net", "x"} <= returned.keys():
+        return returned
+    raise HyperfanError(
+        f"{factory} returned a {type(returned).__name__}; a diagnosis needs inputs too: return (net, x) or "
+        "(net, x, y), or a dict of the arguments of hyperfan.diagnose"
+    )
+
+
+def _diagnose(factory: str, arguments: dict[str, Any]) -> "Diagnosis":
+    from hyperfan.probe import diagnose as look
+
+    try:
+        return look(**arguments)
+    except HyperfanError:
+        raise
+    except Exception as error:
+        raise HyperfanError(
+            f"the net of {factory}, or its loss, does not run on these inputs: {_first_line(error)}"
+        ) from error
+
+
+def _change(now: "Diagnosis", then: "Diagnosis", init: str) -> str:
+    """A table of the net's scales now and with another init, layer by layer."""
+    from hyperfan.text import number, table
+
+    rows = []
+    for pair in zip(now.layers, then.layers, strict=True):
+        scales = [*(reading.measured for reading in pair), *(reading.measured_gradient for reading in pair)]
+        rows.append([pair[0].layer, *(number(None if scale is None else scale.value) for scale in scales)])
+    header = ["layer", "now", f"with {init}", "gradient now", f"with {init}"]
+    return f"With {init}: {then.summary}\n{table(header, rows)}"
+
+
+def call(factory: str) -> Any:
+    """Import pkg.module:function and call it."""
+    module_name, _, name = factory.partition(":")
+    if not name:
+        raise HyperfanError(f"'{factory}' does not name a function: write pkg.module:function")
+    sys.path.insert(0, os.getcwd())
+    try:
+        module = importlib.import_module(module_name)
+    except Exception as error:
+        raise HyperfanError(f"cannot import '{module_name}': {_first_line(error)}") from error
+    if name not in vars(module):
+        public = [n for n, v in vars(module).items() if callable(v) and not n.startswith("_")]
+        raise HyperfanError(f"'{module_name}' has no '{name}': {nearest(name, public)}")
+    try:
+        return vars(module)[name]()
+    except (Exception, SystemExit) as error:
+        raise HyperfanError(f"{factory}() failed: {_first_line(error)}") from error
+
+
+def _first_line(error: BaseException) -> str:
+    """An error's type and the first line of its message."""
+    return f"{type(error).__name__}: {next(iter(str(error).splitlines()), '')}"

@@ -1,0 +1,25 @@
+"""What commands print: JSON for programs, and what is being done for people who wait."""
+
+import json
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Annotated, Any
+
+import tyro
+
+Json = Annotated[bool, tyro.conf.arg(help="Print JSON instead of text.")]
+
+
+def print_json(content: Any) -> None:
+    """Print it indented."""
+    print(json.dumps(content, indent=2))
+
+
+@contextmanager
+def status(text: str) -> Iterator[Callable[[str], Any]]:
+    """Shows what is being done: a line that changes in a terminal, lines elsewhere."""
+    from rich.console import Console
+
+    log = Console(stderr=True, highlight=False, soft_wrap=True)
+    with log.status(text) as live:
+        yield live.update if log.is_terminal else log.print
