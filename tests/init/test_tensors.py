@@ -10,7 +10,7 @@ from torch import nn
 import hyperfan as hf
 import table1
 from checks import assert_variance
-from hyperfan.formulas.uniform import uniform_bound
+from hyperfan.codes.draw import uniform_bound
 from hyperfan.mainnet.gains import gains
 
 D_K = 24
@@ -117,8 +117,9 @@ def test_bad_input_is_one_line_and_changes_nothing(weight, shape, options, messa
     assert (head == 7).all()
 
 
-def test_signatures_mirror_each_other():
+def test_signatures_mirror_each_other_and_take_no_other_option():
     for pass_ in ("in", "out", "in_bias", "out_bias"):
         uniform, normal = (getattr(hf.init, f"hyperfan_{pass_}_{d}_") for d in ("uniform", "normal"))
         assert inspect.signature(uniform) == inspect.signature(normal)
-        assert "generator" in inspect.signature(uniform).parameters
+        with pytest.raises(TypeError, match="kernel"):
+            uniform(torch.empty(12, 5), (3, 4), kernel=3)

@@ -15,6 +15,7 @@ says nothing about correlations: what one factor makes from nearly equal codes i
 
 import math
 from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
 from hyperfan.errors import InitError
 
@@ -40,19 +41,25 @@ def contraction_variance(expression: str, sizes: Mapping[str, float], mean_squar
     return math.prod(sizes[i] for i in summed) * math.prod(mean_squares)
 
 
-def reach_variance(
-    target: float, expression: str, sizes: Mapping[str, float], mean_squares: Sequence[float | None]
-) -> float:
-    """The mean square of the factors given as ``None``, alike for all of them, at which the contraction has its target.
+class Contraction(NamedTuple):
+    """A generated tensor in index notation.
 
-    >>> reach_variance(0.002, "ijk,k->ij", {"k": 50}, [None, 1.0])
-    4e-05
+    Args:
+        expression: as for :func:`contraction_variance`.
+        sizes: how many values each summed index takes.
+        mean_squares: E[x²] of each factor, ``None`` for those that are heads.
+        solution: the variance of these heads, as text, from v, the variance of the tensor.
     """
-    unknown = mean_squares.count(None)
-    if not unknown:
-        raise InitError(f"'{expression}': no factor is left to reach the variance {target:g} with")
-    rest = contraction_variance(expression, sizes, [1.0 if m is None else m for m in mean_squares])
-    return float((target / rest) ** (1 / unknown)) if unknown > 1 else target / rest
+
+    expression: str
+    sizes: Mapping[str, float]
+    mean_squares: Sequence[float | None]
+    solution: str = "v/‖c·h‖²"
+
+    def variance(self, heads: float) -> float:
+        """Variance of the tensor, if its heads have this variance."""
+        squares = [heads if m is None else m for m in self.mean_squares]
+        return contraction_variance(self.expression, self.sizes, squares)
 
 
 def _parse(expression: str, sizes: Mapping[str, float]) -> tuple[list[str], list[str]]:

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from torch import Tensor
 
@@ -44,9 +45,9 @@ class Solution:
     """How a generator starts so that one tensor meets its aim.
 
     Args:
-        head: name of the part that makes it.
+        head: name of what makes it.
         aim: of the method.
-        variance: of that part's weight; ``None`` while ‖h‖² is not known.
+        variance: of the weights of its heads; ``None`` while ‖h‖² is not known.
         scale: factor on the code, or on what is made of it, that no other tensor sees.
         note: how the equation of the aim goes on.
     """
@@ -58,16 +59,8 @@ class Solution:
     note: str
 
 
-@dataclass(frozen=True)
-class InnerParameter:
-    """A parameter between codes and heads, as it starts.
-
-    Args:
-        name: its name in the generator.
-        fans: of a weight; ``None`` for a bias.
-        variance: of its values.
-        equation: where the number comes from.
-    """
+class InnerParameter(NamedTuple):
+    """The start of a parameter between codes and heads: its name in the generator, and fans if it is a weight."""
 
     name: str
     fans: Fans | None

@@ -83,7 +83,10 @@ def write(
         _fill(net, row, draw)
     redraw_dead_codes_(codes, embeddings or generator, fixed=bool(constants))
     level = exact and any(targets.aim(t.name).target is not None for t in net.generated)
-    net.heads.write_inner_(partial(_layer_variance, net), codes, draw, level=level)
+    for inner in net.heads.inner_parameters(partial(_layer_variance, net)):
+        draw(net.heads.get_parameter(inner.name), inner.variance)
+    if level:
+        net.heads.level_inner_(codes)
     moments: Moments = net.heads.measured_moments(codes) if exact else _expected_moments(net)
     solutions = net.heads.solve(goals, moments)
     net.heads.write_(solutions, draw)
