@@ -21,7 +21,8 @@ class Aim:
     Args:
         equation: where the number comes from.
         target: variance of the tensor.
-        head: variance of the layer that makes it, for methods that do not look at what is made.
+        head: variance of the layer that makes it, from that layer's fans (d_k in, number of outputs out), for methods
+            that do not look at what is made.
         gain: the gain that went into it, if any.
         mean: what all values start around.
         shared_gain: where a head serves tensors of any target, its variance is this over its width, and the rest of the
@@ -30,14 +31,10 @@ class Aim:
 
     equation: str
     target: float | None = None
-    head: float | None = None
+    head: Callable[[Fans], float] | None = None
     gain: float | None = None
     mean: float = 0.0
     shared_gain: float = 1.0
-
-
-Goal = Callable[[Fans], Aim]
-"""What a method wants of one tensor, from the fans of the layer that makes it: d_k in, number of outputs out."""
 
 
 @dataclass(frozen=True)

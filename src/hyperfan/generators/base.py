@@ -23,12 +23,11 @@ from torch import Tensor, nn
 
 from hyperfan.codes.codes import Codes
 from hyperfan.codes.embedding import Embedding
-from hyperfan.codes.embeddings import NO_IDENTITY, Identity
 from hyperfan.codes.moments import expected_moment, measured_moments
 from hyperfan.errors import HyperfanError, InitError
 from hyperfan.formulas.contraction import LINEAR_HEAD, Contraction
 from hyperfan.formulas.fans import Fans
-from hyperfan.generators.aims import Aim, Draw, Goal, InnerParameter, LayerVariance, Solution
+from hyperfan.generators.aims import Aim, Draw, InnerParameter, LayerVariance, Solution
 from hyperfan.generators.layout import HeadLayout
 from hyperfan.generators.linear_map import Head, LinearMap
 from hyperfan.mainnet.spec import TensorSpec
@@ -194,43 +193,39 @@ class Generator(nn.Module, ABC):
         """Variance of a tensor, before its scale, whose heads have this variance and read codes of this ‖h‖²."""
         return self.contraction(index, moment).variance(variance)
 
-    def solve(self, goals: Sequence[Goal], moments: Sequence[float | None]) -> list[Solution]:
-        """How to start each tensor, so that it meets its goal with codes of these second moments.
+    def solve(self, aims: Sequence[Aim], moments: Sequence[float | None]) -> list[Solution]:
+        """How to start each tensor, so that it meets its aim with codes of these second moments.
 
         The heads of a layout get one variance; what its tensors do not have in common goes into their scales.
         """
         found: dict[int, Solution] = {}
         for name, layout in self.layouts.items():
-            aims = [[goals[i](fans) for fans in self._fans(layout)] for i in layout.tensors]
-            variance, scales = self._share(layout, aims, [moments[i] for i in layout.tensors])
-            for i, (aim, *_), scale in zip(layout.tensors, aims, scales, strict=True):
-                note = (
-                    "" if aim.head == variance else f", mean over the {'factors' if len(layout.heads) > 1 else 'head'}"
-                )
-                if aim.target is not None:
-                    note = f"; Var(H) = {self.contraction(i, 1.0).solution}"
+            of_layout = [aims[i] for i in layout.tensors]
+            variance, scales = self._share(layout, of_layout, [moments[i] for i in layout.tensors])
+            for i, aim, scale in zip(layout.tensors, of_layout, scales, strict=True):
+                note = f"; Var(H) = {self.contraction(i, 1.0).solution}"
+                if aim.head is not None:
+                    mean_over = "head" if len(layout.heads) == 1 else "factors"
+                    note = "" if aim.head(self.head_fans(i)) == variance else f", mean over the {mean_over}"
                 found[i] = Solution(name, aim, variance, scale, note)
         return [found[i] for i in range(len(self.tensors))]
 
     def _share(
-        self, layout: HeadLayout, aims: Sequence[Sequence[Aim]], moments: Sequence[float | None]
+        self, layout: HeadLayout, aims: Sequence[Aim], moments: Sequence[float | None]
     ) -> tuple[float | None, list[float]]:
-        """The variance of some heads, and the factor of each of their tensors that makes up for what they do not share.
-
-        ``aims`` has one for each head of each tensor.
-        """
+        """The variance of a layout's heads, and the factor of each of its tensors that makes up for the rest."""
         ones = [1.0] * len(aims)
-        given = [a.head for each in aims for a in each if a.head is not None]
+        given = [a.head(fans) for a in aims if a.head is not None for fans in self._fans(layout)]
         if given:
             return sum(given) / len(given), ones
-        targets = [a.target for a, *_ in aims if a.target is not None]
+        targets = [a.target for a in aims if a.target is not None]
         known = [m for m in moments if m is not None]
         if len(known) < len(aims):
             return None, ones
         unit = [self.tensor_variance(i, 1.0, m) for i, m in zip(layout.tensors, known, strict=True)]
         product = sum(targets) / sum(unit)  # of the variances of all heads
         if layout.any_target:
-            product = (aims[0][0].shared_gain / self.head_width) ** len(layout.heads)
+            product = (aims[0].shared_gain / self.head_width) ** len(layout.heads)
             for i, target in zip(layout.tensors, targets, strict=True):
                 if target == 0:
                     raise InitError(
@@ -322,9 +317,9 @@ class GeneratorConfig(ABC):
         GeneratorConfig.KINDS[cls.__name__] = cls
 
     @property
-    def identity(self) -> Identity:
+    def identity(self) -> Embedding | None:
         """The embedding of each code beside the net's, if it is to have one."""
-        return NO_IDENTITY
+        return None
 
     def check(self, embedding: Embedding, has_trunk: bool) -> None:  # noqa: B027  # most generators go with anything
         """Raise if it does not go with the embedding or the trunk."""

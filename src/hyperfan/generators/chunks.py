@@ -23,8 +23,7 @@ from torch import Tensor
 
 from hyperfan.codes.codes import Codes, normalise_rms
 from hyperfan.codes.embedding import Embedding
-from hyperfan.codes.embeddings import Identity
-from hyperfan.codes.moments import measured_moments, stored_squares
+from hyperfan.codes.moments import stored_squares
 from hyperfan.errors import HyperfanError
 from hyperfan.formulas.fans import Fans
 from hyperfan.generators.aims import Draw, InnerParameter, LayerVariance, Solution
@@ -73,9 +72,9 @@ class Chunks(GeneratorConfig):
             raise HyperfanError("Chunks(flat=True): say how many values a chunk has with size=")
 
     @property
-    def identity(self) -> Identity:
+    def identity(self) -> Embedding | None:
         """The embedding of each chunk."""
-        return Identity(self.embedding, self.trainable)
+        return Embedding(self.embedding, self.trainable) if self.embedding else None
 
     def input_width(self, size: int) -> int:
         """Width of the input layers for embeddings of this size; 0 if there are none."""
@@ -180,7 +179,7 @@ class ChunkGenerator(Generator):
         """‖h‖² of each tensor's codes behind the input layers."""
         if self.normalise:
             return [float(self.head_width)] * len(self.tensors)
-        return measured_moments(codes, self.spans, self.inputs)
+        return super().measured_moments(replace(codes, inputs=self.inputs))
 
     def inner_parameters(self, layer: LayerVariance) -> list[InnerParameter]:
         """The weight and the bias of the input layers."""
@@ -196,7 +195,7 @@ class ChunkGenerator(Generator):
     def level_inner_(self, codes: Codes) -> None:
         """Let each input layer make a code of the second moment expected of it."""
         if self.inputs is not None and not self.normalise:
-            squares = stored_squares(codes, self.inputs)
+            squares = stored_squares(replace(codes, inputs=self.inputs))
             if squares is not None:
                 expected = self.head_width * codes.embeddings.config.mean_square
                 factors = (expected / squares.reshape(-1, self.n).mean(0)).sqrt()

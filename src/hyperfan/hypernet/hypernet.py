@@ -20,7 +20,6 @@ from hyperfan.hypernet.cache import Cache
 from hyperfan.hypernet.kept import Kept, fill_missing_buffers, keep
 from hyperfan.hypernet.parts import build_parts
 from hyperfan.hypernet.per_sample import PerSample
-from hyperfan.hypernet.summary import describe, trainable_parameters
 from hyperfan.init.plan import Plan
 from hyperfan.init.registry import Fidelity, Method, as_method
 from hyperfan.mainnet.read import NonlinearityArgument, read
@@ -218,11 +217,18 @@ class HyperNet(nn.Module):
 
     def print_trainable_parameters(self) -> None:
         """Print how many parameters are trained, and how many the mainnet has."""
-        print(trainable_parameters(self))
+        trained, stored = (sum(p.numel() for p in self.parameters() if p.requires_grad or every) for every in (0, 1))
+        main, generated = (sum(t.numel for t in tensors) for tensors in (self.spec, self.generated))
+        print(f"trainable parameters: {trained:,} of {stored:,} | mainnet: {main:,}, of which generated: {generated:,}")
 
     def extra_repr(self) -> str:
-        """What is generated, and how it starts."""
-        return describe(self)
+        """What is generated, by which heads, and how it starts."""
+        return (
+            f"generates {len(self.generated)} of {len(self.spec)} tensors "
+            f"({sum(t.numel for t in self.generated):,} values) of {type(self.skeleton.module).__name__}, "
+            f"d_k={self.heads.head_width}, {self.heads.summary()}, "
+            f"init={self.init} ({self.fidelity}, {self.distribution})"
+        )
 
     def save_pretrained(self, path: str | os.PathLike[str], *, overwrite: bool = False) -> None:
         """Save to a folder: ``config.json`` and a safetensors file. An existing one is only replaced if asked."""

@@ -47,7 +47,7 @@ def first_plan(net: "HyperNet") -> Plan:
     if not any(t.is_meta for t in net.heads.parameters()):
         return write(net, plain)
     targets, moments = _targets(net), _expected_moments(net)
-    return _plan(net, targets, net.heads.solve(targets.goals(), moments), moments, plain)
+    return _plan(net, targets, net.heads.solve(targets.aims(), moments), moments, plain)
 
 
 def reset(net: "HyperNet", generator: torch.Generator | None, embeddings: torch.Generator | None) -> Plan:
@@ -70,8 +70,8 @@ def write(
     """Draw everything, of the plain parameters these; returns the plan as it was written."""
     targets, exact, codes = _targets(net), net.fidelity == "exact", net.code_source
     # What cannot be done is said before anything is written.
-    goals, trunk_rows, plain_rows = targets.goals(), _trunk_rows(net), _plain_rows(net, plain)
-    net.heads.solve(goals, _expected_moments(net))
+    aims, trunk_rows, plain_rows = targets.aims(), _trunk_rows(net), _plain_rows(net, plain)
+    net.heads.solve(aims, _expected_moments(net))
     constants = _constant_embeddings(net)
 
     draw = partial(fill_, distribution=net.distribution, generator=generator)
@@ -82,13 +82,13 @@ def write(
     for row in trunk_rows:
         _fill(net, row, draw)
     redraw_dead_codes_(codes, embeddings or generator, fixed=bool(constants))
-    level = exact and any(targets.aim(t.name).target is not None for t in net.generated)
+    level = exact and any(aim.target is not None for aim in aims)
     for inner in net.heads.inner_parameters(partial(_layer_variance, net)):
         draw(net.heads.get_parameter(inner.name), inner.variance)
     if level:
         net.heads.level_inner_(codes)
     moments: Moments = net.heads.measured_moments(codes) if exact else _expected_moments(net)
-    solutions = net.heads.solve(goals, moments)
+    solutions = net.heads.solve(aims, moments)
     net.heads.write_(solutions, draw)
     factors = _missing_factors(net, solutions) if exact else {}
     if not net.heads.exclusive:
