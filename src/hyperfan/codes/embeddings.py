@@ -157,14 +157,8 @@ def noise_groups(
 ) -> list[int] | None:
     """For each code the number of its group, or ``None`` where each has noise of its own.
 
-    A block is the module that holds a layer; a layer that the mainnet itself holds is one by itself.
-
-    Args:
-        embedding: tells the scope.
-        tensors: what is generated.
-        spans: the codes of each tensor.
-        n: number of codes.
-        exclusive: whether each code belongs to one tensor.
+    A block is the module that holds a layer; a layer that the mainnet itself holds is one by itself. ``spans`` are the
+    codes of each tensor, which are ``exclusive`` if each belongs to one tensor.
     """
     scope = embedding.scope
     if scope == "embedding" or embedding.per == "net":

@@ -35,7 +35,14 @@ def contraction_variance(expression: str, sizes: Mapping[str, float], mean_squar
     >>> contraction_variance("ijk,k->ij", {"k": 50}, [4e-5, 1.0])
     0.002
     """
-    factors, summed = _parse(expression, sizes)
+    left, arrow, result = expression.partition("->")
+    factors = left.split(",")
+    if not arrow or not all(factors):
+        raise InitError(f"'{expression}' is no contraction: write the factors and the result, as in 'ijk,k->ij'")
+    summed = [i for i in dict.fromkeys("".join(factors)) if i not in result]
+    missing = [i for i in summed if i not in sizes]
+    if missing:
+        raise InitError(f"'{expression}' sums over {', '.join(missing)}, of which the size is not given")
     if len(mean_squares) != len(factors):
         raise InitError(f"'{expression}' has {len(factors)} factors, but {len(mean_squares)} mean squares were given")
     return math.prod(sizes[i] for i in summed) * math.prod(mean_squares)
@@ -60,16 +67,3 @@ class Contraction(NamedTuple):
         """Variance of the tensor, if its heads have this variance."""
         squares = [heads if m is None else m for m in self.mean_squares]
         return contraction_variance(self.expression, self.sizes, squares)
-
-
-def _parse(expression: str, sizes: Mapping[str, float]) -> tuple[list[str], list[str]]:
-    """The factors' indices, and the indices that are summed over."""
-    left, arrow, result = expression.partition("->")
-    factors = left.split(",")
-    if not arrow or not all(factors):
-        raise InitError(f"'{expression}' is no contraction: write the factors and the result, as in 'ijk,k->ij'")
-    summed = [i for i in dict.fromkeys("".join(factors)) if i not in result]
-    missing = [i for i in summed if i not in sizes]
-    if missing:
-        raise InitError(f"'{expression}' sums over {', '.join(missing)}, of which the size is not given")
-    return factors, summed

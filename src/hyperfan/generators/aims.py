@@ -7,6 +7,7 @@ from typing import NamedTuple
 from torch import Tensor
 
 from hyperfan.formulas.fans import Fans
+from hyperfan.mainnet.spec import Role
 
 Draw = Callable[..., Tensor]
 """:func:`hyperfan.codes.fill_` with its distribution and source of randomness set: ``draw(tensor, variance)``."""
@@ -57,9 +58,11 @@ class Solution:
 
 
 class InnerParameter(NamedTuple):
-    """The start of a parameter between codes and heads: its name in the generator, and fans if it is a weight."""
+    """The start of a parameter between codes and heads, by its name in the generator."""
 
     name: str
-    fans: Fans | None
-    variance: float
+    role: Role
     equation: str
+    variance: float = 0.0
+    fan_in: float | None = None
+    fan_out: float | None = None

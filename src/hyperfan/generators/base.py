@@ -63,15 +63,7 @@ class Part:
 
 
 class BuildContext(NamedTuple):
-    """What a generator is built for.
-
-    Args:
-        tensors: what to generate.
-        width: size of a code.
-        normalise: whether what the heads read is scaled to root mean square 1.
-        device: of the parameters.
-        dtype: of the codes.
-    """
+    """What a generator is built for: tensors, and codes of a width and dtype, of root mean square 1 if normalised."""
 
     tensors: Sequence[TensorSpec]
     width: int

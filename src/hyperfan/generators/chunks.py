@@ -188,8 +188,8 @@ class ChunkGenerator(Generator):
         fans = Fans(self.width, self.head_width)
         then = ", then times the scale of the chunk's tensor" if self.scales_inputs else ""
         return [
-            InnerParameter(f"{INPUTS}.weight", fans, layer(fans), f"classical{then}"),
-            InnerParameter(f"{INPUTS}.bias", None, 0.0, f"= 0{then}"),
+            InnerParameter(f"{INPUTS}.weight", "weight", f"classical{then}", layer(fans), fans.fan_in, fans.fan_out),
+            InnerParameter(f"{INPUTS}.bias", "bias", f"= 0{then}"),
         ]
 
     def level_inner_(self, codes: Codes) -> None:

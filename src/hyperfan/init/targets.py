@@ -16,13 +16,7 @@ from hyperfan.mainnet.spec import TensorSpec
 
 
 class Targets:
-    """Readings and aims by tensor name. Each reading is made once, those of the layers before it first.
-
-    Args:
-        tensors: what is generated.
-        method: whose aims they are.
-        fidelity: how a tensor is read.
-    """
+    """Readings and aims by tensor name. Each reading is made once, those of the layers before it first."""
 
     def __init__(self, tensors: Sequence[TensorSpec], method: Method, fidelity: Fidelity) -> None:
         self.method, self.fidelity = method, fidelity
