@@ -50,8 +50,10 @@ def test_all_four_cells(shape, groups, transposed, relu, distribution):
         assert_variance(fill("hyperfan_out", weight_head, stride=(2, 1)), expected * (1 if transposed else 2))
     expected = table1.hyperfan_in_weight(d_j, D_K, var_e, relu=relu, receptive=receptive)
     assert_variance(fill("hyperfan_in", weight_head, stride=2), expected * (thinned if transposed else 1))
-    assert_variance(fill("hyperfan_in_bias", bias_head), table1.hyperfan_in_bias(D_K, var_e, relu=relu))
-    assert_variance(fill("hyperfan_out_bias", bias_head), table1.hyperfan_out_bias(d_i, d_j, D_K, var_e, relu=relu))
+    assert_variance(fill("hyperfan_in", bias_head, bias=True), table1.hyperfan_in_bias(D_K, var_e, relu=relu))
+    assert_variance(
+        fill("hyperfan_out", bias_head, bias=True), table1.hyperfan_out_bias(d_i, d_j, D_K, var_e, relu=relu)
+    )
 
 
 def test_other_nonlinearities_take_their_gain():
@@ -67,7 +69,7 @@ def test_weights_and_biases_together_make_unit_variance_of_what_the_layer_reads(
     weight, bias = torch.empty(1800, 200, dtype=torch.float64), torch.empty(60, 2000, dtype=torch.float64)
     more = {"biases_generated": True} if pass_ == "in" else {}
     getattr(hf.init, f"hyperfan_{pass_}_normal_")(weight, (60, 30), f, **more)
-    getattr(hf.init, f"hyperfan_{pass_}_bias_normal_")(bias, (60, 30), f)
+    getattr(hf.init, f"hyperfan_{pass_}_normal_")(bias, (60, 30), f, bias=True)
     total = 30 * weight.square().mean().item() * 200 / gains(f).forward + bias.square().mean().item() * 2000
     expected = 1.0 if pass_ == "in" else max(1.0, 0.5 * gains(f).backward / gains(f).forward)
     assert total == pytest.approx(expected, rel=5 * (2 / 120_000) ** 0.5)
@@ -118,7 +120,7 @@ def test_bad_input_is_one_line_and_changes_nothing(weight, shape, options, messa
 
 
 def test_signatures_mirror_each_other_and_take_no_other_option():
-    for pass_ in ("in", "out", "in_bias", "out_bias"):
+    for pass_ in ("in", "out"):
         uniform, normal = (getattr(hf.init, f"hyperfan_{pass_}_{d}_") for d in ("uniform", "normal"))
         assert inspect.signature(uniform) == inspect.signature(normal)
         with pytest.raises(TypeError, match="kernel"):

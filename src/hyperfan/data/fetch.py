@@ -1,5 +1,6 @@
 """``fetch``: download a data set from its publishers. Nothing else in hyperfan uses the network."""
 
+import contextlib
 import os
 import re
 import shutil
@@ -68,26 +69,20 @@ def fetch(
     if name not in SOURCES:
         raise DataError(f"there is no data set '{name}': {nearest(name, SOURCES)}")
     source, base, folder = SOURCES[name], data_folder(data_dir), LAYOUTS[name].folder
-    if not _is_complete(source, base):
-        try:
-            (base / ("" if source.members else folder)).mkdir(parents=True, exist_ok=True)
-            for file in source.files:
-                if source.members:
-                    _install(file, source, base, folder, progress)
-                else:
-                    download(file, base / folder, progress)
-        except OSError as error:
-            place = error.filename2 or error.filename or base
-            raise DataError(f"fetching {name} stopped at {place}: {error.strerror or error}") from error
-    return find(name, base)
-
-
-def _is_complete(source: Source, base: Path) -> bool:
-    try:
+    with contextlib.suppress(DataError):
         source.read(base)
-    except DataError:
-        return False
-    return True
+        return find(name, base)
+    try:
+        (base / ("" if source.members else folder)).mkdir(parents=True, exist_ok=True)
+        for file in source.files:
+            if source.members:
+                _install(file, source, base, folder, progress)
+            else:
+                download(file, base / folder, progress)
+    except OSError as error:
+        place = error.filename2 or error.filename or base
+        raise DataError(f"fetching {name} stopped at {place}: {error.strerror or error}") from error
+    return find(name, base)
 
 
 def _install(file: File, source: Source, base: Path, name: str, progress: Progress) -> None:

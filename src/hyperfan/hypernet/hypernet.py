@@ -83,13 +83,12 @@ class HyperNet(nn.Module):
         self.embeddings, self.trunk, self.trunk_spec, self.heads = parts
         self.mainnet = keep(mainnet, [t.name for t in start.plain_tensors(self)])
         self._kept = Kept(self.mainnet)
-        self.per_sample = PerSample()
-        self._cache = Cache()
-        self.skeleton = Skeleton(mainnet)
+        self.per_sample, self._cache, self.skeleton = PerSample(), Cache(), Skeleton(mainnet)
         checks.check_shared_heads(self)
         checks.check_constant_embeddings(self, self.init)
         self._valueless = checks.without_rule(self)
-        self._plan = start.first_plan(self)
+        self.plan: Plan = start.first_plan(self)
+        """The init as it was written last, or, on the meta device, as it will be."""
         super().train(mainnet.training)  # the mainnet's own modules keep the modes they have
 
     # ── calling ────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -164,11 +163,6 @@ class HyperNet(nn.Module):
 
     # ── init ───────────────────────────────────────────────────────────────────────────────────────────────────────
 
-    @property
-    def plan(self) -> Plan:
-        """The init as it was written last, or, on the meta device, as it will be."""
-        return self._plan
-
     def reset_parameters(
         self, generator: torch.Generator | None = None, *, embeddings: torch.Generator | None = None
     ) -> None:
@@ -181,7 +175,7 @@ class HyperNet(nn.Module):
             embeddings: where those of the embeddings come from, if not from the same.
         """
         checks.check_values(self, self._valueless)
-        self._plan = start.reset(self, generator, embeddings)
+        self.plan = start.reset(self, generator, embeddings)
 
     def restart_(self, init: str | Method, spec: Spec | None = None) -> None:
         """Draw everything anew by another method, for which the mainnet may have been read again."""
@@ -195,7 +189,7 @@ class HyperNet(nn.Module):
         """Take over the method, the plan and the values of a saved net; buffers that are not saved come as given."""
         self.load_state_dict(state, assign=True)
         fill_missing_buffers(self.mainnet, buffers)
-        self.init, self._plan, self._valueless = init, plan, []
+        self.init, self.plan, self._valueless = init, plan, []
 
     def rescale_(self, factors: Mapping[str, float]) -> None:
         """Multiply generated tensors by positive factors, given by name.
@@ -211,7 +205,7 @@ class HyperNet(nn.Module):
         """
         checks.check_values(self)
         checks.check_factors(factors, [t.name for t in self.generated])
-        self._plan = start.rescale(self, factors)
+        self.plan = start.rescale(self, factors)
 
     # ── printing, saving ───────────────────────────────────────────────────────────────────────────────────────────
 

@@ -25,6 +25,7 @@ class HeadOptions(TypedDict, total=False):
     """Keyword arguments of all functions here.
 
     Args:
+        bias: whether the head makes the layer's bias, and not its weight; the shape is that of the weight all the same.
         biases_generated: whether the hypernet also makes this layer's bias; it counts in hyperfan-in of a weight.
         stride: of the mainnet's convolution; it counts in the fan-in of a transposed one, and in the fan-out of others,
             where the paper leaves it out.
@@ -34,6 +35,7 @@ class HeadOptions(TypedDict, total=False):
         generator: source of randomness.
     """
 
+    bias: bool
     biases_generated: bool
     stride: int | Sequence[int]
     groups: int
@@ -47,7 +49,7 @@ def hyperfan_in_uniform_(
 ) -> Tensor:
     """Fill a head's weight so that the generated tensor keeps the mainnet's forward variance.
 
-    Var(H) = gain / (2^HBias · d_j · receptive field · d_k · Var(e))
+    Var(H) = gain / (2^HBias · d_j · receptive field · d_k · Var(e)); of a bias, Var(H) = gain / (2 · d_l · Var(e)).
 
     Args:
         weight: the head's weight, (values of the mainnet tensor, d_k).
@@ -62,14 +64,14 @@ def hyperfan_in_uniform_(
     >>> round(head.weight.var().item() * 784 * 50, 2)
     1.0
     """
-    return _fill("in", "uniform", False, weight, shape, nonlinearity, **options)
+    return _fill("in", "uniform", weight, shape, nonlinearity, **options)
 
 
 def hyperfan_in_normal_(
     weight: Tensor, shape: Sequence[int], nonlinearity: str = "linear", **options: Unpack[HeadOptions]
 ) -> Tensor:
     """:func:`hyperfan_in_uniform_` with a normal distribution."""
-    return _fill("in", "normal", False, weight, shape, nonlinearity, **options)
+    return _fill("in", "normal", weight, shape, nonlinearity, **options)
 
 
 def hyperfan_out_uniform_(
@@ -77,60 +79,27 @@ def hyperfan_out_uniform_(
 ) -> Tensor:
     """Fill a head's weight so that the generated tensor keeps the mainnet's backward variance.
 
-    Var(H) = gain / (d_i · receptive field · d_k · Var(e)); arguments as for :func:`hyperfan_in_uniform_`.
+    Var(H) = gain / (d_i · receptive field · d_k · Var(e)); of a bias max(gain · (1 − d_j/d_i) / (d_l · Var(e)), 0),
+    where the kernel plays no part. Arguments as for :func:`hyperfan_in_uniform_`.
     """
-    return _fill("out", "uniform", False, weight, shape, nonlinearity, **options)
+    return _fill("out", "uniform", weight, shape, nonlinearity, **options)
 
 
 def hyperfan_out_normal_(
     weight: Tensor, shape: Sequence[int], nonlinearity: str = "linear", **options: Unpack[HeadOptions]
 ) -> Tensor:
     """:func:`hyperfan_out_uniform_` with a normal distribution."""
-    return _fill("out", "normal", False, weight, shape, nonlinearity, **options)
-
-
-def hyperfan_in_bias_uniform_(
-    weight: Tensor, shape: Sequence[int], nonlinearity: str = "linear", **options: Unpack[HeadOptions]
-) -> Tensor:
-    """Fill the weight of a head that makes a bias: gain / (2 · d_l · Var(e)).
-
-    ``shape`` is the shape of the layer's *weight*, as for the weight's own head.
-    """
-    return _fill("in", "uniform", True, weight, shape, nonlinearity, **options)
-
-
-def hyperfan_in_bias_normal_(
-    weight: Tensor, shape: Sequence[int], nonlinearity: str = "linear", **options: Unpack[HeadOptions]
-) -> Tensor:
-    """:func:`hyperfan_in_bias_uniform_` with a normal distribution."""
-    return _fill("in", "normal", True, weight, shape, nonlinearity, **options)
-
-
-def hyperfan_out_bias_uniform_(
-    weight: Tensor, shape: Sequence[int], nonlinearity: str = "linear", **options: Unpack[HeadOptions]
-) -> Tensor:
-    """Fill the weight of a head that makes a bias: max(gain · (1 − d_j/d_i) / (d_l · Var(e)), 0).
-
-    ``shape`` is the shape of the layer's *weight*; the kernel plays no part.
-    """
-    return _fill("out", "uniform", True, weight, shape, nonlinearity, **options)
-
-
-def hyperfan_out_bias_normal_(
-    weight: Tensor, shape: Sequence[int], nonlinearity: str = "linear", **options: Unpack[HeadOptions]
-) -> Tensor:
-    """:func:`hyperfan_out_bias_uniform_` with a normal distribution."""
-    return _fill("out", "normal", True, weight, shape, nonlinearity, **options)
+    return _fill("out", "normal", weight, shape, nonlinearity, **options)
 
 
 def _fill(
     kept: Literal["in", "out"],
     distribution: Distribution,
-    bias: bool,
     weight: Tensor,
     shape: Sequence[int],
     nonlinearity: str,
     *,
+    bias: bool = False,
     biases_generated: bool = False,
     stride: int | Sequence[int] = 1,
     groups: int = 1,
