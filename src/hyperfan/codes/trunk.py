@@ -41,7 +41,9 @@ def make_trunk(trunk: Trunk, size: int, device: torch.device, dtype: torch.dtype
     layers: list[nn.Module] = []
     for before, after in zip([size, *trunk], trunk, strict=False):
         # Not drawn here: init writes it, and what fails before that should cost no random numbers.
-        layers += [nn.utils.skip_init(nn.Linear, before, after, device=device, dtype=dtype), nn.ReLU()]
+        with torch.device("meta"):
+            linear = nn.Linear(before, after, dtype=dtype)
+        layers += [linear.to_empty(device=device), nn.ReLU()]
     return ReluMLP(*layers) if layers else None
 
 

@@ -33,6 +33,8 @@ from hyperfan.generators.linear_map import Head, LinearMap
 from hyperfan.mainnet.spec import TensorSpec
 
 Tensors = dict[str, Tensor]
+Skip = Collection[int]
+"""Indices of tensors that are not needed."""
 Steps = Mapping[str, Tensor]
 """Changes of a generator's parameters, by name."""
 NO_STEPS: Steps = MappingProxyType({})
@@ -122,14 +124,12 @@ class Generator(nn.Module, ABC):
     # ── make ───────────────────────────────────────────────────────────────────────────────────────────────────────
 
     @abstractmethod
-    def forward(
-        self, codes: Tensor, *, skip: Collection[int] = (), copy: bool = False, steps: Steps = NO_STEPS
-    ) -> Tensors:
+    def forward(self, codes: Tensor, *, skip: Skip = (), copy: bool = False, steps: Steps = NO_STEPS) -> Tensors:
         """Generate tensors from (n, width) codes, or a batch of each from (batch, n, width).
 
         Args:
             codes: as :class:`Codes` makes them.
-            skip: tensors that are not needed, by index.
+            skip: tensors that are not needed.
             copy: whether the tensors are for keeping; what a trainer lends changes with training.
             steps: changes of the generator's parameters after which to generate.
         """

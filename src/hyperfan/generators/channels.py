@@ -25,7 +25,7 @@ MAX_SIZES_LISTED = 8
 class ChannelChunks(ChunkGenerator):
     """Weights cut by their channels; biases and norm parameters have heads of their own."""
 
-    def _cut(self) -> dict[str, HeadLayout]:
+    def _cut(self) -> tuple[dict[str, HeadLayout], tuple[int, ...]]:
         weights = [t for t in self.tensors if _has_channels(t)]
         if not weights:
             raise HyperfanError("no generated tensor has channels to cut into chunks: generate some weights")
@@ -35,7 +35,9 @@ class ChannelChunks(ChunkGenerator):
         counts = [t.numel // values for t, values in zip(self.tensors, outputs, strict=True)]
         self.spans = [slice(end - count, end) for count, end in zip(counts, itertools.accumulate(counts), strict=True)]
         self.n = sum(counts)
-        return layouts_by_name(self.names, outputs, self.spans, [_has_channels(t) for t in self.tensors])
+        layouts = layouts_by_name(self.names, outputs, self.spans, [_has_channels(t) for t in self.tensors])
+        # A factor on each code; where input layers have the scale, one factor of 1 is left.
+        return layouts, (1 if self.scales_inputs else self.n, 1)
 
     def _head_name(self, t: TensorSpec) -> str:
         if not _has_channels(t):
@@ -59,10 +61,6 @@ class ChannelChunks(ChunkGenerator):
             yield i, each.reshape(*batch, *t.shape)
 
     # ── scale ──────────────────────────────────────────────────────────────────────────────────────────────────────
-
-    def _scale_shape(self) -> tuple[int, ...]:
-        """A factor on each code; where input layers have the scale, one factor of 1 is left."""
-        return 1 if self.scales_inputs else self.n, 1
 
     def head_inputs(self, codes: Tensor, steps: Steps = NO_STEPS) -> Tensor:
         """Codes through the input layers, with the scale of each tensor where that is on codes."""

@@ -15,7 +15,7 @@ while what can be learnt is the same up to these signs.
 """
 
 from abc import abstractmethod
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 import torch
@@ -27,7 +27,7 @@ from hyperfan.codes.moments import stored_squares
 from hyperfan.errors import HyperfanError
 from hyperfan.formulas.fans import Fans
 from hyperfan.generators.aims import Draw, InnerParameter, LayerVariance, Solution
-from hyperfan.generators.base import NO_STEPS, BuildContext, Generator, GeneratorConfig, Part, Steps, Tensors
+from hyperfan.generators.base import NO_STEPS, BuildContext, Generator, GeneratorConfig, Part, Skip, Steps, Tensors
 from hyperfan.generators.layout import HeadLayout
 from hyperfan.generators.linear_map import InputLayers
 
@@ -117,9 +117,9 @@ class ChunkGenerator(Generator):
         super().__init__(config, context)
         self.normalise, width = context.normalise, config.input_width(self.width)
         self.head_width = width or self.width
-        self.scales_inputs = bool(width) and self.exclusive and not self.normalise  # or codes, or tensors
-        layouts = self._cut()
-        self._build(layouts, self._scale_shape(), context)
+        self.scales_inputs = bool(width) and self.exclusive and not self.normalise  # else codes or tensors
+        layouts, scale = self._cut()
+        self._build(layouts, scale, context)
         self.inputs = InputLayers(self.n, self.width, width, context.device, context.dtype) if width else None
         self.in_chunks = [i for layout in self.layouts.values() if layout.any_target for i in layout.tensors]
         self.scattered = {self.tensors[i].name for i in self.in_chunks}
@@ -130,20 +130,14 @@ class ChunkGenerator(Generator):
         self.register_buffer("signs", signs)
 
     @abstractmethod
-    def _cut(self) -> dict[str, HeadLayout]:
-        """Decide about ``names``, ``spans`` and ``n``; returns the heads."""
-
-    @abstractmethod
-    def _scale_shape(self) -> tuple[int, ...]:
-        """Shape of ``scale``."""
+    def _cut(self) -> tuple[dict[str, HeadLayout], tuple[int, ...]]:
+        """Decide about ``names``, ``spans`` and ``n``; returns the heads, and the shape of ``scale``."""
 
     @abstractmethod
     def _join(self, layout: HeadLayout, chunks: Tensor) -> Iterable[tuple[int, Tensor]]:
         """The tensors of one head, by index, from (…, chunks, values)."""
 
-    def forward(
-        self, codes: Tensor, *, skip: Collection[int] = (), copy: bool = False, steps: Steps = NO_STEPS
-    ) -> Tensors:
+    def forward(self, codes: Tensor, *, skip: Skip = (), copy: bool = False, steps: Steps = NO_STEPS) -> Tensors:
         """Each head on the codes of its chunks; the chunks of each tensor joined, with their signs."""
         codes = self.head_inputs(codes, steps)
         tensors: dict[int, Tensor] = {}

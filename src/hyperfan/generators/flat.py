@@ -22,7 +22,7 @@ class FlatChunks(ChunkGenerator):
 
     exclusive = False
 
-    def _cut(self) -> dict[str, HeadLayout]:
+    def _cut(self) -> tuple[dict[str, HeadLayout], tuple[int, ...]]:
         self.size, tensors = self.config.size or 1, self.tensors
         flat = [i for i, t in enumerate(tensors) if t.start is None]
         if len({tensors[i].dtype for i in flat}) > 1:
@@ -45,11 +45,7 @@ class FlatChunks(ChunkGenerator):
                 self.spans.append(slice(self.n, self.n + 1))
                 layouts[self.names[-1]] = HeadLayout({self.names[-1]: t.numel}, [i], [self.spans[-1]])
                 self.n += 1
-        return layouts
-
-    def _scale_shape(self) -> tuple[int, ...]:
-        """A factor on each tensor."""
-        return (len(self.tensors),)
+        return layouts, (len(tensors),)
 
     def _join(self, layout: HeadLayout, chunks: Tensor) -> Iterator[tuple[int, Tensor]]:
         """The vector, cut at the ends of the tensors, each with its scale."""

@@ -1,6 +1,6 @@
 """Linear heads: W = H·h + β, a code for each tensor."""
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from hyperfan.errors import HyperfanError
-from hyperfan.generators.base import NO_STEPS, BuildContext, Generator, GeneratorConfig, Steps, Tensors
+from hyperfan.generators.base import NO_STEPS, BuildContext, Generator, GeneratorConfig, Skip, Steps, Tensors
 from hyperfan.generators.layout import layouts_by_name, merge_spans, shape_name, tensor_name
 from hyperfan.generators.stand_in import StandIn
 
@@ -48,9 +48,7 @@ class LinearHeads(Generator):
         layouts = layouts_by_name(self.names, outputs, self.spans, fixed)
         self._build(layouts, (self.n, 1), context)
 
-    def forward(
-        self, codes: Tensor, *, skip: Collection[int] = (), copy: bool = False, steps: Steps = NO_STEPS
-    ) -> Tensors:
+    def forward(self, codes: Tensor, *, skip: Skip = (), copy: bool = False, steps: Steps = NO_STEPS) -> Tensors:
         """The outputs of each head on the codes of its tensors."""
         codes = self.head_inputs(codes)
         tensors: dict[int, Tensor] = {}

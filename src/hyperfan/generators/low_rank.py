@@ -5,14 +5,13 @@ Both factors get the same variance, so Var(A) = Var(B) = √(v/r)/‖h‖². The
 ‖h‖⁴ counts, which is larger than the square of the mean; ``Embedding(normalise=True)`` makes both equal.
 """
 
-from collections.abc import Collection
 from dataclasses import dataclass
 
 from torch import Tensor
 
 from hyperfan.errors import HyperfanError
 from hyperfan.formulas.contraction import Contraction
-from hyperfan.generators.base import NO_STEPS, BuildContext, Generator, GeneratorConfig, Steps, Tensors
+from hyperfan.generators.base import NO_STEPS, BuildContext, Generator, GeneratorConfig, Skip, Steps, Tensors
 from hyperfan.generators.layout import HeadLayout, tensor_name
 from hyperfan.mainnet.spec import TensorSpec
 
@@ -57,9 +56,7 @@ class LowRankHeads(Generator):
             layouts[name] = HeadLayout(heads, [i], [self.spans[i]])
         self._build(layouts, (self.n,), context)
 
-    def forward(
-        self, codes: Tensor, *, skip: Collection[int] = (), copy: bool = False, steps: Steps = NO_STEPS
-    ) -> Tensors:
+    def forward(self, codes: Tensor, *, skip: Skip = (), copy: bool = False, steps: Steps = NO_STEPS) -> Tensors:
         """The product of each weight's factors."""
         tensors = {}
         for i, (t, name) in enumerate(zip(self.tensors, self.names, strict=True)):
