@@ -8,12 +8,7 @@ from hyperfan.generators.aims import Aim
 from hyperfan.init import methods  # importing them registers them
 from hyperfan.init.plan import Plan, Row
 from hyperfan.init.registry import Fidelity, Method, Reading, available, method, register
-from hyperfan.init.tensors import (
-    hyperfan_in_normal_,
-    hyperfan_in_uniform_,
-    hyperfan_out_normal_,
-    hyperfan_out_uniform_,
-)
+from hyperfan.init.tensors import hyperfan_in_normal_, hyperfan_in_uniform_, hyperfan_out_normal_, hyperfan_out_uniform_
 
 __all__ = [
     "Aim",

@@ -74,12 +74,8 @@ class Targets:
         if tensor.start is not None or (tensor.fans is None and not self.method.needs_fans):
             return Reading(tensor.role, math.nan, math.nan)
         beside = self._biases.get(tensor.weights[0], []) if tensor.weights else []
-        read = reading(
-            tensor,
-            self.fidelity,
-            gains=self.method.needs_nonlinearity,
-            before=self._output_variance(tensor.reads),
-        )
+        needed, before = self.method.needs_nonlinearity, self._output_variance(tensor.reads)
+        read = reading(tensor, self.fidelity, gains=needed, before=before)
         return replace(read, bias_generated=tensor.name in self._biases, summands=max(len(beside), 1))
 
     def _output_variance(self, weight: str | None) -> float:
