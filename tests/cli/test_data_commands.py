@@ -60,5 +60,5 @@ def test_a_fetch_that_fails_says_so_in_one_line(capsys, monkeypatch, tmp_path):
     assert code == 2
     assert out == ""
     assert err.startswith("hyperfan: cifar-10-binary.tar.gz could not be downloaded from http://127.0.0.1")
-    assert "HTTP 404" in err
+    assert "HTTP Error 404" in err
     assert err.count("\n") == 1

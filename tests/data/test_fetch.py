@@ -13,8 +13,7 @@ from PIL import Image
 from hyperfan.data.download import File
 from hyperfan.data.fetch import SOURCES, fetch
 from hyperfan.data.folder import IMAGENETTE
-from hyperfan.data.idx import CHECKSUMS
-from hyperfan.data.lookup import LAYOUTS, find
+from hyperfan.data.lookup import LAYOUTS, MNIST_FILES, find
 from hyperfan.errors import DataError, HyperfanWarning
 
 
@@ -91,34 +90,12 @@ def test_an_archive_that_a_user_brought_is_used_and_kept(imagenette_site, tmp_pa
     assert (tmp_path / "imagenette2-160.tgz").exists()
 
 
-def test_a_hostile_archive_leaves_no_folder(monkeypatch, tmp_path):
-    link = tarfile.TarInfo("imagenette2-160/train/n01440764/x.JPEG")
-    link.type, link.linkname = tarfile.SYMTYPE, "/etc/passwd"
-    with mirrors(archive(link)) as site:
-        offer(monkeypatch, "imagenette", site.content, site=site)
-        with pytest.raises(DataError, match="a link or a device"):
-            fetch("imagenette", tmp_path)
-    assert [p.name for p in tmp_path.iterdir()] == ["imagenette2-160.tgz"]
-
-
 def test_an_archive_without_all_of_the_set_leaves_no_folder(monkeypatch, tmp_path):
     with mirrors(archive(splits=["train"])) as site:
         offer(monkeypatch, "imagenette", site.content, site=site)
-        with pytest.raises(DataError, match="val is missing"):
+        with pytest.raises(DataError, match="val cannot be read: No such file"):
             fetch("imagenette", tmp_path)
     assert [p.name for p in tmp_path.iterdir()] == ["imagenette2-160.tgz"]
-
-
-def test_an_archive_may_not_unpack_to_more_than_twice_its_size(monkeypatch, tmp_path):
-    zeros = tarfile.TarInfo("unwanted")
-    zeros.size = 10**6
-    made = io.BytesIO()
-    with tarfile.open(fileobj=made, mode="w:gz") as tar:
-        tar.addfile(zeros, io.BytesIO(bytes(10**6)))
-    with mirrors(made.getvalue()) as site:
-        offer(monkeypatch, "imagenette", site.content, site=site)
-        with pytest.raises(DataError, match="far more than it should"):
-            fetch("imagenette", tmp_path)
 
 
 def test_single_files_go_into_the_folder_of_their_set(monkeypatch, tmp_path):
@@ -126,7 +103,7 @@ def test_single_files_go_into_the_folder_of_their_set(monkeypatch, tmp_path):
         offer(monkeypatch, "mnist", *[site.content] * 4, site=site)
         assert fetch("mnist", tmp_path) == tmp_path / "mnist"
         assert {p.name: p.read_bytes() for p in (tmp_path / "mnist").iterdir()} == {
-            f"{name}.gz": site.content for name in CHECKSUMS
+            f"{name}.gz": site.content for name in MNIST_FILES
         }
         # One is damaged, and only that one is asked for again.
         (tmp_path / "mnist/t10k-labels-idx1-ubyte.gz").write_bytes(b"x")
@@ -159,8 +136,8 @@ def test_an_unknown_set(tmp_path):
 
 def test_the_tables_agree():
     assert list(SOURCES) == list(LAYOUTS)
-    assert [file.name for file in SOURCES["mnist"].files] == [f"{name}.gz" for name in CHECKSUMS]
-    assert set(CHECKSUMS) <= set(LAYOUTS["mnist"].entries)
+    assert [file.name for file in SOURCES["mnist"].files] == [f"{name}.gz" for name in MNIST_FILES]
+    assert set(MNIST_FILES) <= set(LAYOUTS["mnist"].entries)
     assert [f.size for f in SOURCES["mnist"].files] == [9912422, 28881, 1648877, 4542]
     for source in SOURCES.values():
         for file in source.files:

@@ -92,7 +92,7 @@ def test_a_folder_with_a_blank_in_its_name_can_be_pasted(tmp_path):
 
 
 def test_a_folder_that_may_not_be_read(tmp_path, denied):
-    with denied(tmp_path), pytest.raises(DataError, match=f"{tmp_path}.* may not be read"):
+    with denied(tmp_path), pytest.raises(DataError, match=f"{tmp_path}.* cannot be read: Permission denied"):
         mnist(tmp_path)
 
 

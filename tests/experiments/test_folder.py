@@ -143,7 +143,7 @@ def test_the_fingerprint_covers_what_can_change_numbers_and_nothing_else(tmp_pat
         file.write_bytes(text)
         return found
 
-    numbers = ["optim/sgd.py", "data/idx.py", "experiments/loop.py", "experiments/classifier.py"]
+    numbers = ["optim/sgd.py", "data/readers.py", "experiments/loop.py", "experiments/classifier.py"]
     numbers += [f"experiments/{name}/{file}.py" for name in EXPERIMENTS for file in ("__init__", "training")]
     readers = ["cli/runs.py", "report/run_page.py", "experiments/results/claims.py", "experiments/results/claim.md"]
     readers += [f"experiments/{name}/{file}" for name in EXPERIMENTS for file in ("results.py", "page.md")]

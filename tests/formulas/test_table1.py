@@ -7,16 +7,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import table1
+from hyperfan.codes.draw import uniform_bound
 from hyperfan.formulas import Fans, targets
-from hyperfan.formulas.contraction import LINEAR_HEAD, reach_variance
-from hyperfan.formulas.uniform import uniform_bound
+from hyperfan.formulas.contraction import LINEAR_HEAD, contraction_variance
 
 sizes = st.integers(1, 3000)
 variances = st.floats(0.01, 10)
 
 
 def head_variance(target, d_k, var_e):
-    return reach_variance(target, LINEAR_HEAD, {"k": d_k}, [None, var_e])
+    return target / contraction_variance(LINEAR_HEAD, {"k": d_k}, [1.0, var_e])
 
 
 @given(sizes, sizes, variances, st.booleans(), st.booleans(), st.sampled_from([1, 9, 25]))

@@ -212,8 +212,8 @@ def test_signs_keep_layers_of_one_head_from_growing():
     """Behind a ReLU trunk codes are alike, and so are chunks. Every variance is right either way."""
     assert max(layer_squares(signs=False)) > 1.6
     assert layer_squares(signs=True) == pytest.approx([1, 1, 1], rel=0.25)
-    assert hf.Chunks(size=1, flat=True).signed
-    assert not hf.Chunks().signed
+    assert hf.HyperNet(nn.Linear(4, 4), 3, heads=hf.Chunks(size=1, flat=True)).heads.signs is not None
+    assert hf.HyperNet(nn.Linear(4, 4), 3, heads=hf.Chunks()).heads.signs is None
 
 
 def test_signs_let_weights_of_both_directions_share_a_head():

@@ -314,7 +314,7 @@ def test_another_activation_or_a_trunk_too_many(saved):
     config = json.loads((saved / "config.json").read_text())
     config["embedding"]["colour"] = "red"
     (saved / "config.json").write_text(json.dumps(config))
-    with pytest.raises(hf.HyperfanError, match="an embedding that is not known here"):
+    with pytest.raises(hf.HyperfanError, match="an embedding or heads that are not known here"):
         load(saved)
 
 

@@ -19,7 +19,7 @@ def oracle(net: hf.HyperNet, task=None, embedding=None) -> dict[str, Tensor]:
         h = net.codes(task=task, embedding=embedding)[..., i, :]
         factors = [
             torch.einsum("...k,kp->...p", h, net.heads.head(name).weight) + net.heads.head(name).bias
-            for name in net.heads.factors[i]
+            for name in net.heads.layouts[net.heads.names[i]].heads
         ]
         if t.role == "weight":
             left, right = (f.unflatten(-1, (-1, net.heads.config.rank)) for f in factors)

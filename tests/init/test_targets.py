@@ -29,13 +29,13 @@ MEANS = {
 @pytest.mark.parametrize("role", ["weight", "bias"])
 @pytest.mark.parametrize("name", MEANS)
 def test_hyperfan(name, role):
-    aim = method(name).aims()(Reading(role, **LAYER), Fans(7, 9))
+    aim = method(name).aims()(Reading(role, **LAYER))
     assert aim.target == pytest.approx(MEANS[name](IN[role], OUT[role]), rel=1e-12)
 
 
 @pytest.mark.parametrize("name", [n for n in MEANS if n != "hyperfan-out"])
 def test_the_bias_share_reaches_every_mean(name):
-    aim = method(name, bias_share=0.2).aims()(Reading("bias", **LAYER), Fans(7, 9))
+    aim = method(name, bias_share=0.2).aims()(Reading("bias", **LAYER))
     assert aim.target == pytest.approx(MEANS[name](0.2 / 4 / 2, OUT["bias"]), rel=1e-12)
 
 
@@ -47,7 +47,7 @@ def test_classical_methods_treat_the_trunk_as_they_treat_the_head(family, gains,
                 "arithmetic": (a + b) / 2}[mean]  # fmt: skip
     of = method(f"{family}-{mean}")
     assert of.trunk(Reading("weight", **LAYER)) == pytest.approx(expected, rel=1e-12)
-    assert of.aims()(Reading("weight", **LAYER), Fans(4, 10)).head == pytest.approx(expected, rel=1e-12)
+    assert of.aims()(Reading("weight", **LAYER)).head(Fans(4, 10)) == pytest.approx(expected, rel=1e-12)
 
 
 def test_every_method_is_in_a_table_above_or_in_test_written_or_in_test_chunks():

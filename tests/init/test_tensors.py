@@ -10,7 +10,7 @@ from torch import nn
 import hyperfan as hf
 import table1
 from checks import assert_variance
-from hyperfan.formulas.uniform import uniform_bound
+from hyperfan.codes.draw import uniform_bound
 from hyperfan.mainnet.gains import gains
 
 D_K = 24
@@ -50,8 +50,10 @@ def test_all_four_cells(shape, groups, transposed, relu, distribution):
         assert_variance(fill("hyperfan_out", weight_head, stride=(2, 1)), expected * (1 if transposed else 2))
     expected = table1.hyperfan_in_weight(d_j, D_K, var_e, relu=relu, receptive=receptive)
     assert_variance(fill("hyperfan_in", weight_head, stride=2), expected * (thinned if transposed else 1))
-    assert_variance(fill("hyperfan_in_bias", bias_head), table1.hyperfan_in_bias(D_K, var_e, relu=relu))
-    assert_variance(fill("hyperfan_out_bias", bias_head), table1.hyperfan_out_bias(d_i, d_j, D_K, var_e, relu=relu))
+    assert_variance(fill("hyperfan_in", bias_head, bias=True), table1.hyperfan_in_bias(D_K, var_e, relu=relu))
+    assert_variance(
+        fill("hyperfan_out", bias_head, bias=True), table1.hyperfan_out_bias(d_i, d_j, D_K, var_e, relu=relu)
+    )
 
 
 def test_other_nonlinearities_take_their_gain():
@@ -67,7 +69,7 @@ def test_weights_and_biases_together_make_unit_variance_of_what_the_layer_reads(
     weight, bias = torch.empty(1800, 200, dtype=torch.float64), torch.empty(60, 2000, dtype=torch.float64)
     more = {"biases_generated": True} if pass_ == "in" else {}
     getattr(hf.init, f"hyperfan_{pass_}_normal_")(weight, (60, 30), f, **more)
-    getattr(hf.init, f"hyperfan_{pass_}_bias_normal_")(bias, (60, 30), f)
+    getattr(hf.init, f"hyperfan_{pass_}_normal_")(bias, (60, 30), f, bias=True)
     total = 30 * weight.square().mean().item() * 200 / gains(f).forward + bias.square().mean().item() * 2000
     expected = 1.0 if pass_ == "in" else max(1.0, 0.5 * gains(f).backward / gains(f).forward)
     assert total == pytest.approx(expected, rel=5 * (2 / 120_000) ** 0.5)
@@ -117,8 +119,9 @@ def test_bad_input_is_one_line_and_changes_nothing(weight, shape, options, messa
     assert (head == 7).all()
 
 
-def test_signatures_mirror_each_other():
-    for pass_ in ("in", "out", "in_bias", "out_bias"):
+def test_signatures_mirror_each_other_and_take_no_other_option():
+    for pass_ in ("in", "out"):
         uniform, normal = (getattr(hf.init, f"hyperfan_{pass_}_{d}_") for d in ("uniform", "normal"))
         assert inspect.signature(uniform) == inspect.signature(normal)
-        assert "generator" in inspect.signature(uniform).parameters
+        with pytest.raises(TypeError, match="kernel"):
+            uniform(torch.empty(12, 5), (3, 4), kernel=3)

@@ -11,7 +11,7 @@ from torch import nn
 import hyperfan as hf
 import table1
 from checks import assert_mean, assert_variance
-from hyperfan.formulas.uniform import uniform_bound
+from hyperfan.codes.draw import uniform_bound
 
 D_I, D_J, D_K, KERNEL = 48, 32, 20, 3
 

@@ -17,10 +17,12 @@ class Codes:
     Args:
         embeddings: conditions and identities.
         trunk: from (rows, size) to (rows, width), if there is one.
+        inputs: the generator's layers behind the trunk, if they are to count.
     """
 
     embeddings: Embeddings
     trunk: nn.Module | None
+    inputs: nn.Module | None = None
 
     def __call__(self, task: Task | None, embedding: Tensor | None, noise: bool | None, dtype: torch.dtype) -> Tensor:
         """The codes of one call, for a net of this dtype: (n, width), or (batch, n, width)."""
@@ -35,7 +37,8 @@ class Codes:
         if self.trunk is not None:
             rows = self.trunk(e.reshape(-1, e.shape[-1]))
             h = rows.view(*e.shape[:-1], rows.shape[-1])
-        return normalise_rms(h) if self.embeddings.config.normalise else h
+        h = normalise_rms(h) if self.embeddings.config.normalise else h
+        return h if self.inputs is None else self.inputs(h)
 
     def why_changing(self) -> str | None:
         """Why codes may differ from one step of training to the next, if they may."""

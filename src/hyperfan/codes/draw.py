@@ -1,12 +1,12 @@
 """Random values of a given mean and variance: the only place where an init touches a tensor's values."""
 
+import math
 from typing import Literal
 
 import torch
 from torch import Tensor
 
 from hyperfan.errors import InitError
-from hyperfan.formulas.uniform import uniform_bound
 
 Distribution = Literal["uniform", "normal"]
 
@@ -28,3 +28,8 @@ def fill_(
         if distribution == "normal":
             return tensor.normal_(mean, variance**0.5, generator=generator)
     raise InitError(f"distribution '{distribution}' is not known: use 'uniform' or 'normal'")
+
+
+def uniform_bound(variance: float) -> float:
+    """The bound a of U(−a, a) with this variance: Var = a²/3, so a = √(3·Var)."""
+    return math.sqrt(3 * variance)

@@ -1,29 +1,15 @@
 """The stored embeddings of a hypernet, and the check of those given at the call."""
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from functools import partial
 
 import torch
 from torch import Tensor, nn
 
 from hyperfan.codes.draw import fill_
 from hyperfan.codes.embedding import Embedding, Task, is_index
-from hyperfan.errors import CallError
-
-
-@dataclass(frozen=True)
-class Identity:
-    """A second embedding for each code, which tells apart what is made under one condition.
-
-    Args:
-        size: number of coordinates; 0 is none.
-        trainable: whether it is trained.
-    """
-
-    size: int = 0
-    trainable: bool = False
-
-
-NO_IDENTITY = Identity()
+from hyperfan.errors import CallError, HyperfanError
+from hyperfan.mainnet.spec import TensorSpec
 
 
 class Embeddings(nn.Module):
@@ -32,7 +18,7 @@ class Embeddings(nn.Module):
     Args:
         config: the condition. Where one serves the whole net, it is stored once.
         n: number of codes.
-        identity: joined behind the condition.
+        identity: a second embedding for each code, which tells apart what is made under one condition.
         noise_groups: the group of each code, if those of a group share their noise.
     """
 
@@ -45,28 +31,25 @@ class Embeddings(nn.Module):
         n: int,
         device: torch.device,
         dtype: torch.dtype,
-        identity: Identity = NO_IDENTITY,
+        identity: Embedding | None = None,
         noise_groups: list[int] | None = None,
     ) -> None:
         super().__init__()
         self.config = config
         self.noise_groups = noise_groups
-        self.size = config.size + identity.size
         self.n = n if config.per == "tensor" else 1
-        self._store("identity", (n, identity.size) if identity.size else None, identity.trainable, device, dtype)
+        self.size, empty = config.size, partial(torch.empty, device=device, dtype=dtype)
+        self._store("identity", None if identity is None else empty(n, identity.size), identity)
+        self.size += 0 if identity is None else identity.size
         table = () if config.tasks is None else (config.tasks,)
-        self._store("weight", None if config.given else (*table, self.n, config.size), config.trainable, device, dtype)
+        self._store("weight", None if config.given else empty(*table, self.n, config.size), config)
 
-    def _store(
-        self, name: str, shape: tuple[int, ...] | None, trainable: bool, device: torch.device, dtype: torch.dtype
-    ) -> None:
-        """Register a table as a parameter if it is trained, else as a buffer; or, without a shape, nothing."""
-        if shape is None:
-            self.register_parameter(name, None)
-        elif trainable:
-            self.register_parameter(name, nn.Parameter(torch.empty(shape, device=device, dtype=dtype)))
+    def _store(self, name: str, table: Tensor | None, config: Embedding | None) -> None:
+        """Register a table as a parameter if it is trained, else as a buffer."""
+        if table is not None and config is not None and config.trainable:
+            self.register_parameter(name, nn.Parameter(table))
         else:
-            self.register_buffer(name, torch.empty(shape, device=device, dtype=dtype))
+            self.register_buffer(name, table)
 
     @property
     def stored(self) -> list[Tensor]:
@@ -167,3 +150,31 @@ def _readable(tensor: Tensor) -> bool:
     if torch.compiler.is_compiling() or tensor.device.type == "meta":
         return False
     return not torch._C._functorch.is_functorch_wrapped_tensor(tensor)
+
+
+def noise_groups(
+    embedding: Embedding, tensors: Sequence[TensorSpec], spans: Sequence[slice], n: int, exclusive: bool
+) -> list[int] | None:
+    """For each code the number of its group, or ``None`` where each has noise of its own.
+
+    A block is the module that holds a layer; a layer that the mainnet itself holds is one by itself. ``spans`` are the
+    codes of each tensor, which are ``exclusive`` if each belongs to one tensor.
+    """
+    scope = embedding.scope
+    if scope == "embedding" or embedding.per == "net":
+        return None
+    if scope == "network":
+        return [0] * n
+    if not exclusive:
+        raise HyperfanError(f"a flat chunk may span layers, so that noise has no scope='{scope}': use 'network'")
+    names = [_group(t, scope) for t in tensors]
+    number = {name: i for i, name in enumerate(dict.fromkeys(names))}
+    groups = [0] * n
+    for name, span in zip(names, spans, strict=True):
+        groups[span] = [number[name]] * (span.stop - span.start)
+    return groups
+
+
+def _group(tensor: TensorSpec, scope: str) -> str:
+    holder, _, _ = tensor.layer.rpartition(".")
+    return holder if scope == "block" and holder else tensor.layer

@@ -54,16 +54,10 @@ def expected_moment(codes: Codes, width: int, *, exact: bool, trunk_preserves: b
     return None
 
 
-def measured_moments(codes: Codes, spans: Sequence[slice], layers: nn.Module | None = None) -> list[float]:
-    """‖h‖² of each tensor's codes as they are, in expectation over what is not known before the call.
-
-    Args:
-        codes: where codes come from.
-        spans: the codes of each tensor.
-        layers: through which codes go before they count, as the input layers of chunks.
-    """
+def measured_moments(codes: Codes, spans: Sequence[slice]) -> list[float]:
+    """‖h‖² of each tensor's codes as they are, in expectation over what is not known before the call."""
     embeddings, config, stored = codes.embeddings, codes.embeddings.config, codes.embeddings.weight
-    if codes.trunk is None and layers is None and not config.normalise:
+    if codes.trunk is None and codes.inputs is None and not config.normalise:
         drawn = config.size * (config.noise**2 / 3 if stored is not None else config.mean_square)
         # Given conditions are not known here; what they add is in expectation.
         zeros = _like(codes, torch.zeros(embeddings.n, config.size, device="cpu"))
@@ -72,23 +66,23 @@ def measured_moments(codes: Codes, spans: Sequence[slice], layers: nn.Module | N
     # A generator of its own, so that averaging does not shift anyone else's random numbers.
     generator = torch.Generator().manual_seed(0)
     if stored is None:
-        e = _draws(codes, max(GIVEN_CODES // embeddings.n, MIN_DRAWS), generator, layers)
+        e = _draws(codes, max(GIVEN_CODES // embeddings.n, MIN_DRAWS), generator)
     else:
         draws = max(NOISY_CODES // (stored.numel() // config.size), MIN_DRAWS) if config.noise else 1
         e = stored.detach().expand(draws, *stored.shape)
     if config.noise:
         noise_draws = torch.empty(e.shape, device="cpu").uniform_(-config.noise, config.noise, generator=generator)
         e = e + noise_draws.to(e)
-    moments = _per_tensor(_squares(codes, embeddings.join_identity(e).detach(), layers), spans)
+    moments = _per_tensor(_squares(codes, embeddings.join_identity(e).detach()), spans)
     if not all(moments):
         raise InitError(DEAD_CODE_MESSAGE)
     return moments
 
 
-def stored_squares(codes: Codes, layers: nn.Module | None = None) -> Tensor | None:
+def stored_squares(codes: Codes) -> Tensor | None:
     """‖h‖² of each code of the stored embeddings without noise, (…, n); ``None`` where they are given at the call."""
     stored = codes.embeddings.weight
-    return None if stored is None else _squares(codes, codes.embeddings.join_identity(stored).detach(), layers)
+    return None if stored is None else _squares(codes, codes.embeddings.join_identity(stored).detach())
 
 
 def moment_scatter(codes: Codes, spans: Sequence[slice]) -> float:
@@ -104,11 +98,7 @@ def redraw_dead_codes_(codes: Codes, generator: torch.Generator | None, *, fixed
     """Draw those embeddings anew of which the trunk makes exactly zero, as a narrow ReLU trunk may.
 
     A tensor generated from such a code starts at zero, and its head never learns.
-
-    Args:
-        codes: where codes come from.
-        generator: source of randomness.
-        fixed: whether embeddings were set by the init method, so that another draw is no way out.
+    With ``fixed`` embeddings, set by the init method, another draw is no way out.
     """
     embeddings = codes.embeddings
     if codes.trunk is None or embeddings.weight is None:
@@ -130,38 +120,33 @@ def redraw_dead_codes_(codes: Codes, generator: torch.Generator | None, *, fixed
     raise InitError(DEAD_CODE_MESSAGE)
 
 
-def _draws(codes: Codes, count: int, generator: torch.Generator, layers: nn.Module | None = None) -> Tensor:
+def _draws(codes: Codes, count: int, generator: torch.Generator) -> Tensor:
     """Conditions as they may come, (count, n, size), in the dtype and on the device of the net."""
     embeddings = codes.embeddings
     e = embeddings.draw_(torch.empty(count, embeddings.n, embeddings.config.size, device="cpu"), generator)
-    return _like(codes, e, layers)
+    return _like(codes, e)
 
 
-def _like(codes: Codes, e: Tensor, layers: nn.Module | None = None) -> Tensor:
+def _like(codes: Codes, e: Tensor) -> Tensor:
     """Values in the dtype and on the device of the net, where it has parameters before the heads."""
-    modules = [m for m in (codes.embeddings, codes.trunk, layers) if m is not None]
+    modules = [m for m in (codes.embeddings, codes.trunk, codes.inputs) if m is not None]
     return e.to(next((t for m in modules for t in (*m.parameters(), *m.buffers()) if t.is_floating_point()), e))
 
 
-def _squares(codes: Codes, e: Tensor, layers: nn.Module | None = None) -> Tensor:
+def _squares(codes: Codes, e: Tensor) -> Tensor:
     """‖h‖² of each code as in training, averaged over the draws of a dropout."""
-    if codes.trunk is None and layers is None:
+    if codes.trunk is None and codes.inputs is None:
         return codes.encode(e.detach().double()).square().sum(-1)
-    trunk, layers = copy.deepcopy(codes.trunk), copy.deepcopy(layers)
-    modules = [m for part in (trunk, layers) if part is not None for m in part.train().modules()]
+    source = Codes(codes.embeddings, copy.deepcopy(codes.trunk), copy.deepcopy(codes.inputs))
+    modules = [m for part in (source.trunk, source.inputs) if part is not None for m in part.train().modules()]
     repeats = DROPOUT_DRAWS if any(isinstance(m, nn.modules.dropout._DropoutNd) for m in modules) else 1
-    source = Codes(codes.embeddings, trunk)
     with torch.random.fork_rng([e.device] if e.is_cuda else []), torch.no_grad():
         try:
-            total = sum(_square(source.encode(e), layers) for _ in range(repeats))
+            total = sum(source.encode(e).double().square().sum(-1) for _ in range(repeats))
         except (RuntimeError, ValueError) as error:
             rows = e.numel() // e.shape[-1]
             raise InitError(f"the trunk does not run on {rows} codes in training mode: {error}") from error
     return cast(Tensor, total) / repeats
-
-
-def _square(h: Tensor, layers: nn.Module | None) -> Tensor:
-    return (h if layers is None else layers(h)).double().square().sum(-1)
 
 
 def _per_tensor(squares: Tensor, spans: Sequence[slice]) -> list[float]:

@@ -17,17 +17,14 @@ Trunk = Sequence[int] | nn.Module | None
 class ReluMLP(nn.Sequential):
     """A trunk given by its hidden widths, with a ReLU after each layer."""
 
-    @property
-    def widths(self) -> list[int]:
-        """The width of each layer."""
-        return [layer.out_features for layer in self if isinstance(layer, nn.Linear)]
-
 
 def trunk_widths(trunk: nn.Module | None) -> list[int] | None:
     """The widths from which a trunk can be made again; ``None`` for a module of the user's."""
     if trunk is None:
         return []
-    return trunk.widths if isinstance(trunk, ReluMLP) else None
+    if not isinstance(trunk, ReluMLP):
+        return None
+    return [layer.out_features for layer in trunk if isinstance(layer, nn.Linear)]
 
 
 def make_trunk(trunk: Trunk, size: int, device: torch.device, dtype: torch.dtype) -> nn.Module | None:

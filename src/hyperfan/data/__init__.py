@@ -1,9 +1,8 @@
 """On which data? Readers for the data sets. Nothing is downloaded unless ``fetch`` is called."""
 
-from hyperfan.data.cifar import cifar10
 from hyperfan.data.folder import ImageFolder, imagenette
-from hyperfan.data.idx import mnist
 from hyperfan.data.labelled import CIFAR10, IMAGENET, MNIST, Labelled, Splits, standardise
+from hyperfan.data.readers import cifar10, mnist
 from hyperfan.data.regression import regression_tasks
 
 __all__ = [

@@ -1,9 +1,8 @@
-"""Download of one file, from the first of its mirrors that has it; a broken download is resumed."""
+"""Download of one file, from the first of its mirrors that has it; a broken download is resumed by the next call."""
 
 import hashlib
 import http.client
 import os
-import re
 import ssl
 import urllib.error
 import urllib.request
@@ -52,8 +51,11 @@ def download(file: File, folder: Path, progress: Progress) -> Path:
     for url in file.mirrors:
         try:
             _download_from(url, file, part, progress)
-        except MirrorError as failure:
-            failures.append(f"{url} ({failure})")
+        except (MirrorError, urllib.error.URLError, http.client.HTTPException, ConnectionError, TimeoutError,
+                ssl.SSLError) as error:  # fmt: skip
+            failures.append(f"{url} ({error})")
+            if isinstance(error, urllib.error.HTTPError):
+                error.close()
         else:
             os.replace(part, target)
             return target
@@ -62,55 +64,23 @@ def download(file: File, folder: Path, progress: Progress) -> Path:
 
 
 def _download_from(url: str, file: File, part: Path, progress: Progress) -> None:
-    """Request a mirror until the part is the file, as long as every response adds to it."""
-    all_from_here = _size(part) == 0  # what was there before may be of another file
-    while not file.is_at(part):
-        start = _size(part)
-        if start >= file.size:
-            part.unlink()
-            if all_from_here:
-                raise MirrorError("its content is another: the SHA-256 differs")
-            all_from_here, start = True, 0
-        broken = _append(part, file, url, start, progress)
-        if _size(part) <= start:
-            raise MirrorError(broken or f"it ended after {_size(part)} of {file.size} bytes")
-
-
-def _append(part: Path, file: File, url: str, start: int, progress: Progress) -> str | None:
-    """Receive the bytes from ``start`` on, and return the error that interrupted it, if one did."""
-    request = urllib.request.Request(url, headers={"User-Agent": "hyperfan"} | _range(start))
-    try:
-        with urllib.request.urlopen(request, timeout=TIMEOUT_SECONDS) as response:
-            done, total = _offered(response, start)
-            if total not in (None, file.size):
-                raise MirrorError(f"it offers {total} bytes, not {file.size}: another file, or a page that explains")
-            with open(part, "ab" if done else "wb") as stream:
-                while chunk := response.read(min(CHUNK_BYTES, file.size - done)):
-                    done += stream.write(chunk)
-                    progress(file.name, done, file.size)
-    except urllib.error.HTTPError as error:
-        error.close()
-        return f"HTTP {error.code} {error.reason}"
-    except urllib.error.URLError as error:
-        return str(error.reason)
-    except (http.client.HTTPException, ConnectionError, TimeoutError, ssl.SSLError) as error:
-        return f"{type(error).__name__}: {error}"
-    return None
-
-
-def _range(start: int) -> dict[str, str]:
-    return {"Range": f"bytes={start}-"} if start else {}
-
-
-def _offered(response: http.client.HTTPResponse, start: int) -> tuple[int, int | None]:
-    """The byte at which a response starts, and the size of the file, if the headers have it."""
-    if response.status == http.HTTPStatus.PARTIAL_CONTENT:
-        content_range = re.fullmatch(r"bytes (\d+)-\d+/(\d+)", response.headers.get("Content-Range", ""))
-        if not content_range or int(content_range[1]) != start:
-            raise MirrorError(f"it was asked for the bytes from {start} on and gave others")
-        return start, int(content_range[2])
-    length = response.headers.get("Content-Length", "")
-    return 0, int(length) if length.isdecimal() else None
+    """Receive what the part lacks of the file, and verify it."""
+    done = _size(part) if _size(part) < file.size else 0
+    headers = {"User-Agent": "hyperfan"} | ({"Range": f"bytes={done}-"} if done else {})
+    with urllib.request.urlopen(urllib.request.Request(url, headers=headers), timeout=TIMEOUT_SECONDS) as response:
+        done = done if response.status == http.HTTPStatus.PARTIAL_CONTENT else 0
+        offered = done + int(response.headers.get("Content-Length", file.size - done))
+        if offered != file.size:
+            raise MirrorError(f"it offers {offered} bytes, not {file.size}: another file, or a page that explains")
+        with open(part, "ab" if done else "wb") as stream:
+            while chunk := response.read(min(CHUNK_BYTES, file.size - done)):
+                done += stream.write(chunk)
+                progress(file.name, done, file.size)
+    if done < file.size:
+        raise MirrorError(f"it ended after {done} of {file.size} bytes")
+    if not file.is_at(part):
+        part.unlink()
+        raise MirrorError("its content is another: the SHA-256 differs")
 
 
 def _size(path: Path) -> int:

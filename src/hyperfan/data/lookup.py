@@ -21,12 +21,26 @@ class Layout:
     entries: tuple[str, ...]
 
 
-_IDX = [f"{part}-idx{dims}-ubyte" for part, dims in
-        (("train-images", 3), ("train-labels", 1), ("t10k-images", 3), ("t10k-labels", 1))]  # fmt: skip
+MNIST_FILES = {
+    "train-images-idx3-ubyte": "ba891046e6505d7aadcbbe25680a0738ad16aec93bde7f9b65e87a2fc25776db",
+    "train-labels-idx1-ubyte": "65a50cbbf4e906d70832878ad85ccda5333a97f0f4c3dd2ef09a8a9eef7101c5",
+    "t10k-images-idx3-ubyte": "0fa7898d509279e482958e8ce81c8e77db3f2f8254e26661ceb7762c4d494ce7",
+    "t10k-labels-idx1-ubyte": "ff7bcfd416de33731a308c3f266cc351222c34898ecbeaf847f06e48f7ec33f2",
+}
+"""SHA-256 of the official files, uncompressed, so that it does not matter who compressed them."""
+CIFAR10_FILES = {
+    "data_batch_1.bin": "cee916563c9f80d84e3cc88e17fdc0941787f1244f00a67874d45b261883ada5",
+    "data_batch_2.bin": "a591ca11fa1708a91ee40f54b3da4784ccd871ecf2137de63f51ada8b3fa57ed",
+    "data_batch_3.bin": "bbe8596564c0f86427f876058170b84dac6670ddf06d79402899d93ceea26f67",
+    "data_batch_4.bin": "014e562d6e23c72197cc727519169a60359f5eccd8945ad5a09d710285ff4e48",
+    "data_batch_5.bin": "755304fc0b379caeae8c14f0dac912fbc7d6cd469eb67a1029a08a39453a9add",
+    "test_batch.bin": "8e2eb146ae340b09e24670f29cabc6326dba54da8789dab6768acf480273f65b",
+}
+"""SHA-256 of the official files."""
 
 LAYOUTS = {
-    "mnist": Layout("mnist", tuple(name + ending for name in _IDX for ending in (".gz", ""))),
-    "cifar10": Layout("cifar-10-batches-bin", (*(f"data_batch_{i}.bin" for i in range(1, 6)), "test_batch.bin")),
+    "mnist": Layout("mnist", tuple(name + ending for name in MNIST_FILES for ending in (".gz", ""))),
+    "cifar10": Layout("cifar-10-batches-bin", tuple(CIFAR10_FILES)),
     "imagenette": Layout("imagenette2-160", ("train", "val")),
 }
 
@@ -89,13 +103,5 @@ def read_errors(path: str | os.PathLike[str]) -> Iterator[None]:
     """Turn the system's errors about a file or folder that cannot be read into a :class:`DataError`."""
     try:
         yield
-    except FileNotFoundError:
-        raise DataError(f"{path} is missing") from None
-    except IsADirectoryError:
-        raise DataError(f"{path} is a folder, and should be a file") from None
-    except NotADirectoryError:
-        raise DataError(f"{path} is a file, and should be a folder") from None
-    except PermissionError:
-        raise DataError(f"{path} may not be read: permission denied") from None
     except OSError as error:
         raise DataError(f"{path} cannot be read: {error.strerror or error}") from error

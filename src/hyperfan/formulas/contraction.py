@@ -15,6 +15,7 @@ says nothing about correlations: what one factor makes from nearly equal codes i
 
 import math
 from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
 from hyperfan.errors import InitError
 
@@ -34,29 +35,6 @@ def contraction_variance(expression: str, sizes: Mapping[str, float], mean_squar
     >>> contraction_variance("ijk,k->ij", {"k": 50}, [4e-5, 1.0])
     0.002
     """
-    factors, summed = _parse(expression, sizes)
-    if len(mean_squares) != len(factors):
-        raise InitError(f"'{expression}' has {len(factors)} factors, but {len(mean_squares)} mean squares were given")
-    return math.prod(sizes[i] for i in summed) * math.prod(mean_squares)
-
-
-def reach_variance(
-    target: float, expression: str, sizes: Mapping[str, float], mean_squares: Sequence[float | None]
-) -> float:
-    """The mean square of the factors given as ``None``, alike for all of them, at which the contraction has its target.
-
-    >>> reach_variance(0.002, "ijk,k->ij", {"k": 50}, [None, 1.0])
-    4e-05
-    """
-    unknown = mean_squares.count(None)
-    if not unknown:
-        raise InitError(f"'{expression}': no factor is left to reach the variance {target:g} with")
-    rest = contraction_variance(expression, sizes, [1.0 if m is None else m for m in mean_squares])
-    return float((target / rest) ** (1 / unknown)) if unknown > 1 else target / rest
-
-
-def _parse(expression: str, sizes: Mapping[str, float]) -> tuple[list[str], list[str]]:
-    """The factors' indices, and the indices that are summed over."""
     left, arrow, result = expression.partition("->")
     factors = left.split(",")
     if not arrow or not all(factors):
@@ -65,4 +43,27 @@ def _parse(expression: str, sizes: Mapping[str, float]) -> tuple[list[str], list
     missing = [i for i in summed if i not in sizes]
     if missing:
         raise InitError(f"'{expression}' sums over {', '.join(missing)}, of which the size is not given")
-    return factors, summed
+    if len(mean_squares) != len(factors):
+        raise InitError(f"'{expression}' has {len(factors)} factors, but {len(mean_squares)} mean squares were given")
+    return math.prod(sizes[i] for i in summed) * math.prod(mean_squares)
+
+
+class Contraction(NamedTuple):
+    """A generated tensor in index notation.
+
+    Args:
+        expression: as for :func:`contraction_variance`.
+        sizes: how many values each summed index takes.
+        mean_squares: E[x²] of each factor, ``None`` for those that are heads.
+        solution: the variance of these heads, as text, from v, the variance of the tensor.
+    """
+
+    expression: str
+    sizes: Mapping[str, float]
+    mean_squares: Sequence[float | None]
+    solution: str = "v/‖c·h‖²"
+
+    def variance(self, heads: float) -> float:
+        """Variance of the tensor, if its heads have this variance."""
+        squares = [heads if m is None else m for m in self.mean_squares]
+        return contraction_variance(self.expression, self.sizes, squares)

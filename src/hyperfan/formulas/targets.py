@@ -57,14 +57,10 @@ def arithmetic(a: float, b: float) -> float:
     return (a + b) / 2
 
 
-def residual_share(blocks: int, growth: float = math.e) -> float:
-    """Branch variance s² for ``blocks`` blocks y = x + F(x): the total (1 + s²)^blocks stays below ``growth``.
+def residual_share(blocks: int) -> float:
+    """Branch variance s² for so many blocks y = x + F(x), or none: the total (1 + s²)^blocks stays below e.
 
-    At the default growth e this is s² = 1/blocks; any other growth is met exactly.
-
-    >>> residual_share(64)
-    0.015625
-    >>> round((1 + residual_share(64, growth=4.0)) ** 64, 9)
-    4.0
+    >>> residual_share(64), residual_share(0)
+    (0.015625, 1.0)
     """
-    return 1 / blocks if growth == math.e else math.expm1(math.log(growth) / blocks)
+    return 1 / blocks if blocks else 1.0

@@ -2,10 +2,12 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from torch import Tensor
 
 from hyperfan.formulas.fans import Fans
+from hyperfan.mainnet.spec import Role
 
 Draw = Callable[..., Tensor]
 """:func:`hyperfan.codes.fill_` with its distribution and source of randomness set: ``draw(tensor, variance)``."""
@@ -20,7 +22,8 @@ class Aim:
     Args:
         equation: where the number comes from.
         target: variance of the tensor.
-        head: variance of the layer that makes it, for methods that do not look at what is made.
+        head: variance of the layer that makes it, from that layer's fans (d_k in, number of outputs out), for methods
+            that do not look at what is made.
         gain: the gain that went into it, if any.
         mean: what all values start around.
         shared_gain: where a head serves tensors of any target, its variance is this over its width, and the rest of the
@@ -29,14 +32,10 @@ class Aim:
 
     equation: str
     target: float | None = None
-    head: float | None = None
+    head: Callable[[Fans], float] | None = None
     gain: float | None = None
     mean: float = 0.0
     shared_gain: float = 1.0
-
-
-Goal = Callable[[Fans], Aim]
-"""What a method wants of one tensor, from the fans of the layer that makes it: d_k in, number of outputs out."""
 
 
 @dataclass(frozen=True)
@@ -44,9 +43,9 @@ class Solution:
     """How a generator starts so that one tensor meets its aim.
 
     Args:
-        head: name of the part that makes it.
+        head: name of what makes it.
         aim: of the method.
-        variance: of that part's weight; ``None`` while ‖h‖² is not known.
+        variance: of the weights of its heads; ``None`` while ‖h‖² is not known.
         scale: factor on the code, or on what is made of it, that no other tensor sees.
         note: how the equation of the aim goes on.
     """
@@ -58,18 +57,12 @@ class Solution:
     note: str
 
 
-@dataclass(frozen=True)
-class InnerParameter:
-    """A parameter between codes and heads, as it starts.
-
-    Args:
-        name: its name in the generator.
-        fans: of a weight; ``None`` for a bias.
-        variance: of its values.
-        equation: where the number comes from.
-    """
+class InnerParameter(NamedTuple):
+    """The start of a parameter between codes and heads, by its name in the generator."""
 
     name: str
-    fans: Fans | None
-    variance: float
+    role: Role
     equation: str
+    variance: float = 0.0
+    fan_in: float | None = None
+    fan_out: float | None = None

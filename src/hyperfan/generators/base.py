@@ -1,15 +1,20 @@
 """What a generator is: a module that turns codes into tensors, and answers four questions.
 
-*make*: the tensors of some codes (``make``), or stand-ins for them (``stand_in``). *variance*: what its parameters'
+*make*: the tensors of some codes (``forward``), or stand-ins for them (``stand_in``). *variance*: what its parameters'
 variances make of each tensor (``tensor_variance``), and which reach a wanted one (``solve``, ``write_``). *scale*:
 multiply one tensor without touching the others (``scale_``). *structure*: which of its parameters enter linearly, and
 with which codes (``parts``).
+
+A new generator says which heads make which tensors (``_build``), and how (``forward``); if that is no linear head, what
+it is in index notation (``contraction``). The rest is here.
 """
 
 import dataclasses
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from types import MappingProxyType
 from typing import Any, ClassVar, NamedTuple
 
@@ -18,13 +23,21 @@ from torch import Tensor, nn
 
 from hyperfan.codes.codes import Codes
 from hyperfan.codes.embedding import Embedding
-from hyperfan.codes.embeddings import NO_IDENTITY, Identity
 from hyperfan.codes.moments import expected_moment, measured_moments
-from hyperfan.errors import HyperfanError
+from hyperfan.errors import HyperfanError, InitError
+from hyperfan.formulas.contraction import LINEAR_HEAD, Contraction
 from hyperfan.formulas.fans import Fans
-from hyperfan.generators.aims import Draw, Goal, InnerParameter, LayerVariance, Solution
-from hyperfan.generators.linear_map import Head, LinearMap, Step
+from hyperfan.generators.aims import Aim, Draw, InnerParameter, LayerVariance, Solution
+from hyperfan.generators.layout import HeadLayout
+from hyperfan.generators.linear_map import Head, LinearMap
 from hyperfan.mainnet.spec import TensorSpec
+
+Tensors = dict[str, Tensor]
+Skip = Collection[int]
+"""Indices of tensors that are not needed."""
+Steps = Mapping[str, Tensor]
+"""Changes of a generator's parameters, by name."""
+NO_STEPS: Steps = MappingProxyType({})
 
 
 @dataclass(frozen=True)
@@ -51,41 +64,14 @@ class Part:
         return 1 if self.map.layer_per_code else self.codes
 
 
-@dataclass(frozen=True)
-class BuildContext:
-    """What a generator is built for.
-
-    Args:
-        tensors: what to generate.
-        width: size of a code.
-        normalise: whether what the heads read is scaled to root mean square 1.
-        device: of the parameters.
-        dtype: of the codes.
-    """
+class BuildContext(NamedTuple):
+    """What a generator is built for: tensors, and codes of a width and dtype, of root mean square 1 if normalised."""
 
     tensors: Sequence[TensorSpec]
     width: int
     normalise: bool
     device: torch.device
     dtype: torch.dtype
-
-
-class Request(NamedTuple):
-    """How tensors are to be made in one call.
-
-    Args:
-        skip: tensors that are not needed, by index.
-        copy: whether the tensors are for keeping; what a trainer lends changes with training.
-        steps: changes of the generator's parameters, by name, after which to generate.
-    """
-
-    skip: Collection[int] = ()
-    copy: bool = False
-    steps: Mapping[str, Tensor] = MappingProxyType({})
-
-    def step(self, part: str) -> Step:
-        """The changes of one part's weight and bias."""
-        return self.steps.get(f"{part}.weight"), self.steps.get(f"{part}.bias")
 
 
 class Generator(nn.Module, ABC):
@@ -98,7 +84,8 @@ class Generator(nn.Module, ABC):
         head_width: size of what a head reads, d_k.
         n: number of codes; by default one for each tensor.
         spans: the codes of each tensor, from the first to one past the last.
-        names: the head that makes each tensor.
+        names: the layout of each tensor's heads; mostly the name of its only head.
+        layouts: the heads.
         exclusive: whether each code belongs to one tensor.
         scattered: tensors whose mean square may differ from their variance by more than their own sampling error,
             because few codes or factors make them.
@@ -107,15 +94,26 @@ class Generator(nn.Module, ABC):
 
     config: "GeneratorConfig"
     names: list[str]
+    layouts: dict[str, HeadLayout]
     exclusive = True
     scattered: Collection[str] = ()
     scale: Tensor
 
-    def __init__(self, context: BuildContext) -> None:
+    def __init__(self, config: "GeneratorConfig", context: BuildContext) -> None:
         super().__init__()
+        self.config = config
         self.tensors, self.width, self.head_width = tuple(context.tensors), context.width, context.width
         self.n = len(self.tensors)
         self.spans = [slice(i, i + 1) for i in range(self.n)]
+
+    def _build(self, layouts: dict[str, HeadLayout], scale: tuple[int, ...], context: BuildContext) -> None:
+        """Add the heads, and a scale of this shape."""
+        self.layouts = layouts
+        for layout in layouts.values():
+            for name, outputs in layout.heads.items():
+                dtype = self.tensors[layout.tensors[0]].dtype
+                self.add_module(name, Head(self.head_width, outputs, context.device, dtype))
+        self.register_buffer("scale", torch.ones(scale, device=context.device, dtype=context.dtype))
 
     def head(self, name: str) -> Head:
         """One of its heads."""
@@ -125,20 +123,22 @@ class Generator(nn.Module, ABC):
 
     # ── make ───────────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def forward(
-        self,
-        codes: Tensor,
-        *,
-        skip: Collection[int] = (),
-        copy: bool = False,
-        steps: Mapping[str, Tensor] = MappingProxyType({}),
-    ) -> dict[str, Tensor]:
-        """Generate tensors from (n, width) codes, or a batch of each from (batch, n, width), as a request says."""
-        return self.make(codes, Request(skip, copy, steps))
-
     @abstractmethod
-    def make(self, codes: Tensor, request: Request) -> dict[str, Tensor]:
-        """Generate every tensor but those to skip, from codes as :class:`Codes` makes them."""
+    def forward(self, codes: Tensor, *, skip: Skip = (), copy: bool = False, steps: Steps = NO_STEPS) -> Tensors:
+        """Generate tensors from (n, width) codes, or a batch of each from (batch, n, width).
+
+        Args:
+            codes: as :class:`Codes` makes them.
+            skip: tensors that are not needed.
+            copy: whether the tensors are for keeping; what a trainer lends changes with training.
+            steps: changes of the generator's parameters after which to generate.
+        """
+
+    def _product(self, name: str, codes: Tensor, steps: Steps) -> Tensor:
+        """What a map makes of codes after a step."""
+        part = self._modules[name]
+        assert isinstance(part, LinearMap)
+        return part.product(codes, (steps.get(f"{name}.weight"), steps.get(f"{name}.bias")))
 
     def head_inputs(self, codes: Tensor) -> Tensor:
         """What the heads read of (…, n, width) codes: (…, n, head_width)."""
@@ -163,35 +163,81 @@ class Generator(nn.Module, ABC):
         """‖h‖² of what the heads read for each tensor, from the codes and the parameters as they are."""
         return measured_moments(codes, self.spans)
 
-    def write_inner_(self, layer: LayerVariance, codes: Codes, draw: Draw, *, level: bool) -> None:
-        """Draw the parameters between codes and heads, if there are any.
-
-        Args:
-            layer: the method's variance for a layer of the hypernet.
-            codes: where codes come from, already drawn.
-            draw: fills a tensor.
-            level: whether every code is brought to the second moment expected of it.
-        """
-
     def inner_parameters(self, layer: LayerVariance) -> list[InnerParameter]:
-        """What :meth:`write_inner_` draws."""
+        """The parameters between codes and heads, from a method's variance for a layer of the hypernet."""
         return []
 
-    @abstractmethod
-    def head_fans(self, index: int) -> Fans:
-        """The fans of the layer that makes a tensor: d_k in, number of outputs out."""
+    def level_inner_(self, codes: Codes) -> None:
+        """Let what lies between codes and heads, just drawn, bring every code to the second moment expected of it."""
 
-    @abstractmethod
+    def head_fans(self, index: int) -> Fans:
+        """The fans of the layer that makes a tensor, or of the first: d_k in, number of outputs out."""
+        return self._fans(self.layouts[self.names[index]])[0]
+
+    def _fans(self, layout: HeadLayout) -> list[Fans]:
+        return [Fans(self.head_width, outputs) for outputs in layout.heads.values()]
+
+    def contraction(self, index: int, moment: float) -> Contraction:
+        """A tensor in index notation, before its scale, whose heads read codes of this ‖h‖²."""
+        return Contraction(LINEAR_HEAD, {"k": self.head_width}, [None, moment / self.head_width])
+
     def tensor_variance(self, index: int, variance: float, moment: float) -> float:
         """Variance of a tensor, before its scale, whose heads have this variance and read codes of this ‖h‖²."""
+        return self.contraction(index, moment).variance(variance)
 
-    @abstractmethod
-    def solve(self, goals: Sequence[Goal], moments: Sequence[float | None]) -> list[Solution]:
-        """How to start each tensor, so that it meets its goal with codes of these second moments."""
+    def solve(self, aims: Sequence[Aim], moments: Sequence[float | None]) -> list[Solution]:
+        """How to start each tensor, so that it meets its aim with codes of these second moments.
 
-    @abstractmethod
+        The heads of a layout get one variance; what its tensors do not have in common goes into their scales.
+        """
+        found: dict[int, Solution] = {}
+        for name, layout in self.layouts.items():
+            of_layout = [aims[i] for i in layout.tensors]
+            variance, scales = self._share(layout, of_layout, [moments[i] for i in layout.tensors])
+            for i, aim, scale in zip(layout.tensors, of_layout, scales, strict=True):
+                note = f"; Var(H) = {self.contraction(i, 1.0).solution}"
+                if aim.head is not None:
+                    mean_over = "head" if len(layout.heads) == 1 else "factors"
+                    note = "" if aim.head(self.head_fans(i)) == variance else f", mean over the {mean_over}"
+                found[i] = Solution(name, aim, variance, scale, note)
+        return [found[i] for i in range(len(self.tensors))]
+
+    def _share(
+        self, layout: HeadLayout, aims: Sequence[Aim], moments: Sequence[float | None]
+    ) -> tuple[float | None, list[float]]:
+        """The variance of a layout's heads, and the factor of each of its tensors that makes up for the rest."""
+        ones = [1.0] * len(aims)
+        given = [a.head(fans) for a in aims if a.head is not None for fans in self._fans(layout)]
+        if given:
+            return sum(given) / len(given), ones
+        targets = [a.target for a in aims if a.target is not None]
+        known = [m for m in moments if m is not None]
+        if len(known) < len(aims):
+            return None, ones
+        unit = [self.tensor_variance(i, 1.0, m) for i, m in zip(layout.tensors, known, strict=True)]
+        product = sum(targets) / sum(unit)  # of the variances of all heads
+        if layout.any_target:
+            product = (aims[0].shared_gain / self.head_width) ** len(layout.heads)
+            for i, target in zip(layout.tensors, targets, strict=True):
+                if target == 0:
+                    raise InitError(
+                        f"'{self.tensors[i].name}' should start at variance 0, which chunks cannot do and still learn: "
+                        "leave it out of generate=, or use init='hyperfan-in'"
+                    )
+        if not product:
+            return 0.0, ones
+        scales = [math.sqrt(v / (u * product)) for v, u in zip(targets, unit, strict=True)]
+        return float(product ** (1 / len(layout.heads))), scales
+
     def write_(self, solutions: Sequence[Solution], draw: Draw) -> None:
         """Draw the heads, and set the scales, as solved."""
+        for layout in self.layouts.values():
+            solution = solutions[layout.tensors[0]]
+            assert solution.variance is not None
+            for name in layout.heads:
+                draw(self.head(name).weight, solution.variance)
+                draw(self.head(name).bias, 0.0, mean=solution.aim.mean)
+        self._set_scales_([s.scale for s in solutions])
 
     # ── scale ──────────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -213,11 +259,31 @@ class Generator(nn.Module, ABC):
         """A value for each tensor, in the dtype and on the device of ``scale``."""
         return torch.tensor(values, dtype=torch.float64).to(self.scale)
 
+    def _check_bias_is_zero(self, name: str) -> None:
+        """A head's bias does not go through the codes; where a code is scaled it must be zero, as at the start."""
+        if self.head(name).bias.any():
+            raise InitError(
+                f"the bias of head {name} is trained, and serves several tensors, so that one of them cannot be scaled "
+                "alone: do it before training, or use heads='separate'"
+            )
+
     # ── structure ──────────────────────────────────────────────────────────────────────────────────────────────────
 
-    @abstractmethod
     def parts(self) -> list[Part]:
-        """The linear maps of the generator."""
+        """The linear maps of the generator: its heads, each with the codes of its tensors."""
+        return [
+            Part(name, self.head(name), layout.codes, partial(self._inputs_of, layout))
+            for layout in self.layouts.values()
+            for name in layout.heads
+        ]
+
+    def _inputs_of(self, layout: HeadLayout, codes: Tensor) -> Tensor:
+        return self._select(self.head_inputs(codes), layout.rows)
+
+    def _select(self, codes: Tensor, rows: Sequence[slice]) -> Tensor:
+        """Some of the codes, (…, rows, width)."""
+        spans = [codes[..., s, :] for s in rows]
+        return spans[0] if len(spans) == 1 else torch.cat(spans, -2)
 
     def rows_of(self, name: str) -> tuple[Sequence[str], Sequence[int]] | None:
         """The tensors that are rows of what a map makes, in order, and their shape; ``None`` where it is not so."""
@@ -229,8 +295,9 @@ class Generator(nn.Module, ABC):
             part.map.sync()
 
     def shared_heads(self) -> list[str]:
-        """Heads that would make several tensors equal if these had equal codes."""
-        return []
+        """Heads that would make several tensors equal if these had equal codes; some tensors start constant anyway."""
+        drawn = [[i for i in layout.tensors if self.tensors[i].start is None] for layout in self.layouts.values()]
+        return [name for name, members in zip(self.layouts, drawn, strict=True) if len(members) > 1]
 
     @abstractmethod
     def summary(self) -> str:
@@ -246,9 +313,9 @@ class GeneratorConfig(ABC):
         GeneratorConfig.KINDS[cls.__name__] = cls
 
     @property
-    def identity(self) -> Identity:
+    def identity(self) -> Embedding | None:
         """The embedding of each code beside the net's, if it is to have one."""
-        return NO_IDENTITY
+        return None
 
     def check(self, embedding: Embedding, has_trunk: bool) -> None:  # noqa: B027  # most generators go with anything
         """Raise if it does not go with the embedding or the trunk."""
@@ -267,33 +334,3 @@ class GeneratorConfig(ABC):
         """What :meth:`to_json` described; a TypeError or KeyError if it is not known here."""
         fields = dict(content)
         return GeneratorConfig.KINDS[fields.pop("kind")](**fields)
-
-
-# ── names and places ───────────────────────────────────────────────────────────────────────────────────────────────
-
-
-def merge_spans(spans: Sequence[slice]) -> list[slice]:
-    """The same with neighbours merged.
-
-    >>> merge_spans([slice(0, 2), slice(2, 3), slice(5, 6)])
-    [slice(0, 3, None), slice(5, 6, None)]
-    """
-    found: list[slice] = []
-    for s in spans:
-        if found and found[-1].stop == s.start:
-            found[-1] = slice(found[-1].start, s.stop)
-        else:
-            found.append(s)
-    return found
-
-
-def tensor_name(tensor: TensorSpec) -> str:
-    """A name for a tensor's head that is stable, free of dots, and no attribute of a module."""
-    return tensor.name.replace(".", "/") if "." in tensor.name else f"/{tensor.name}"
-
-
-def shape_name(shape: Sequence[int], tensor: TensorSpec, tensors: Sequence[TensorSpec]) -> str:
-    """A name for the head of a shape, with the tensor's dtype where that is not the same for all."""
-    dtypes = {t.dtype for t in tensors}
-    dtype = f"-{str(tensor.dtype).removeprefix('torch.')}" if len(dtypes) > 1 else ""
-    return ("x".join(map(str, shape)) or "scalar") + dtype

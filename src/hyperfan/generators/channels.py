@@ -8,20 +8,15 @@ way, share their head. As that head serves layers of different fans, the scale o
 import itertools
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
 from hyperfan.errors import HyperfanError
-from hyperfan.generators.base import BuildContext, shape_name, tensor_name
-from hyperfan.generators.chunk_base import ChunkGenerator
-from hyperfan.generators.heads import HeadLayout
-from hyperfan.generators.linear_map import InputLayers
+from hyperfan.generators.base import NO_STEPS, Steps
+from hyperfan.generators.chunks import ChunkGenerator
+from hyperfan.generators.layout import HeadLayout, layouts_by_name, shape_name, tensor_name
 from hyperfan.mainnet.spec import TensorSpec
-
-if TYPE_CHECKING:
-    from hyperfan.generators.chunks import Chunks
 
 MAX_SIZES_LISTED = 8
 """Sizes that fit, in an error."""
@@ -30,29 +25,19 @@ MAX_SIZES_LISTED = 8
 class ChannelChunks(ChunkGenerator):
     """Weights cut by their channels; biases and norm parameters have heads of their own."""
 
-    def __init__(self, config: "Chunks", context: BuildContext) -> None:
-        super().__init__(config, context)
-        in_chunks = [t for t in self.tensors if _has_channels(t)]
-        if not in_chunks:
+    def _cut(self) -> tuple[dict[str, HeadLayout], tuple[int, ...]]:
+        weights = [t for t in self.tensors if _has_channels(t)]
+        if not weights:
             raise HyperfanError("no generated tensor has channels to cut into chunks: generate some weights")
-        self.size = _fitting_size(in_chunks, config.size)
+        self.size = _fitting_size(weights, self.config.size)
         self.names = [self._head_name(t) for t in self.tensors]
-        counts = [t.numel // self._chunk_numel(t) for t in self.tensors]
+        outputs = [self.size * math.prod(t.shape[2:]) if _has_channels(t) else t.numel for t in self.tensors]
+        counts = [t.numel // values for t, values in zip(self.tensors, outputs, strict=True)]
         self.spans = [slice(end - count, end) for count, end in zip(counts, itertools.accumulate(counts), strict=True)]
         self.n = sum(counts)
-        self._add_heads(self._layouts_by_name(self._chunk_numel, _has_channels), context.device)
-        self._add_inputs_and_signs(context.device, context.dtype)
-        # Where the scale of a tensor goes into input layers, one factor of 1 is left.
-        factors = self.n if self._scalable_inputs is None else 1
-        self.register_buffer("scale", torch.ones(factors, 1, device=context.device, dtype=context.dtype))
-
-    @property
-    def _scalable_inputs(self) -> InputLayers | None:
-        """The input layers, if normalising does not undo their scale."""
-        return None if self.normalise else self.inputs
-
-    def _chunk_numel(self, t: TensorSpec) -> int:
-        return self.size * math.prod(t.shape[2:]) if _has_channels(t) else t.numel
+        layouts = layouts_by_name(self.names, outputs, self.spans, [_has_channels(t) for t in self.tensors])
+        # A factor on each code; where input layers have the scale, one factor of 1 is left.
+        return layouts, (1 if self.scales_inputs else self.n, 1)
 
     def _head_name(self, t: TensorSpec) -> str:
         if not _has_channels(t):
@@ -77,8 +62,9 @@ class ChannelChunks(ChunkGenerator):
 
     # ── scale ──────────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def _scaled(self, codes: Tensor) -> Tensor:
-        return codes * self.scale
+    def head_inputs(self, codes: Tensor, steps: Steps = NO_STEPS) -> Tensor:
+        """Codes through the input layers, with the scale of each tensor where that is on codes."""
+        return super().head_inputs(codes, steps) * self.scale
 
     @torch.no_grad()
     def _set_scales_(self, scales: Sequence[float]) -> None:
@@ -89,8 +75,8 @@ class ChannelChunks(ChunkGenerator):
         """Multiply what each tensor's chunks are made from: in the input layers, or on the codes."""
         counts = torch.tensor([span.stop - span.start for span in self.spans], device=self.scale.device)
         each = self._like_scale(factors).repeat_interleave(counts)
-        if self._scalable_inputs is not None:
-            self._scalable_inputs.scale_(each)
+        if self.scales_inputs and self.inputs is not None:
+            self.inputs.scale_(each)
         else:
             self.scale.mul_(each.unsqueeze(1))
 

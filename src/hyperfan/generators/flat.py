@@ -6,18 +6,13 @@ targets, so each tensor has a fixed factor on what the head makes; embeddings co
 
 import itertools
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
 from hyperfan.errors import HyperfanError
-from hyperfan.generators.base import BuildContext, tensor_name
-from hyperfan.generators.chunk_base import ChunkGenerator
-from hyperfan.generators.heads import HeadLayout
-
-if TYPE_CHECKING:
-    from hyperfan.generators.chunks import Chunks
+from hyperfan.generators.chunks import ChunkGenerator
+from hyperfan.generators.layout import HeadLayout, tensor_name
 
 FLAT = "flat"
 
@@ -27,9 +22,8 @@ class FlatChunks(ChunkGenerator):
 
     exclusive = False
 
-    def __init__(self, config: "Chunks", context: BuildContext) -> None:
-        super().__init__(config, context)
-        self.size, tensors = config.size or 1, self.tensors
+    def _cut(self) -> tuple[dict[str, HeadLayout], tuple[int, ...]]:
+        self.size, tensors = self.config.size or 1, self.tensors
         flat = [i for i, t in enumerate(tensors) if t.start is None]
         if len({tensors[i].dtype for i in flat}) > 1:
             raise HyperfanError("tensors of different dtypes cannot be one flat vector: leave some out of generate=")
@@ -41,7 +35,7 @@ class FlatChunks(ChunkGenerator):
         self.n = -(-total // self.size)
         self.names, self.spans, layouts = [], [], {}
         if flat:
-            layouts[FLAT] = HeadLayout(self.size, tensors[flat[0]].dtype, flat, [slice(0, self.n)], any_target=True)
+            layouts[FLAT] = HeadLayout({FLAT: self.size}, flat, [slice(0, self.n)], any_target=True)
         for i, t in enumerate(tensors):
             if i in ends:
                 self.names.append(FLAT)
@@ -49,11 +43,9 @@ class FlatChunks(ChunkGenerator):
             else:
                 self.names.append(tensor_name(t))
                 self.spans.append(slice(self.n, self.n + 1))
-                layouts[self.names[-1]] = HeadLayout(t.numel, t.dtype, [i], [self.spans[-1]])
+                layouts[self.names[-1]] = HeadLayout({self.names[-1]: t.numel}, [i], [self.spans[-1]])
                 self.n += 1
-        self._add_heads(layouts, context.device)
-        self._add_inputs_and_signs(context.device, context.dtype)
-        self.register_buffer("scale", torch.ones(len(tensors), device=context.device, dtype=context.dtype))
+        return layouts, (len(tensors),)
 
     def _join(self, layout: HeadLayout, chunks: Tensor) -> Iterator[tuple[int, Tensor]]:
         """The vector, cut at the ends of the tensors, each with its scale."""

@@ -8,18 +8,9 @@ import torch
 from torch import Tensor
 
 from hyperfan.errors import HyperfanError
-from hyperfan.generators.base import (
-    BuildContext,
-    Generator,
-    GeneratorConfig,
-    Request,
-    merge_spans,
-    shape_name,
-    tensor_name,
-)
-from hyperfan.generators.heads import HeadGenerator
+from hyperfan.generators.base import NO_STEPS, BuildContext, Generator, GeneratorConfig, Skip, Steps, Tensors
+from hyperfan.generators.layout import layouts_by_name, merge_spans, shape_name, tensor_name
 from hyperfan.generators.stand_in import StandIn
-from hyperfan.mainnet.spec import TensorSpec
 
 Sharing = Literal["shared", "separate"]
 
@@ -39,39 +30,39 @@ class Linear(GeneratorConfig):
         return LinearHeads(self, context)
 
 
-class LinearHeads(HeadGenerator):
+class LinearHeads(Generator):
     """One row of what a head makes is one tensor."""
 
     config: Linear
 
     def __init__(self, config: Linear, context: BuildContext) -> None:
-        super().__init__(context)
-        self.config = config
-        self.names = [self._head_name(t, config.sharing) for t in self.tensors]
-        self._add_heads(self._layouts_by_name(lambda t: t.numel), context.device)
-        self.register_buffer("scale", torch.ones(self.n, 1, device=context.device, dtype=context.dtype))
+        super().__init__(config, context)
+        # Only weights share heads. Biases and norm parameters are small, and start at values of their own.
+        self.names = [
+            shape_name(t.shape, t, self.tensors)
+            if config.sharing == "shared" and t.role == "weight"
+            else tensor_name(t)
+            for t in self.tensors
+        ]
+        outputs, fixed = [t.numel for t in self.tensors], [False] * self.n
+        layouts = layouts_by_name(self.names, outputs, self.spans, fixed)
+        self._build(layouts, (self.n, 1), context)
 
-    def _head_name(self, tensor: TensorSpec, sharing: Sharing) -> str:
-        """Only weights share heads. Biases and norm parameters are small, and start at values of their own."""
-        if sharing == "separate" or tensor.role != "weight":
-            return tensor_name(tensor)
-        return shape_name(tensor.shape, tensor, self.tensors)
-
-    def make(self, codes: Tensor, request: Request) -> dict[str, Tensor]:
+    def forward(self, codes: Tensor, *, skip: Skip = (), copy: bool = False, steps: Steps = NO_STEPS) -> Tensors:
         """The outputs of each head on the codes of its tensors."""
         codes = self.head_inputs(codes)
         tensors: dict[int, Tensor] = {}
         for name, layout in self.layouts.items():
-            wanted = [i for i in layout.tensors if i not in request.skip]
+            wanted = [i for i in layout.tensors if i not in skip]
             if not wanted:
                 continue
             rows = layout.rows if len(wanted) == len(layout.tensors) else merge_spans([self.spans[i] for i in wanted])
             chosen = self._select(codes, rows)
             shape = self.tensors[wanted[0]].shape
-            if codes.ndim == 2 and not request.steps:
-                each = self.head(name).rows(chosen, shape, copy=request.copy)
+            if codes.ndim == 2 and not steps:
+                each = self.head(name).rows(chosen, shape, copy=copy)
             else:
-                flat = self.head(name).product(chosen.reshape(-1, self.width), request.step(name))
+                flat = self._product(name, chosen.reshape(-1, self.width), steps)
                 each = flat.view(*chosen.shape[:-1], *shape).unbind(codes.ndim - 2)
             tensors.update(zip(wanted, each, strict=True))
         return {t.name: tensors[i] for i, t in enumerate(self.tensors) if i in tensors}
@@ -97,23 +88,22 @@ class LinearHeads(HeadGenerator):
     @torch.no_grad()
     def scale_(self, factors: Mapping[str, float]) -> dict[str, float]:
         """Multiply tensors in the head if all of its tensors have one factor, else on the codes."""
-        each = [factors.get(t.name, 1.0) for t in self.tensors]
-        in_head = [1.0] * len(each)
+        each = {t.name: factors.get(t.name, 1.0) for t in self.tensors}
+        in_head, of_head = dict.fromkeys(each, 1.0), {}
         for name, layout in self.layouts.items():
-            different = {each[i] for i in layout.tensors}
+            members = [self.tensors[i].name for i in layout.tensors]
+            different = {each[member] for member in members}
             if len(different) > 1:
                 self._check_bias_is_zero(name)
             else:
-                for i in layout.tensors:
-                    in_head[i] = each[i]
-        for name, layout in self.layouts.items():
-            factor = in_head[layout.tensors[0]]
+                of_head[name] = different.pop()
+                in_head |= dict.fromkeys(members, of_head[name])
+        for name, factor in of_head.items():  # all checks come before the first change
             if factor != 1:
                 self.head(name).weight.mul_(factor)
                 self.head(name).bias.mul_(factor)
-        on_codes = [f / h for f, h in zip(each, in_head, strict=True)]
-        self.scale.mul_(self._like_scale(on_codes))
-        return {t.name: h for t, h in zip(self.tensors, in_head, strict=True)}
+        super().scale_({name: each[name] / in_head[name] for name in each})
+        return in_head
 
     def _like_scale(self, values: Sequence[float]) -> Tensor:
         return super()._like_scale(values).unsqueeze(1)

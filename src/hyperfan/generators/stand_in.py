@@ -10,8 +10,7 @@ batch, the positions of a convolution), the first is d_k times cheaper.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -25,15 +24,10 @@ TOUCH_COST = 100.0
 shows on CPUs, where new memory is slow."""
 
 
-@dataclass(frozen=True)
-class Sizes:
-    """One layer, run with one code.
+class Sizes(NamedTuple):
+    """One layer, run with one code of a width d_k: the values in its weight, and its output features or channels.
 
-    Args:
-        width: d_k.
-        weight: values in the layer's weight.
-        outputs: output features or channels.
-        rows: input rows, or output positions of a convolution.
+    Rows are those of its input, or the output positions of a convolution.
     """
 
     width: int

@@ -10,7 +10,6 @@ from torch import nn
 from hyperfan.codes.draw import Distribution
 from hyperfan.errors import HyperfanError, HyperfanWarning, InitError, nearest
 from hyperfan.hypernet.kept import kept
-from hyperfan.hypernet.start import has_rule
 from hyperfan.init.registry import Fidelity, Method
 
 if TYPE_CHECKING:
@@ -61,7 +60,7 @@ def without_rule(net: "HyperNet") -> list[str]:
     lacking = []
     for prefix, module, spec in (("", net.mainnet, net.spec), ("trunk.", net.trunk, net.trunk_spec)):
         if module is not None and spec is not None:
-            ruled = {t.name: has_rule(t) for t in spec} | {name: start is not None for name, start in spec.buffers}
+            ruled = {t.name: t.has_rule for t in spec} | {name: start is not None for name, start in spec.buffers}
             empty = [name for name, tensor in kept(module).items() if tensor.is_meta]
             lacking += [prefix + name for name in empty if not ruled[name]]
     return lacking

@@ -20,7 +20,6 @@ from hyperfan.hypernet.cache import Cache
 from hyperfan.hypernet.kept import Kept, fill_missing_buffers, keep
 from hyperfan.hypernet.parts import build_parts
 from hyperfan.hypernet.per_sample import PerSample
-from hyperfan.hypernet.summary import describe, trainable_parameters
 from hyperfan.init.plan import Plan
 from hyperfan.init.registry import Fidelity, Method, as_method
 from hyperfan.mainnet.read import NonlinearityArgument, read
@@ -84,14 +83,13 @@ class HyperNet(nn.Module):
         self.embeddings, self.trunk, self.trunk_spec, self.heads = parts
         self.mainnet = keep(mainnet, [t.name for t in start.plain_tensors(self)])
         self._kept = Kept(self.mainnet)
-        self.per_sample = PerSample()
+        self.per_sample, self._cache, self.skeleton = PerSample(), Cache(), Skeleton(mainnet)
         self.trainer: NetTrainer | None = None
-        self._cache = Cache()
-        self.skeleton = Skeleton(mainnet)
         checks.check_shared_heads(self)
         checks.check_constant_embeddings(self, self.init)
         self._valueless = checks.without_rule(self)
-        self._plan = start.first_plan(self)
+        self.plan: Plan = start.first_plan(self)
+        """The init as it was written last, or, on the meta device, as it will be."""
         super().train(mainnet.training)  # the mainnet's own modules keep the modes they have
 
     # ── calling ────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -170,11 +168,6 @@ class HyperNet(nn.Module):
 
     # ── init ───────────────────────────────────────────────────────────────────────────────────────────────────────
 
-    @property
-    def plan(self) -> Plan:
-        """The init as it was written last, or, on the meta device, as it will be."""
-        return self._plan
-
     def reset_parameters(
         self, generator: torch.Generator | None = None, *, embeddings: torch.Generator | None = None
     ) -> None:
@@ -187,7 +180,7 @@ class HyperNet(nn.Module):
             embeddings: where those of the embeddings come from, if not from the same.
         """
         checks.check_values(self, self._valueless)
-        self._plan = start.reset(self, generator, embeddings)
+        self.plan = start.reset(self, generator, embeddings)
 
     def restart_(self, init: str | Method, spec: Spec | None = None) -> None:
         """Draw everything anew by another method, for which the mainnet may have been read again."""
@@ -201,7 +194,7 @@ class HyperNet(nn.Module):
         """Take over the method, the plan and the values of a saved net; buffers that are not saved come as given."""
         self.load_state_dict(state, assign=True)
         fill_missing_buffers(self.mainnet, buffers)
-        self.init, self._plan, self._valueless = init, plan, []
+        self.init, self.plan, self._valueless = init, plan, []
 
     def rescale_(self, factors: Mapping[str, float]) -> None:
         """Multiply generated tensors by positive factors, given by name.
@@ -217,17 +210,24 @@ class HyperNet(nn.Module):
         """
         checks.check_values(self)
         checks.check_factors(factors, [t.name for t in self.generated])
-        self._plan = start.rescale(self, factors)
+        self.plan = start.rescale(self, factors)
 
     # ── printing, saving ───────────────────────────────────────────────────────────────────────────────────────────
 
     def print_trainable_parameters(self) -> None:
         """Print how many parameters are trained, and how many the mainnet has."""
-        print(trainable_parameters(self))
+        trained, stored = (sum(p.numel() for p in self.parameters() if p.requires_grad or every) for every in (0, 1))
+        main, generated = (sum(t.numel for t in tensors) for tensors in (self.spec, self.generated))
+        print(f"trainable parameters: {trained:,} of {stored:,} | mainnet: {main:,}, of which generated: {generated:,}")
 
     def extra_repr(self) -> str:
-        """What is generated, and how it starts."""
-        return describe(self)
+        """What is generated, by which heads, and how it starts."""
+        return (
+            f"generates {len(self.generated)} of {len(self.spec)} tensors "
+            f"({sum(t.numel for t in self.generated):,} values) of {type(self.skeleton.module).__name__}, "
+            f"d_k={self.heads.head_width}, {self.heads.summary()}, "
+            f"init={self.init} ({self.fidelity}, {self.distribution})"
+        )
 
     def save_pretrained(self, path: str | os.PathLike[str], *, overwrite: bool = False) -> None:
         """Save to a folder: ``config.json`` and a safetensors file. An existing one is only replaced if asked."""

@@ -63,13 +63,16 @@ def predict(
             "this net's embeddings have no noise, so that all samples would be equal: build it with "
             "Embedding(…, noise=0.1), or pass samples=1"
         )
-    if (isinstance(task, Tensor) and task.ndim) or (embedding is not None and embedding.ndim > 1 + _per_tensor(net)):
+    per_tensor = net.embeddings.config.per == "tensor"
+    if (isinstance(task, Tensor) and task.ndim) or (embedding is not None and embedding.ndim > 1 + per_tensor):
         raise CallError("predict() takes one task or embedding for all inputs")
     if not len(x):
         raise CallError(f"x has shape {tuple(x.shape)}: there is nothing to predict")
     mean: Tensor | None = None
     inside = torch.zeros(())
-    with _evaluating(net), _seeded(seed, x.device):
+    with _evaluating(net), torch.random.fork_rng([x.device] if x.is_cuda else [], enabled=seed is not None):
+        if seed is not None:
+            torch.manual_seed(seed)
         for _ in range(samples):
             tensors = net.generate(task=task, embedding=embedding, noise=True)
             logs = torch.cat([_classes(net.run(tensors, piece)) for piece in torch.split(x, batch)])
@@ -80,21 +83,6 @@ def predict(
     mean = mean / samples
     entropy = _entropy(mean, mean.clamp_min(torch.finfo(mean.dtype).tiny).log())
     return Prediction(mean, entropy, (entropy - inside / samples).clamp_min(0))
-
-
-def _per_tensor(net: HyperNet) -> bool:
-    return net.embeddings.config.per == "tensor"
-
-
-@contextmanager
-def _seeded(seed: int | None, device: torch.device) -> Iterator[None]:
-    """With torch's own generators at a seed, and then where they were."""
-    if seed is None:
-        yield
-        return
-    with torch.random.fork_rng([device] if device.type == "cuda" else []):
-        torch.manual_seed(seed)
-        yield
 
 
 def _classes(out: object) -> Tensor:

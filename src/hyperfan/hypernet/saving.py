@@ -48,7 +48,10 @@ def save(net: "HyperNet", path: str | os.PathLike[str], overwrite: bool) -> None
     if folder.exists() and not folder.is_dir():
         raise CheckpointError(f"{folder} is a file; a hypernet is saved to a folder")
     folder.mkdir(parents=True, exist_ok=True)
-    replaced = _weights_named_in(folder)
+    try:  # the file that an earlier save wrote here is the only one that a new save may remove
+        replaced = os.path.basename(_read_config(folder)["weights"])
+    except CheckpointError:
+        replaced = None
     partial = folder / f".partial-{os.getpid()}"
     try:
         save_file({k: v.detach().contiguous().cpu() for k, v in net.state_dict().items()}, partial)
@@ -61,15 +64,6 @@ def save(net: "HyperNet", path: str | os.PathLike[str], overwrite: bool) -> None
         partial.unlink(missing_ok=True)
     if replaced is not None and replaced != weights:
         (folder / replaced).unlink(missing_ok=True)
-
-
-def _weights_named_in(folder: Path) -> str | None:
-    """The file that an earlier save wrote here: the only one that a new save may remove."""
-    try:
-        config = _read_config(folder)
-    except CheckpointError:
-        return None
-    return os.path.basename(str(config["weights"]))
 
 
 def load(
@@ -88,13 +82,19 @@ def load(
         raise CheckpointError(f"{folder} was saved with the trunk {config['trunk']}: leave trunk= out")
     if config["trunk"] is None and trunk is None:
         raise CheckpointError(f"{folder} was saved with a trunk module of its own: pass one like it with trunk=")
+    try:
+        embedding, heads = Embedding(**config["embedding"]), GeneratorConfig.from_json(config["heads"])
+    except (KeyError, TypeError) as error:
+        raise CheckpointError(
+            f"{folder / CONFIG} has an embedding or heads that are not known here: {error}"
+        ) from error
     names = set(config["generate"])
     net = cls(
         Skeleton(mainnet).module,  # the same architecture without values
-        _embedding(config, folder),
+        embedding,
         generate=lambda t: t.name in names,
         trunk=trunk if config["trunk"] is None else config["trunk"],
-        heads=_heads(config, folder),
+        heads=heads,
         init=method("m2"),
         fidelity=config["fidelity"],
         distribution=config["distribution"],
@@ -105,20 +105,6 @@ def load(
     plan = Plan(**{**config["plan"], "rows": tuple(Row(**row) for row in config["plan"]["rows"])})
     net.restore_(method(config["init"], **config["settings"]), plan, state, dict(mainnet.named_buffers()))
     return net
-
-
-def _heads(config: dict[str, Any], folder: Path) -> GeneratorConfig:
-    try:
-        return GeneratorConfig.from_json(config["heads"])
-    except (KeyError, TypeError) as error:
-        raise CheckpointError(f"{folder / CONFIG} describes heads that are not known here: {error}") from error
-
-
-def _embedding(config: dict[str, Any], folder: Path) -> Embedding:
-    try:
-        return Embedding(**config["embedding"])
-    except TypeError as error:
-        raise CheckpointError(f"{folder / CONFIG} describes an embedding that is not known here: {error}") from error
 
 
 def _config(net: "HyperNet", weights: str, digest: str) -> dict[str, Any]:
@@ -134,9 +120,16 @@ def _config(net: "HyperNet", weights: str, digest: str) -> dict[str, Any]:
         "settings": dict(net.init.settings),
         "fidelity": net.fidelity,
         "distribution": net.distribution,
-        "mainnet": {name: list(t.shape) for name, t in net.skeleton.tensors.items()},
-        "modules": _kinds(net.skeleton.module),
+        **_architecture(net.skeleton),
         "plan": net.plan.to_dict(),
+    }
+
+
+def _architecture(skeleton: Skeleton) -> dict[str, dict[str, Any]]:
+    """The shapes of a mainnet's tensors and the kinds of its modules, by name."""
+    return {
+        "mainnet": {name: list(t.shape) for name, t in skeleton.tensors.items()},
+        "modules": {path: type(m).__name__ for path, m in skeleton.module.named_modules()},
     }
 
 
@@ -145,7 +138,7 @@ def _read_config(folder: Path) -> dict[str, Any]:
         config = json.loads((folder / CONFIG).read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise CheckpointError(f"{folder} holds no saved hypernet: it has no {CONFIG}") from None
-    except (json.JSONDecodeError, UnicodeDecodeError) as error:
+    except ValueError as error:
         raise CheckpointError(f"{folder / CONFIG} is damaged: {error}") from error
     missing = _KEYS - set(config)
     if missing:
@@ -154,32 +147,20 @@ def _read_config(folder: Path) -> dict[str, Any]:
 
 
 def _check_mainnet(config: dict[str, Any], mainnet: nn.Module, folder: Path) -> None:
-    saved, here = config["mainnet"], {name: list(t.shape) for name, t in Skeleton(mainnet).tensors.items()}
-    for name in [*saved, *here]:
-        if saved.get(name) != here.get(name):
-            raise CheckpointError(
-                f"{folder} was saved for another mainnet: '{name}' is {_shape(saved.get(name))} there and "
-                f"{_shape(here.get(name))} in the mainnet given"
+    given = _architecture(Skeleton(mainnet))
+    for kind, text in (("mainnet", "of shape {}"), ("modules", "{}")):
+        for name in [*config[kind], *given[kind]]:
+            then, now = (
+                text.format(tuple(value) if isinstance(value, list) else value) if value is not None else "absent"
+                for value in (config[kind].get(name), given[kind].get(name))
             )
-    kinds = _kinds(mainnet)
-    for path in [*config["modules"], *kinds]:
-        then, now = config["modules"].get(path, "absent"), kinds.get(path, "absent")
-        if then != now:
-            raise CheckpointError(
-                f"{folder} was saved for another mainnet: '{path}' is {then} there and {now} in the mainnet given"
-            )
-
-
-def _kinds(module: nn.Module) -> dict[str, str]:
-    return {path: type(m).__name__ for path, m in module.named_modules()}
-
-
-def _shape(shape: list[int] | None) -> str:
-    return "absent" if shape is None else f"of shape {tuple(shape)}"
+            if then != now:
+                raise CheckpointError(
+                    f"{folder} was saved for another mainnet: '{name}' is {then} there and {now} in the mainnet given"
+                )
 
 
 def _read_weights(folder: Path, config: dict[str, Any], wanted: dict[str, Any]) -> dict[str, torch.Tensor]:
-    from safetensors import SafetensorError
     from safetensors.torch import load_file
 
     file = folder / os.path.basename(config["weights"])
@@ -187,10 +168,7 @@ def _read_weights(folder: Path, config: dict[str, Any], wanted: dict[str, Any]) 
         raise CheckpointError(f"{file} is missing, though {CONFIG} names it")
     if _digest(file) != config["sha256"]:
         raise CheckpointError(f"{file} is damaged or truncated: its checksum is not the one in {CONFIG}")
-    try:
-        state = {name: t.clone() for name, t in load_file(file).items()}  # into memory of its own
-    except SafetensorError as error:
-        raise CheckpointError(f"{file} cannot be read: {error}") from error
+    state = {name: t.clone() for name, t in load_file(file).items()}  # into memory of its own
     for name in [*wanted, *state]:
         if name not in state or name not in wanted or state[name].shape != wanted[name].shape:
             raise CheckpointError(f"{file} does not fit {CONFIG}: '{name}' is missing or has another shape")

@@ -15,7 +15,7 @@ from torch import nn
 from hyperfan.codes.draw import fill_
 from hyperfan.codes.moments import redraw_dead_codes_
 from hyperfan.formulas.fans import Fans
-from hyperfan.generators.aims import Draw, Solution
+from hyperfan.generators.aims import Aim, Draw, Solution
 from hyperfan.init.plan import Plan, Row, generated_row, kept_row, written_row
 from hyperfan.init.registry import Reading, fan_in_trunk, reading
 from hyperfan.init.targets import Targets
@@ -27,11 +27,6 @@ if TYPE_CHECKING:
 Moments = Sequence[float | None]
 
 
-def has_rule(tensor: TensorSpec) -> bool:
-    """Whether it is known how to start it."""
-    return tensor.role != "other"
-
-
 def plain_tensors(net: "HyperNet") -> list[TensorSpec]:
     """The mainnet's parameters that are not generated."""
     generated = {t.name for t in net.generated}
@@ -39,21 +34,23 @@ def plain_tensors(net: "HyperNet") -> list[TensorSpec]:
 
 
 def first_plan(net: "HyperNet") -> Plan:
-    """Start a net that was just built, whose plain parameters keep their values but for some biases.
+    """Start a net that was just built, whose plain parameters keep their values.
 
-    On the meta device, where nothing can be drawn, the plan says what is known before.
+    Only biases beside generated weights are written, which the theory has at zero. On the meta device, where nothing
+    can be drawn, the plan says what is known before.
     """
-    plain = _zeroed_tensors(net)
+    generated = {t.name for t in net.generated}
+    plain = [t for t in plain_tensors(net) if generated.intersection(t.weights)]
     if not any(t.is_meta for t in net.heads.parameters()):
         return write(net, plain)
-    targets, moments = _targets(net), _expected_moments(net)
-    return _plan(net, targets, net.heads.solve(targets.goals(), moments), moments, plain)
+    targets, moments = Targets(net.generated, net.init, net.fidelity), _expected_moments(net)
+    return _plan(net, targets, net.heads.solve(targets.aims(), moments), moments, plain)
 
 
 def reset(net: "HyperNet", generator: torch.Generator | None, embeddings: torch.Generator | None) -> Plan:
     """Draw everything that has a rule, and let the buffers of norms start as they should."""
     net.heads.sync()
-    plan = write(net, [t for t in plain_tensors(net) if has_rule(t)], generator, embeddings)
+    plan = write(net, [t for t in plain_tensors(net) if t.has_rule], generator, embeddings)
     for module, spec in ((net.mainnet, net.spec), (net.trunk, net.trunk_spec)):
         for name, start in spec.buffers if spec is not None else ():
             if module is not None and start is not None:
@@ -68,34 +65,34 @@ def write(
     embeddings: torch.Generator | None = None,
 ) -> Plan:
     """Draw everything, of the plain parameters these; returns the plan as it was written."""
-    targets, exact, codes = _targets(net), net.fidelity == "exact", net.code_source
+    heads, codes, exact = net.heads, net.code_source, net.fidelity == "exact"
     # What cannot be done is said before anything is written.
-    goals, trunk_rows, plain_rows = targets.goals(), _trunk_rows(net), _plain_rows(net, plain)
-    net.heads.solve(goals, _expected_moments(net))
+    targets = Targets(net.generated, net.init, net.fidelity)
+    aims, trunk_rows, plain_rows = targets.aims(), _trunk_rows(net), _plain_rows(net, plain)
+    heads.solve(aims, _expected_moments(net))
     constants = _constant_embeddings(net)
 
     draw = partial(fill_, distribution=net.distribution, generator=generator)
     net.embeddings.reset_parameters(embeddings or generator)
     if constants:  # where no code belongs to one tensor alone, they go on the tensors
-        values = constants if net.heads.exclusive else dict.fromkeys(constants, 1.0)
-        net.embeddings.set_constants_([values.get(t.name) for t in net.generated], net.heads.spans)
-    for row in trunk_rows:
-        _fill(net, row, draw)
+        values = constants if heads.exclusive else dict.fromkeys(constants, 1.0)
+        net.embeddings.set_constants_([values.get(t.name) for t in net.generated], heads.spans)
+    _fill(net, trunk_rows, draw)
     redraw_dead_codes_(codes, embeddings or generator, fixed=bool(constants))
-    level = exact and any(targets.aim(t.name).target is not None for t in net.generated)
-    net.heads.write_inner_(partial(_layer_variance, net), codes, draw, level=level)
-    moments: Moments = net.heads.measured_moments(codes) if exact else _expected_moments(net)
-    solutions = net.heads.solve(goals, moments)
-    net.heads.write_(solutions, draw)
-    factors = _missing_factors(net, solutions) if exact else {}
-    if not net.heads.exclusive:
+    _fill(net, _inner_rows(net), draw)
+    if exact and any(aim.target is not None for aim in aims):
+        heads.level_inner_(codes)
+    moments: Moments = heads.measured_moments(codes) if exact else _expected_moments(net)
+    solutions = heads.solve(aims, moments)
+    heads.write_(solutions, draw)
+    factors = _missing_factors(net, aims) if exact else {}
+    if not heads.exclusive:
         factors = {t.name: factors.get(t.name, 1.0) * constants.get(t.name, 1.0) for t in net.generated}
     if factors:
-        net.heads.scale_(factors)
+        heads.scale_(factors)
         named = zip(net.generated, solutions, strict=True)
         solutions = [replace(s, scale=s.scale * factors.get(t.name, 1.0)) for t, s in named]
-    for row in plain_rows:
-        _fill(net.mainnet, row, draw)
+    _fill(net.mainnet, plain_rows, draw)
     return _plan(net, targets, solutions, moments, plain)
 
 
@@ -107,36 +104,15 @@ def rescale(net: "HyperNet", factors: Mapping[str, float]) -> Plan:
     for row in net.plan.rows:
         factor = factors.get(row.tensor, 1.0)
         if row.tensor in index and row.made_by == "head" and factor != 1:
-            part = in_head.get(row.tensor, 1.0)
-            variance = None if row.variance is None else row.variance * part**2
-            row = replace(row, variance=variance, scale=row.scale * factor / part)
-            row = replace(row, target=_rescaled_target(net, row, index[row.tensor], factor))
+            part, target = in_head.get(row.tensor, 1.0), row.target
+            scale, variance = row.scale * factor / part, None if row.variance is None else row.variance * part**2
+            if target is not None:
+                target *= factor**2
+            elif variance is not None and row.moment is not None:  # of a method without one, what the tensor has now
+                target = net.heads.tensor_variance(index[row.tensor], variance, row.moment) * scale**2
+            row = replace(row, variance=variance, scale=scale, target=target)
         rows.append(row)
     return replace(net.plan, rows=tuple(rows))
-
-
-def _rescaled_target(net: "HyperNet", row: Row, index: int, factor: float) -> float | None:
-    """The target of a tensor that was scaled: f² times what it was, or, of a method without one, what it has now."""
-    if row.target is not None:
-        return row.target * factor**2
-    if row.variance is None or row.moment is None:
-        return None
-    return net.heads.tensor_variance(index, row.variance, row.moment) * row.scale**2
-
-
-def _zeroed_tensors(net: "HyperNet") -> list[TensorSpec]:
-    """Biases beside generated weights, which the theory has at zero."""
-    generated = {t.name for t in net.generated}
-    return [t for t in plain_tensors(net) if generated.intersection(t.weights)]
-
-
-def _targets(net: "HyperNet") -> Targets:
-    return Targets(net.generated, net.init, net.fidelity)
-
-
-def _layer_variance(net: "HyperNet", fans: Fans) -> float:
-    """The method's variance for a linear layer of the hypernet that reads embeddings."""
-    return net.init.trunk(Reading("weight", fans.fan_in, fans.fan_out))
 
 
 def _expected_moments(net: "HyperNet") -> list[float | None]:
@@ -151,19 +127,14 @@ def _plan(
         generated_row(t, targets.reading(t.name), solution, moment)
         for t, solution, moment in zip(net.generated, solutions, moments, strict=True)
     ]
-    rows += _trunk_rows(net)
-    rows += _plain_rows(net, plain)
     listed = {t.name for t in (*net.generated, *plain)}
-    rows += [kept_row(t) for t in net.spec if t.name not in listed]
-    for inner in net.heads.inner_parameters(partial(_layer_variance, net)):
-        fan_in, fan_out = (None, None) if inner.fans is None else (inner.fans.fan_in, inner.fans.fan_out)
-        role, name = "bias" if inner.fans is None else "weight", f"heads.{inner.name}"
-        rows.append(Row(name, role, "inputs", inner.equation, "", fan_in, fan_out, variance=inner.variance))
+    kept = [kept_row(t) for t in net.spec if t.name not in listed]
+    rows += [*_trunk_rows(net), *_plain_rows(net, plain), *kept, *_inner_rows(net)]
     return Plan(str(net.init), net.init.paper, net.fidelity, net.distribution, tuple(rows))
 
 
 def _trunk_rows(net: "HyperNet") -> list[Row]:
-    trunk = [t for t in net.trunk_spec or () if has_rule(t)]
+    trunk = [t for t in net.trunk_spec or () if t.has_rule]
     return [written_row(t, net.init, net.fidelity, "trunk", f"trunk.{t.name}") for t in trunk]
 
 
@@ -171,12 +142,23 @@ def _plain_rows(net: "HyperNet", plain: Sequence[TensorSpec]) -> list[Row]:
     return [written_row(t, net.init, net.fidelity, "plain", t.name) for t in plain]
 
 
-def _fill(root: nn.Module, row: Row, draw: Draw) -> None:
-    assert row.variance is not None
-    draw(root.get_parameter(row.tensor), row.variance, mean=row.mean)
+def _inner_rows(net: "HyperNet") -> list[Row]:
+    def variance(fans: Fans) -> float:
+        return net.init.trunk(Reading("weight", fans.fan_in, fans.fan_out))
+
+    return [
+        Row(f"heads.{p.name}", p.role, "inputs", p.equation, "", p.fan_in, p.fan_out, variance=p.variance)
+        for p in net.heads.inner_parameters(variance)
+    ]
 
 
-def _missing_factors(net: "HyperNet", solutions: Sequence[Solution]) -> dict[str, float]:
+def _fill(root: nn.Module, rows: Sequence[Row], draw: Draw) -> None:
+    for row in rows:
+        assert row.variance is not None
+        draw(root.get_parameter(row.tensor), row.variance, mean=row.mean)
+
+
+def _missing_factors(net: "HyperNet", aims: Sequence[Aim]) -> dict[str, float]:
     """The factor that is missing from each tensor whose mean square scatters, as in chunks, of which there may be few.
 
     With noise the target is met on average over its draws, and for given embeddings over those to come.
@@ -191,7 +173,7 @@ def _missing_factors(net: "HyperNet", solutions: Sequence[Solution]) -> dict[str
             tensors = net.generate(task=task, noise=False)
         for name in squares:
             squares[name] += tensors[name].double().square().mean().item() / len(tasks)
-    targets = {t.name: s.aim.target for t, s in zip(net.generated, solutions, strict=True)}
+    targets = {t.name: aim.target for t, aim in zip(net.generated, aims, strict=True)}
     return {
         name: math.sqrt(target / square)
         for name, square in squares.items()

@@ -1,7 +1,6 @@
 """How does it start? A method turns a mainnet's spec into a printable :class:`Plan`; the hypernet writes it.
 
-``hyperfan_{in,out}_{uniform,normal}_`` and their ``_bias_`` sisters initialise a head of your own, beside
-``torch.nn.init``.
+``hyperfan_{in,out}_{uniform,normal}_`` initialise a head of your own, beside ``torch.nn.init``.
 """
 
 from hyperfan.codes.draw import Distribution
@@ -9,16 +8,7 @@ from hyperfan.generators.aims import Aim
 from hyperfan.init import methods  # importing them registers them
 from hyperfan.init.plan import Plan, Row
 from hyperfan.init.registry import Fidelity, Method, Reading, available, method, register
-from hyperfan.init.tensors import (
-    hyperfan_in_bias_normal_,
-    hyperfan_in_bias_uniform_,
-    hyperfan_in_normal_,
-    hyperfan_in_uniform_,
-    hyperfan_out_bias_normal_,
-    hyperfan_out_bias_uniform_,
-    hyperfan_out_normal_,
-    hyperfan_out_uniform_,
-)
+from hyperfan.init.tensors import hyperfan_in_normal_, hyperfan_in_uniform_, hyperfan_out_normal_, hyperfan_out_uniform_
 
 __all__ = [
     "Aim",
@@ -29,12 +19,8 @@ __all__ = [
     "Reading",
     "Row",
     "available",
-    "hyperfan_in_bias_normal_",
-    "hyperfan_in_bias_uniform_",
     "hyperfan_in_normal_",
     "hyperfan_in_uniform_",
-    "hyperfan_out_bias_normal_",
-    "hyperfan_out_bias_uniform_",
     "hyperfan_out_normal_",
     "hyperfan_out_uniform_",
     "method",

@@ -5,69 +5,55 @@ layer is what such a method does not know.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from functools import partial
 
 from hyperfan.formulas import targets
 from hyperfan.formulas.fans import Fans
 from hyperfan.generators.aims import Aim
 from hyperfan.init.registry import Method, Reading, register
 
-Mean = Callable[[float, float], float]
 
-
-def fan_in(a: float, b: float) -> float:
+def forward(a: float, b: float) -> float:
     """Choose the variance for the forward pass."""
     return a
 
 
-def fan_out(a: float, b: float) -> float:
+def backward(a: float, b: float) -> float:
     """Choose the variance for the backward pass."""
     return b
 
 
-MEANS: dict[str, Mean] = {
-    "fan-in": fan_in,
-    "fan-out": fan_out,
-    "harmonic": targets.harmonic,
-    "geometric": targets.geometric,
-    "arithmetic": targets.arithmetic,
+MEANS: dict[str, tuple[Callable[[float, float], float], str]] = {
+    "fan-in": (forward, "{}/d_k"),
+    "fan-out": (backward, "{}/outputs"),
+    "harmonic": (targets.harmonic, "2·{}/(d_k + outputs)"),
+    "geometric": (targets.geometric, "{}/√(d_k·outputs)"),
+    "arithmetic": (targets.arithmetic, "{}·(1/d_k + 1/outputs)/2"),
 }
-EQUATIONS = {
-    "fan-in": "{}/d_k",
-    "fan-out": "{}/outputs",
-    "harmonic": "2·{}/(d_k + outputs)",
-    "geometric": "{}/√(d_k·outputs)",
-    "arithmetic": "{}·(1/d_k + 1/outputs)/2",
-}
+"""How the variances for both passes become one, and the equation for a head."""
 
 
-@dataclass(frozen=True)
-class ClassicalTrunk:
+def layer_variance(read: Reading, *, mean: str, gained: bool) -> float:
     """The variance of a layer of the trunk: from its fans, times the gain if ``gained``."""
-
-    mean: str
-    gained: bool
-
-    def __call__(self, read: Reading) -> float:
-        """The variance of one layer."""
-        gain_in, gain_out = (read.gain_in, read.gain_out) if self.gained else (1.0, 1.0)
-        return MEANS[self.mean](gain_in / read.fan_in, gain_out / read.fan_out)
+    gain_in, gain_out = (read.gain_in, read.gain_out) if gained else (1.0, 1.0)
+    return MEANS[mean][0](gain_in / read.fan_in, gain_out / read.fan_out)
 
 
-@dataclass(frozen=True)
-class ClassicalHead:
+def head_aim(read: Reading, *, mean: str, gained: bool, factor: float = 1.0) -> Aim:
     """The variance of a head from the head's fans; the gain is that of the layer it makes."""
 
-    mean: str
-    gained: bool
+    def variance(fans: Fans) -> float:
+        of_head = replace(read, fan_in=fans.fan_in, fan_out=fans.fan_out)
+        return layer_variance(of_head, mean=mean, gained=gained) * factor**2
 
-    def __call__(self, read: Reading, head: Fans, factor: float = 1.0) -> Aim:
-        """The aim for one tensor."""
-        of_head = replace(read, fan_in=head.fan_in, fan_out=head.fan_out)
-        variance = ClassicalTrunk(self.mean, self.gained)(of_head) * factor**2
-        equation = "Var(H) = " + EQUATIONS[self.mean].format("gain" if self.gained else "1")
-        gain = (read.gain_in if self.gained else 1.0) if self.mean == "fan-in" else None
-        return Aim(equation + ("·factor²" if factor != 1 else ""), head=variance, gain=gain)
+    equation = "Var(H) = " + MEANS[mean][1].format("gain" if gained else "1") + ("·factor²" if factor != 1 else "")
+    gain = (read.gain_in if gained else 1.0) if mean == "fan-in" else None
+    return Aim(equation, head=variance, gain=gain)
+
+
+KAIMING_AIM = partial(head_aim, mean="fan-in", gained=True)
+KAIMING_TRUNK = partial(layer_variance, mean="fan-in", gained=True)
 
 
 def register_family(family: str, paper: str, gained: bool) -> None:
@@ -78,8 +64,8 @@ def register_family(family: str, paper: str, gained: bool) -> None:
                 f"{family}-{mean}",
                 paper,
                 f"classical {family.title()} on every layer of the hypernet, {mean}",
-                ClassicalHead(mean, gained),
-                trunk=ClassicalTrunk(mean, gained),
+                partial(head_aim, mean=mean, gained=gained),
+                trunk=partial(layer_variance, mean=mean, gained=gained),
                 needs_nonlinearity=gained,
                 needs_fans=gained,
             )

@@ -101,9 +101,9 @@ def generated_row(tensor: TensorSpec, read: Reading, solution: Solution, moment:
         "head",
         aim.equation + solution.note,
         solution.head,
-        read.fan_in if known else None,
-        read.fan_out if known else None,
-        aim.gain,
+        fan_in=read.fan_in if known else None,
+        fan_out=read.fan_out if known else None,
+        gain=aim.gain,
         target=aim.target,
         moment=moment,
         variance=solution.variance,
@@ -130,13 +130,5 @@ def written_row(tensor: TensorSpec, method: Method, fidelity: Fidelity, made_by:
             "elementwise activations, or use a method that needs no gain, such as init='m2'"
         )
     read = reading(tensor, fidelity, gains=method.needs_nonlinearity)
-    return Row(
-        name,
-        tensor.role,
-        made_by,
-        "classical",
-        "",
-        read.fan_in,
-        read.fan_out,
-        variance=method.trunk(read) * read.branch,
-    )
+    variance = method.trunk(read) * read.branch
+    return Row(name, tensor.role, made_by, "classical", "", read.fan_in, read.fan_out, variance=variance)

@@ -77,11 +77,11 @@ def reading(tensor: TensorSpec, fidelity: Fidelity, *, gains: bool, before: floa
             "name the layer before it, with what follows it, in nonlinearity={'…': 'relu'}"
         )
     found = tensor.consumes.curve.at(before)
-    branch = targets.residual_share(tensor.residual_blocks) if tensor.residual_blocks else 1.0
+    branch = targets.residual_share(tensor.residual_blocks)
     return replace(plain, gain_in=found.forward, gain_out=found.backward, consumed=1 / found.forward, branch=branch)
 
 
-Aims = Callable[[Reading, Fans], Aim]
+Aims = Callable[[Reading], Aim]
 Trunk = Callable[[Reading], float]
 
 
@@ -98,7 +98,7 @@ class Method:
         name: as given to ``HyperNet(init=…)``.
         paper: where it comes from.
         summary: one line on what it does.
-        aim: from a tensor's reading and the head's own fans (d_k in, number of outputs out) to an :class:`Aim`.
+        aim: from a tensor's reading to an :class:`Aim`.
         settings: what can be set, with defaults; passed to ``aim`` by keyword.
         trunk: variance for a layer of the trunk.
         needs_nonlinearity: whether an unknown nonlinearity is an error.

@@ -8,26 +8,15 @@ nonlinearity the slope goes with it, and a gain for variance 1 would let the gra
 import math
 from collections.abc import Sequence
 from dataclasses import replace
-from functools import partial
 
 from hyperfan.errors import InitError
-from hyperfan.formulas.fans import Fans
-from hyperfan.generators.aims import Aim, Goal
+from hyperfan.generators.aims import Aim
 from hyperfan.init.registry import Fidelity, Method, Reading, reading
 from hyperfan.mainnet.spec import TensorSpec
 
-_ANY_HEAD = Fans(1, 1)
-"""Where only a target counts, which no head's fans change."""
-
 
 class Targets:
-    """Readings and aims by tensor name. Each reading is made once, those of the layers before it first.
-
-    Args:
-        tensors: what is generated.
-        method: whose aims they are.
-        fidelity: how a tensor is read.
-    """
+    """Readings and aims by tensor name. Each reading is made once, those of the layers before it first."""
 
     def __init__(self, tensors: Sequence[TensorSpec], method: Method, fidelity: Fidelity) -> None:
         self.method, self.fidelity = method, fidelity
@@ -51,18 +40,16 @@ class Targets:
             self._read(link)
         return self._readings[name]
 
-    def aim(self, name: str, head: Fans = _ANY_HEAD) -> Aim:
-        """What the method wants of a tensor that a head of these fans makes; a norm's parameter starts constant."""
+    def aim(self, name: str) -> Aim:
+        """What the method wants of a tensor; a norm's parameter starts constant."""
         start = self._tensors[name].start
         if start is not None:
-            return Aim(f"H = 0, β = {start:g}", head=0.0, mean=start)
-        return self._aim(self.reading(name), head)
+            return Aim(f"H = 0, β = {start:g}", head=lambda fans: 0.0, mean=start)
+        return self._aim(self.reading(name))
 
-    def goals(self) -> list[Goal]:
-        """The goal of each tensor for the head that makes it. One that cannot be reached raises at once."""
-        for name in self._tensors:
-            self.aim(name)
-        return [partial(self.aim, name) for name in self._tensors]
+    def aims(self) -> list[Aim]:
+        """What the method wants of each tensor."""
+        return [self.aim(name) for name in self._tensors]
 
     def output(self, weight: str) -> float | None:
         """Second moment that the output of this weight's layer should have, if the method says so."""
@@ -74,7 +61,7 @@ class Targets:
             self._being_read.add(name)
             tensor = self._tensors[name]
             read = self._reading_of(tensor)
-            if tensor.start is None and not math.isfinite(self._aim(read, _ANY_HEAD).target or 0.0):
+            if tensor.start is None and not math.isfinite(self._aim(read).target or 0.0):
                 raise InitError(
                     f"'{tensor.layer}' reads a nonlinearity whose slope is zero everywhere, so no variance of "
                     f"'{name}' lets a gradient through: use hyperfan-in"
@@ -87,21 +74,17 @@ class Targets:
         if tensor.start is not None or (tensor.fans is None and not self.method.needs_fans):
             return Reading(tensor.role, math.nan, math.nan)
         beside = self._biases.get(tensor.weights[0], []) if tensor.weights else []
-        read = reading(
-            tensor,
-            self.fidelity,
-            gains=self.method.needs_nonlinearity,
-            before=self._output_variance(tensor.reads),
-        )
+        needed, before = self.method.needs_nonlinearity, self._output_variance(tensor.reads)
+        read = reading(tensor, self.fidelity, gains=needed, before=before)
         return replace(read, bias_generated=tensor.name in self._biases, summands=max(len(beside), 1))
 
     def _output_variance(self, weight: str | None) -> float:
         """Of the layer of this weight; 1 where the plan does not decide it, or where the weight feeds itself."""
         if weight not in self._readings:
             return 1.0
-        read, target = self._readings[weight], self._aim(self._readings[weight], _ANY_HEAD).target
+        read, target = self._readings[weight], self._aim(self._readings[weight]).target
         if target is None:
             return 1.0
         biases = [name for name in self._biases.get(weight, ()) if name not in self._being_read]
-        added = sum(self._aim(self._read(name), _ANY_HEAD).target or 0.0 for name in biases)
+        added = sum(self._aim(self._read(name)).target or 0.0 for name in biases)
         return read.fan_in * target * read.consumed + added

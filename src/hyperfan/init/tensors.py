@@ -8,6 +8,7 @@ other is taken to be the one that the layer *reads*, with its numerically integr
 
 import math
 from collections.abc import Sequence
+from typing import Literal, TypedDict, Unpack
 
 import torch
 from torch import Tensor
@@ -15,38 +16,47 @@ from torch import Tensor
 from hyperfan.codes.draw import Distribution, fill_
 from hyperfan.errors import InitError
 from hyperfan.formulas import targets
-from hyperfan.formulas.contraction import LINEAR_HEAD, reach_variance
+from hyperfan.formulas.contraction import LINEAR_HEAD, contraction_variance
 from hyperfan.formulas.fans import Fans
 from hyperfan.mainnet.gains import gains
 
 
+class HeadOptions(TypedDict, total=False):
+    """Keyword arguments of all functions here.
+
+    Args:
+        bias: whether the head makes the layer's bias, and not its weight; the shape is that of the weight all the same.
+        biases_generated: whether the hypernet also makes this layer's bias; it counts in hyperfan-in of a weight.
+        stride: of the mainnet's convolution; it counts in the fan-in of a transposed one, and in the fan-out of others,
+            where the paper leaves it out.
+        groups: of the mainnet's convolution.
+        transposed: whether the mainnet layer is a transposed convolution.
+        embedding_var: Var(e), or the mean square of what enters the head; by default 1.
+        generator: source of randomness.
+    """
+
+    bias: bool
+    biases_generated: bool
+    stride: int | Sequence[int]
+    groups: int
+    transposed: bool
+    embedding_var: float
+    generator: torch.Generator | None
+
+
 def hyperfan_in_uniform_(
-    weight: Tensor,
-    shape: Sequence[int],
-    nonlinearity: str = "linear",
-    *,
-    biases_generated: bool = False,
-    stride: int | Sequence[int] = 1,
-    groups: int = 1,
-    transposed: bool = False,
-    embedding_var: float = 1.0,
-    generator: torch.Generator | None = None,
+    weight: Tensor, shape: Sequence[int], nonlinearity: str = "linear", **options: Unpack[HeadOptions]
 ) -> Tensor:
     """Fill a head's weight so that the generated tensor keeps the mainnet's forward variance.
 
-    Var(H) = gain / (2^HBias · d_j · receptive field · d_k · Var(e))
+    Var(H) = gain / (2^HBias · d_j · receptive field · d_k · Var(e)); of a bias, Var(H) = gain / (2 · d_l · Var(e)).
 
     Args:
         weight: the head's weight, (values of the mainnet tensor, d_k).
         shape: the mainnet tensor's shape, (out, in / groups, *kernel), or (in, out / groups, *kernel) if transposed.
         nonlinearity: "relu" or "linear" as in the paper's table, for what follows the layer; any other name of
             ``torch.nn.functional`` for what the layer reads.
-        biases_generated: whether the hypernet also makes this layer's bias.
-        stride: of the mainnet's convolution; it counts in the fan-in of a transposed one.
-        groups: of the mainnet's convolution.
-        transposed: whether the mainnet layer is a transposed convolution.
-        embedding_var: Var(e), or the mean square of what enters the head.
-        generator: source of randomness.
+        options: the layer and the embedding, see :class:`HeadOptions`.
 
     >>> head = torch.nn.Linear(50, 500 * 784)
     >>> _ = hyperfan_in_uniform_(head.weight, (500, 784))
@@ -54,15 +64,42 @@ def hyperfan_in_uniform_(
     >>> round(head.weight.var().item() * 784 * 50, 2)
     1.0
     """
-    v = _in_weight(_fans(weight, shape, groups, transposed, stride), nonlinearity, biases_generated)
-    return _fill(weight, v, embedding_var, "uniform", generator)
+    return _fill("in", "uniform", weight, shape, nonlinearity, **options)
 
 
 def hyperfan_in_normal_(
+    weight: Tensor, shape: Sequence[int], nonlinearity: str = "linear", **options: Unpack[HeadOptions]
+) -> Tensor:
+    """:func:`hyperfan_in_uniform_` with a normal distribution."""
+    return _fill("in", "normal", weight, shape, nonlinearity, **options)
+
+
+def hyperfan_out_uniform_(
+    weight: Tensor, shape: Sequence[int], nonlinearity: str = "linear", **options: Unpack[HeadOptions]
+) -> Tensor:
+    """Fill a head's weight so that the generated tensor keeps the mainnet's backward variance.
+
+    Var(H) = gain / (d_i · receptive field · d_k · Var(e)); of a bias max(gain · (1 − d_j/d_i) / (d_l · Var(e)), 0),
+    where the kernel plays no part. Arguments as for :func:`hyperfan_in_uniform_`.
+    """
+    return _fill("out", "uniform", weight, shape, nonlinearity, **options)
+
+
+def hyperfan_out_normal_(
+    weight: Tensor, shape: Sequence[int], nonlinearity: str = "linear", **options: Unpack[HeadOptions]
+) -> Tensor:
+    """:func:`hyperfan_out_uniform_` with a normal distribution."""
+    return _fill("out", "normal", weight, shape, nonlinearity, **options)
+
+
+def _fill(
+    kept: Literal["in", "out"],
+    distribution: Distribution,
     weight: Tensor,
     shape: Sequence[int],
-    nonlinearity: str = "linear",
+    nonlinearity: str,
     *,
+    bias: bool = False,
     biases_generated: bool = False,
     stride: int | Sequence[int] = 1,
     groups: int = 1,
@@ -70,147 +107,24 @@ def hyperfan_in_normal_(
     embedding_var: float = 1.0,
     generator: torch.Generator | None = None,
 ) -> Tensor:
-    """:func:`hyperfan_in_uniform_` with a normal distribution."""
-    v = _in_weight(_fans(weight, shape, groups, transposed, stride), nonlinearity, biases_generated)
-    return _fill(weight, v, embedding_var, "normal", generator)
-
-
-def hyperfan_out_uniform_(
-    weight: Tensor,
-    shape: Sequence[int],
-    nonlinearity: str = "linear",
-    *,
-    stride: int | Sequence[int] = 1,
-    groups: int = 1,
-    transposed: bool = False,
-    embedding_var: float = 1.0,
-    generator: torch.Generator | None = None,
-) -> Tensor:
-    """Fill a head's weight so that the generated tensor keeps the mainnet's backward variance.
-
-    Var(H) = gain / (d_i · receptive field · d_k · Var(e))
-
-    Arguments as for :func:`hyperfan_in_uniform_`; whether biases are generated plays no part. The paper leaves the
-    stride out.
-    """
-    v = _out_weight(_fans(weight, shape, groups, transposed, stride), nonlinearity)
-    return _fill(weight, v, embedding_var, "uniform", generator)
-
-
-def hyperfan_out_normal_(
-    weight: Tensor,
-    shape: Sequence[int],
-    nonlinearity: str = "linear",
-    *,
-    stride: int | Sequence[int] = 1,
-    groups: int = 1,
-    transposed: bool = False,
-    embedding_var: float = 1.0,
-    generator: torch.Generator | None = None,
-) -> Tensor:
-    """:func:`hyperfan_out_uniform_` with a normal distribution."""
-    v = _out_weight(_fans(weight, shape, groups, transposed, stride), nonlinearity)
-    return _fill(weight, v, embedding_var, "normal", generator)
-
-
-def hyperfan_in_bias_uniform_(
-    weight: Tensor,
-    shape: Sequence[int],
-    nonlinearity: str = "linear",
-    *,
-    groups: int = 1,
-    transposed: bool = False,
-    embedding_var: float = 1.0,
-    generator: torch.Generator | None = None,
-) -> Tensor:
-    """Fill the weight of a head that makes a bias: gain / (2 · d_l · Var(e)).
-
-    ``shape`` is the shape of the layer's *weight*, as for the weight's own head.
-    """
-    _fans(weight, shape, groups, transposed, bias=True)
-    v = _in_bias(nonlinearity)
-    return _fill(weight, v, embedding_var, "uniform", generator)
-
-
-def hyperfan_in_bias_normal_(
-    weight: Tensor,
-    shape: Sequence[int],
-    nonlinearity: str = "linear",
-    *,
-    groups: int = 1,
-    transposed: bool = False,
-    embedding_var: float = 1.0,
-    generator: torch.Generator | None = None,
-) -> Tensor:
-    """:func:`hyperfan_in_bias_uniform_` with a normal distribution."""
-    _fans(weight, shape, groups, transposed, bias=True)
-    v = _in_bias(nonlinearity)
-    return _fill(weight, v, embedding_var, "normal", generator)
-
-
-def hyperfan_out_bias_uniform_(
-    weight: Tensor,
-    shape: Sequence[int],
-    nonlinearity: str = "linear",
-    *,
-    groups: int = 1,
-    transposed: bool = False,
-    embedding_var: float = 1.0,
-    generator: torch.Generator | None = None,
-) -> Tensor:
-    """Fill the weight of a head that makes a bias: max(gain · (1 − d_j/d_i) / (d_l · Var(e)), 0).
-
-    ``shape`` is the shape of the layer's *weight*; the kernel plays no part.
-    """
-    v = _out_bias(_fans(weight, shape, groups, transposed, bias=True), nonlinearity)
-    return _fill(weight, v, embedding_var, "uniform", generator)
-
-
-def hyperfan_out_bias_normal_(
-    weight: Tensor,
-    shape: Sequence[int],
-    nonlinearity: str = "linear",
-    *,
-    groups: int = 1,
-    transposed: bool = False,
-    embedding_var: float = 1.0,
-    generator: torch.Generator | None = None,
-) -> Tensor:
-    """:func:`hyperfan_out_bias_uniform_` with a normal distribution."""
-    v = _out_bias(_fans(weight, shape, groups, transposed, bias=True), nonlinearity)
-    return _fill(weight, v, embedding_var, "normal", generator)
-
-
-def _in_weight(fans: Fans, nonlinearity: str, biases_generated: bool) -> float:
-    return targets.fan_in_weight(fans.fan_in, gains(nonlinearity).forward, 0.5 if biases_generated else 0.0)
-
-
-def _out_weight(fans: Fans, nonlinearity: str) -> float:
-    return targets.fan_out_weight(fans.fan_out, gains(nonlinearity).backward)
-
-
-def _in_bias(nonlinearity: str) -> float:
-    return targets.fan_in_bias(_output(nonlinearity))
-
-
-def _out_bias(fans: Fans, nonlinearity: str) -> float:
-    consumed = _output(nonlinearity) / gains(nonlinearity).forward
-    return targets.fan_out_bias(fans.fan_in, _out_weight(fans, nonlinearity), consumed, _output(nonlinearity))
-
-
-def _output(nonlinearity: str) -> float:
-    """Second moment of the layer's output: the paper doubles it before a ReLU; else the gain undoes what was read."""
-    return 2.0 if nonlinearity == "relu" else 1.0
+    fans, gain = _fans(weight, shape, groups, transposed, stride, bias), gains(nonlinearity)
+    # Second moment of the layer's output: the paper doubles it before a ReLU; else the gain undoes what was read.
+    output = 2.0 if nonlinearity == "relu" else 1.0
+    if kept == "in":
+        share = 0.5 if biases_generated else 0.0
+        v = targets.fan_in_bias(output) if bias else targets.fan_in_weight(fans.fan_in, gain.forward, share)
+    else:
+        v = targets.fan_out_weight(fans.fan_out, gain.backward)
+        if bias:
+            v = targets.fan_out_bias(fans.fan_in, v, output / gain.forward, output)
+    if not embedding_var > 0:
+        raise InitError(f"embedding_var={embedding_var}: the variance of the embedding must be positive")
+    made_by_unit_variance = contraction_variance(LINEAR_HEAD, {"k": weight.shape[1]}, [1.0, embedding_var])
+    return fill_(weight, v / made_by_unit_variance, distribution, generator=generator)
 
 
 def _fans(
-    weight: Tensor,
-    shape: Sequence[int],
-    groups: int,
-    transposed: bool,
-    stride: int | Sequence[int] = 1,
-    *,
-    bias: bool = False,
+    weight: Tensor, shape: Sequence[int], groups: int, transposed: bool, stride: int | Sequence[int], bias: bool
 ) -> Fans:
     """The mainnet layer's fans, once the head is seen to fit it."""
     if not isinstance(weight, Tensor):
@@ -232,16 +146,3 @@ def _fans(
     kernel = shape[2:]
     strides = [stride] * len(kernel) if isinstance(stride, int) else stride
     return Fans.conv(inputs, outputs, kernel, strides, groups, transposed)
-
-
-def _fill(
-    weight: Tensor,
-    v: float,
-    embedding_var: float,
-    distribution: Distribution,
-    generator: torch.Generator | None,
-) -> Tensor:
-    if not embedding_var > 0:
-        raise InitError(f"embedding_var={embedding_var}: the variance of the embedding must be positive")
-    variance = reach_variance(v, LINEAR_HEAD, {"k": weight.shape[1]}, [None, embedding_var])
-    return fill_(weight, variance, distribution, generator=generator)

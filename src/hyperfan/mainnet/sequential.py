@@ -40,22 +40,20 @@ def leaves(module: nn.Module) -> list[nn.Module]:
 
 
 def _step(leaf: nn.Module, token: Tensor, roles: Mapping[int, tuple[str, Role]], tracer: Tracer) -> Tensor | None:
-    names = [roles[id(p)] for p in leaf.parameters()]
-    weights = [name for name, role in names if role == "weight"]
-    package = type(leaf).__module__
-    if weights:
+    parameters, package = list(leaf.parameters()), type(leaf).__module__
+    if any(roles[id(p)][1] == "weight" for p in parameters):
         kind = rule_class(leaf)
         several = isinstance(leaf, nn.RNNBase | nn.RNNCellBase | nn.MultiheadAttention)
         if kind is None or type(leaf).forward is not kind.forward or several:
             return None  # a user-defined module, or one whose output is not a single tensor
-        return tracer.layer(weights, token)
+        return tracer.pretend("linear", token, *parameters)
     if package in _NORMS and type(leaf) is not nn.LocalResponseNorm:
-        return tracer.norm(token)
+        return tracer.pretend("layer_norm", token)
     if package == "torch.nn.modules.pooling":
-        return tracer.pool(token)
+        return tracer.pretend("mean", token)
     if package in _TRANSPARENT or type(leaf) is nn.Identity:
         return token
-    if names and type(leaf) is not nn.PReLU:
+    if parameters and type(leaf) is not nn.PReLU:
         return None
     try:  # an activation, torch's or user-defined: elementwise, so it runs on a token of any shape
         with torch.no_grad(), tracer:

@@ -2,6 +2,7 @@
 
 import contextlib
 import copy
+import itertools
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from typing import Any
@@ -25,7 +26,8 @@ class Skeleton:
         names: dict[int, str] = {}
         self.aliases: dict[str, str] = {}
         self.tensors: dict[str, Tensor] = {}
-        for name, tensor in _named_tensors(module):
+        named = module.named_parameters(remove_duplicate=False), module.named_buffers(remove_duplicate=False)
+        for name, tensor in itertools.chain(*named):
             if id(tensor) in names:
                 self.aliases[name] = names[id(tensor)]
                 continue
@@ -111,13 +113,6 @@ def duplicate(module: nn.Module, memo: dict[int, Any]) -> nn.Module:
     for m in module.modules():
         memo |= {id(v): v.detach() for v in vars(m).values() if isinstance(v, Tensor) and not v.is_leaf}
     return copy.deepcopy(module, memo)
-
-
-def _named_tensors(module: nn.Module) -> list[tuple[str, Tensor]]:
-    return [
-        *module.named_parameters(remove_duplicate=False),
-        *module.named_buffers(remove_duplicate=False),
-    ]
 
 
 def home(module: nn.Module, name: str) -> tuple[nn.Module, str, str]:

@@ -75,6 +75,11 @@ class TensorSpec:
     start: float | None = None
 
     @property
+    def has_rule(self) -> bool:
+        """Whether it is known how to start it."""
+        return self.role != "other"
+
+    @property
     def numel(self) -> int:
         """The number of values."""
         return torch.Size(self.shape).numel()

@@ -70,21 +70,14 @@ class Tracer(TorchFunctionMode):
             if id(tensor) in self._trails:
                 self._record_following([self._trails[id(tensor)]])
 
-    def layer(self, weights: list[str], token: Tensor) -> Tensor:
-        """Record a layer that was not run, and return a token for its output."""
-        return self._token(self._layer("", weights, [self._trails[id(token)]]))
+    def pretend(self, name: str, *tensors: Tensor) -> Tensor:
+        """Follow a torch function that is not run, and return a token for its output."""
 
-    def norm(self, token: Tensor) -> Tensor:
-        """Record a norm that was not run, and return a token for its output."""
-        return self._token(self._norm(self._trails[id(token)]))
+        def function(*tensors: Tensor) -> Tensor:
+            return torch.zeros(2)
 
-    def pool(self, token: Tensor) -> Tensor:
-        """Record a pool that was not run, and return a token for its output."""
-        return self._token(self._trails[id(token)].pool(next(self._nodes)))
-
-    def _token(self, trail: Trail) -> Tensor:
-        token = torch.zeros(2)
-        self._set(token, trail)
+        function.__name__ = name
+        token: Tensor = self.__torch_function__(function, (), tensors)
         return token
 
     def __torch_function__(

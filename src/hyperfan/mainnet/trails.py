@@ -103,17 +103,8 @@ class Trail:
 
     def normalise(self, node: int) -> "Trail":
         """Pass through a norm: unit second moment whatever came before, still the same sources."""
-        return Trail(
-            node,
-            self.sources,
-            history=self._past,
-            since_layer=self.since_layer | {self.node},
-            depth=self.depth,
-            weights_behind=self.weights_behind,
-            source_input=self.source_input,
-            has_source_scale=False,
-            normalised=True,
-        )
+        identity = replace(self.select(node), samples=grid(), moments=None, names=())
+        return replace(identity, has_source_scale=False, pooled=False, normalised=True)
 
     def _successor(self, node: int) -> "Trail":
         return replace(self, node=node, history=self._past, since_layer=self.since_layer | {self.node})

@@ -8,18 +8,17 @@ what the weights leave of the forward variance, 1 − d_j/d_i, if anything. Both
 divides by ‖h‖² = d_k·Var(e).
 """
 
-from collections.abc import Callable
+from functools import partial
 
 from hyperfan.errors import InitError
 from hyperfan.formulas import targets
-from hyperfan.formulas.fans import Fans
 from hyperfan.generators.aims import Aim
 from hyperfan.init.registry import Method, Reading, register
 
 PAPER = "Chang, Flokas & Lipson 2020"
 
 
-def hyperfan_in(read: Reading, head: Fans, bias_share: float = 0.5) -> Aim:
+def hyperfan_in(read: Reading, bias_share: float = 0.5) -> Aim:
     """Forward variance kept."""
     if not 0 <= bias_share < 1:
         raise InitError(f"bias_share={bias_share:g}: the biases' share of the variance lies in [0, 1)")
@@ -32,7 +31,7 @@ def hyperfan_in(read: Reading, head: Fans, bias_share: float = 0.5) -> Aim:
     return Aim(_branched(equation, read), target=v, gain=read.gain_in)
 
 
-def hyperfan_out(read: Reading, head: Fans) -> Aim:
+def hyperfan_out(read: Reading) -> Aim:
     """Backward variance kept."""
     weight = targets.fan_out_weight(read.fan_out, read.gain_out)
     if read.role == "bias":
@@ -41,13 +40,13 @@ def hyperfan_out(read: Reading, head: Fans) -> Aim:
     return Aim(_branched("v = gain/fan_out", read), target=weight * read.branch, gain=read.gain_out)
 
 
-def gist(read: Reading, head: Fans) -> Aim:
+def gist(read: Reading) -> Aim:
     """As the authors' public code has it: 2 for every layer, and 2 again on the output layer that chunks share.
 
     It makes no biases; where they are generated, they start at zero.
     """
     if read.role == "bias":
-        return Aim("H = 0", head=0.0)
+        return Aim("H = 0", head=lambda fans: 0.0)
     return Aim("v = 4/fan_in", target=4 / read.fan_in, gain=2.0, shared_gain=2.0)
 
 
@@ -55,37 +54,20 @@ def _branched(equation: str, read: Reading) -> str:
     return equation + ("/blocks" if read.branch != 1 else "") + ("/biases" if read.summands > 1 else "")
 
 
-def _harmonic(read: Reading, head: Fans, bias_share: float = 0.5) -> Aim:
-    return _mean("harmonic", targets.harmonic, read, head, bias_share)
-
-
-def _geometric(read: Reading, head: Fans, bias_share: float = 0.5) -> Aim:
-    return _mean("geometric", targets.geometric, read, head, bias_share)
-
-
-def _arithmetic(read: Reading, head: Fans, bias_share: float = 0.5) -> Aim:
-    return _mean("arithmetic", targets.arithmetic, read, head, bias_share)
-
-
-def _mean(name: str, mean: Callable[[float, float], float], read: Reading, head: Fans, bias_share: float) -> Aim:
-    forward, backward = hyperfan_in(read, head, bias_share), hyperfan_out(read, head)
+def mean_of_both(read: Reading, bias_share: float = 0.5, *, name: str) -> Aim:
+    """A mean of hyperfan-in and -out."""
+    forward, backward = hyperfan_in(read, bias_share), hyperfan_out(read)
     assert forward.target is not None
     assert backward.target is not None
-    return Aim(f"v = {name} mean of in and out", target=mean(forward.target, backward.target))
+    return Aim(f"v = {name} mean of in and out", target=MEANS[name](forward.target, backward.target))
 
 
+MEANS = {"harmonic": targets.harmonic, "geometric": targets.geometric, "arithmetic": targets.arithmetic}
 _SHARE = {"bias_share": 0.5}
+_GIST = "hyperfan-in as in the authors' code, with twice the variance"
 register(Method("hyperfan-in", PAPER, "keeps the mainnet's forward variance", hyperfan_in, _SHARE))
 register(Method("hyperfan-out", PAPER, "keeps the mainnet's backward variance", hyperfan_out))
-register(
-    Method(
-        "chang2020-gist",
-        PAPER,
-        "hyperfan-in as in the authors' code, with twice the variance",
-        gist,
-        needs_nonlinearity=False,
-    )
-)
-register(Method("hyperfan-harmonic", PAPER, "harmonic mean of hyperfan-in and -out", _harmonic, _SHARE))
-register(Method("hyperfan-geometric", PAPER, "geometric mean of hyperfan-in and -out", _geometric, _SHARE))
-register(Method("hyperfan-arithmetic", PAPER, "arithmetic mean of hyperfan-in and -out", _arithmetic, _SHARE))
+register(Method("chang2020-gist", PAPER, _GIST, gist, needs_nonlinearity=False))
+for _name in MEANS:
+    _summary = f"{_name} mean of hyperfan-in and -out"
+    register(Method(f"hyperfan-{_name}", PAPER, _summary, partial(mean_of_both, name=_name), _SHARE))

@@ -3,14 +3,13 @@
 Var(H) = std², whatever the shapes. How small is nowhere derived; 0.01 is a common choice, and a setting.
 """
 
-from hyperfan.formulas.fans import Fans
 from hyperfan.generators.aims import Aim
 from hyperfan.init.registry import Method, Reading, register
 
 
-def small_random(read: Reading, head: Fans, std: float = 0.01) -> Aim:
+def small_random(read: Reading, std: float = 0.01) -> Aim:
     """The same variance for every head."""
-    return Aim("Var(H) = std²", head=std**2)
+    return Aim("Var(H) = std²", head=lambda fans: std**2)
 
 
 register(

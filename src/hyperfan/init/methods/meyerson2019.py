@@ -4,7 +4,7 @@ With e = fan_in^(−1/2) in every coordinate and Var(H) = gain/d_k, Var(W) = d_k
 scale, bought by giving up the choice of the embedding.
 """
 
-from hyperfan.init.classical import ClassicalHead, ClassicalTrunk
+from hyperfan.init.classical import KAIMING_AIM, KAIMING_TRUNK
 from hyperfan.init.registry import Method, Reading, register
 
 
@@ -17,8 +17,8 @@ register(
         "m4",
         "Meyerson & Miikkulainen 2019",
         "Kaiming fan-in, embeddings set to the constant fan_in^(−1/2)",
-        ClassicalHead("fan-in", gained=True),
-        trunk=ClassicalTrunk("fan-in", gained=True),
+        KAIMING_AIM,
+        trunk=KAIMING_TRUNK,
         embedding=_constant,
     )
 )

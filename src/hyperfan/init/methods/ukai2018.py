@@ -1,6 +1,6 @@
 """M3 of Chang et al.: Kaiming with the head scaled by 1/10, as in Ukai, Matsubara & Uehara, 2018."""
 
-from hyperfan.init.classical import ClassicalHead, ClassicalTrunk
+from hyperfan.init.classical import KAIMING_AIM, KAIMING_TRUNK
 from hyperfan.init.registry import Method, register
 
 register(
@@ -8,8 +8,8 @@ register(
         "m3",
         "Ukai, Matsubara & Uehara 2018",
         "Kaiming fan-in, the head scaled by 1/10",
-        ClassicalHead("fan-in", gained=True),
+        KAIMING_AIM,
         {"factor": 0.1},
-        trunk=ClassicalTrunk("fan-in", gained=True),
+        trunk=KAIMING_TRUNK,
     )
 )

@@ -1,0 +1,70 @@
+"""The heads of a generator: their names, the tensors they make, and the codes they read."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from hyperfan.mainnet.spec import TensorSpec
+
+
+@dataclass(frozen=True)
+class HeadLayout:
+    """Tensors that come from the same heads.
+
+    Args:
+        heads: how many values each head makes of a code; mostly there is one head.
+        tensors: indices of the tensors.
+        rows: the codes that the heads read, in order.
+        any_target: whether the heads' variance is fixed, and the scale of each tensor makes up for its target.
+    """
+
+    heads: dict[str, int]
+    tensors: list[int]
+    rows: list[slice]
+    any_target: bool = False
+
+    @property
+    def codes(self) -> int:
+        """Number of codes that the heads read."""
+        return sum(s.stop - s.start for s in self.rows)
+
+
+def layouts_by_name(
+    names: Sequence[str], outputs: Sequence[int], spans: Sequence[slice], any_target: Sequence[bool]
+) -> dict[str, HeadLayout]:
+    """One head for all tensors of one name. For each tensor: its head, how many values that makes of a code, its codes.
+
+    >>> layouts_by_name(["a", "b", "a"], [4, 2, 4], [slice(0, 1), slice(1, 2), slice(2, 3)], [False] * 3)["a"].tensors
+    [0, 2]
+    """
+    members = {name: [i for i, other in enumerate(names) if other == name] for name in dict.fromkeys(names)}
+    return {
+        name: HeadLayout({name: outputs[of[0]]}, of, merge_spans([spans[i] for i in of]), any_target[of[0]])
+        for name, of in members.items()
+    }
+
+
+def merge_spans(spans: Sequence[slice]) -> list[slice]:
+    """The same with neighbours merged.
+
+    >>> merge_spans([slice(0, 2), slice(2, 3), slice(5, 6)])
+    [slice(0, 3, None), slice(5, 6, None)]
+    """
+    found: list[slice] = []
+    for s in spans:
+        if found and found[-1].stop == s.start:
+            found[-1] = slice(found[-1].start, s.stop)
+        else:
+            found.append(s)
+    return found
+
+
+def tensor_name(tensor: TensorSpec) -> str:
+    """A name for a tensor's head that is stable, free of dots, and no attribute of a module."""
+    return tensor.name.replace(".", "/") if "." in tensor.name else f"/{tensor.name}"
+
+
+def shape_name(shape: Sequence[int], tensor: TensorSpec, tensors: Sequence[TensorSpec]) -> str:
+    """A name for the head of a shape, with the tensor's dtype where that is not the same for all."""
+    dtypes = {t.dtype for t in tensors}
+    dtype = f"-{str(tensor.dtype).removeprefix('torch.')}" if len(dtypes) > 1 else ""
+    return ("x".join(map(str, shape)) or "scalar") + dtype
