@@ -34,7 +34,9 @@ NETS = [
     for case in itertools.product(
         ("Adam", "AdamW"), HEADS, EMBEDDINGS, ("none", "trunk"), ("weights", "weights+biases"), GROUPED
     )
-    if (case[2] in ("given", "tasks")) == (case[5] != "once") and not (case[1] == "chunks" and case[5] != "once")
+    if (case[2] in ("given", "tasks")) == (case[5] != "once")
+    and not (case[1] == "chunks" and (case[5] != "once" or case[3] == "trunk"))
+    and not (case[1] == "shared" and case[2] == "given")
 ]
 CASES = [
     (*net, options)

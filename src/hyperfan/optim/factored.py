@@ -45,7 +45,7 @@ class Factored(torch.autograd.Function):
         weight, bias = ctx.parameters
         grads = grads.to(weight.dtype)
         for_codes = (grads @ saved.T).to(codes.dtype) if ctx.needs_input_grad[0] else None
-        codes = codes.detach().to(weight.dtype)
+        codes = codes.detach().to(weight.dtype, copy=True)  # they may be a parameter, which the step changes
         if len(codes) > codes.shape[1] or is_batched(grads):
             return for_codes, codes.T @ grads, grads.sum(0)
         return for_codes, *gradients(codes, grads, weight, bias)
@@ -69,7 +69,7 @@ class FactoredLinear(torch.autograd.Function):
         for_bias = rows.sum(0) if ctx.needs_input_grad[2] else None
         if torch.is_grad_enabled() or is_batched(grad):  # someone will differentiate this again
             return for_x, rows.mT @ inputs, for_bias
-        return for_x, product_gradient(weight, rows, inputs), for_bias
+        return for_x, product_gradient(weight, rows.clone(), inputs.clone()), for_bias  # theirs, who may change them
 
 
 class CodesLast(torch.autograd.Function):
@@ -106,6 +106,7 @@ class CodesLast(torch.autograd.Function):
         for_x = (rows @ weight.view(rows.shape[-1], -1) + grads @ bias.view(grads.shape[-1], -1)).view(x.shape)
         if len(rows) * (rows.shape[1] + inputs.shape[1]) > weight.numel():
             return for_x, for_codes, (rows.T @ inputs).view(weight.shape), (grads.T @ inputs).view(bias.shape)
+        inputs, grads = inputs.clone(), grads.clone()
         return for_x, for_codes, product_gradient(weight, rows, inputs), product_gradient(bias, grads, inputs)
 
     @staticmethod

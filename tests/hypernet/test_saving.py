@@ -1,0 +1,176 @@
+"""Saved nets: what is refused, what is kept, and that nothing is half-written."""
+
+import json
+
+import pytest
+import safetensors.torch
+import torch
+from mainnets import Custom, WithToken, X, mlp
+from torch import nn
+
+import hyperfan as hf
+
+
+@pytest.fixture
+def saved(tmp_path):
+    net = hf.HyperNet(mlp(), 4, trunk=(3,))
+    net.save_pretrained(tmp_path / "net")
+    return tmp_path / "net"
+
+
+def load(path, main=None):
+    return hf.HyperNet.from_pretrained(path, main or mlp())
+
+
+def weights(folder):
+    (file,) = folder.glob("*.safetensors")
+    return file
+
+
+def test_nothing_there(tmp_path):
+    with pytest.raises(hf.HyperfanError, match=r"holds no saved hypernet: it has no config\.json"):
+        load(tmp_path)
+
+
+@pytest.mark.parametrize("keep", [0, 7, 100, -1])
+def test_truncated_weights(saved, keep):
+    file = weights(saved)
+    file.write_bytes(file.read_bytes()[:keep])
+    with pytest.raises(hf.HyperfanError, match="damaged or truncated"):
+        load(saved)
+
+
+def test_truncated_config(saved):
+    config = saved / "config.json"
+    config.write_text(config.read_text()[:50])
+    with pytest.raises(hf.HyperfanError, match="is damaged"):
+        load(saved)
+
+
+def test_missing_weights_and_foreign_config(saved):
+    weights(saved).unlink()
+    with pytest.raises(hf.HyperfanError, match="is missing, though"):
+        load(saved)
+    (saved / "config.json").write_text(json.dumps({"model_type": "bert"}))
+    with pytest.raises(hf.HyperfanError, match=r"not of a saved hypernet: it lacks .*embedding"):
+        load(saved)
+
+
+def test_another_mainnet(saved):
+    with pytest.raises(hf.HyperfanError, match=r"another mainnet: '4.weight' is of shape \(2, 5\) there"):
+        load(saved, nn.Sequential(nn.Linear(6, 5), nn.Tanh(), nn.Linear(5, 5), nn.Tanh(), nn.Linear(5, 3)))
+    with pytest.raises(hf.HyperfanError, match=r"'4.weight' is of shape \(2, 5\) there and absent"):
+        load(saved, nn.Sequential(nn.Linear(6, 5), nn.Tanh(), nn.Linear(5, 5)))
+
+
+def test_another_activation_or_a_trunk_too_many(saved):
+    relu = nn.Sequential(nn.Linear(6, 5), nn.ReLU(), nn.Linear(5, 5), nn.Tanh(), nn.Linear(5, 2))
+    with pytest.raises(hf.HyperfanError, match="another mainnet: '1' is Tanh there and ReLU in the mainnet given"):
+        load(saved, relu)
+    with pytest.raises(hf.HyperfanError, match=r"saved with the trunk \[3\]: leave trunk= out"):
+        hf.HyperNet.from_pretrained(saved, mlp(), trunk=nn.Linear(4, 3))
+    config = json.loads((saved / "config.json").read_text())
+    config["embedding"]["colour"] = "red"
+    (saved / "config.json").write_text(json.dumps(config))
+    with pytest.raises(hf.HyperfanError, match="an embedding or heads that are not known here"):
+        load(saved)
+
+
+def test_a_trunk_of_ones_own_must_be_given_again(tmp_path):
+    net = hf.HyperNet(mlp(), 4, trunk=nn.Sequential(nn.Linear(4, 3), nn.GELU()))
+    net.save_pretrained(tmp_path / "net")
+    with pytest.raises(hf.HyperfanError, match="pass one like it with trunk="):
+        load(tmp_path / "net")
+
+
+def test_no_silent_overwrite_and_no_leftovers(saved):
+    other = hf.HyperNet(mlp(), 4)
+    before = {f.name: f.read_bytes() for f in saved.iterdir()}
+    with pytest.raises(hf.HyperfanError, match="overwrite=True"):
+        other.save_pretrained(saved)
+    assert {f.name: f.read_bytes() for f in saved.iterdir()} == before
+    other.save_pretrained(saved, overwrite=True)
+    assert len(list(saved.iterdir())) == 2
+    assert torch.equal(load(saved)(X), other(X))
+
+
+def test_saving_removes_nobody_elses_files(tmp_path):
+    shard = tmp_path / "model-00001-of-00002.safetensors"
+    shard.write_bytes(b"someone's weights")
+    net = hf.HyperNet(mlp(), 4)
+    net.save_pretrained(tmp_path)
+    net.reset_parameters()
+    net.save_pretrained(tmp_path, overwrite=True)
+    assert shard.read_bytes() == b"someone's weights"
+    assert len(list(tmp_path.iterdir())) == 3
+    (tmp_path / "config.json").write_text('{"model_type": "bert"}')
+    net.reset_parameters()
+    net.save_pretrained(tmp_path, overwrite=True)
+    assert shard.exists()
+
+
+def test_an_interrupted_save_leaves_the_old_one(saved, monkeypatch):
+    """Wherever the new save stops, what is on disk is one whole hypernet."""
+    old = load(saved)(X)
+    new = hf.HyperNet(mlp(), 4)
+    from hyperfan.hypernet import saving
+
+    class Killed(BaseException):
+        pass
+
+    def killed(*_):
+        raise Killed
+
+    for module, step in ((safetensors.torch, "save_file"), (saving, "_digest"), (saving, "_config")):
+        with monkeypatch.context() as patch:
+            patch.setattr(module, step, killed)
+            with pytest.raises(Killed):
+                new.save_pretrained(saved, overwrite=True)
+        assert torch.equal(load(saved)(X), old), step
+
+
+def test_loading_does_not_draw_random_numbers(saved):
+    state = torch.get_rng_state()
+    main = mlp()
+    after_main = torch.get_rng_state()
+    load(saved, main)
+    assert torch.equal(torch.get_rng_state(), after_main)
+    assert not torch.equal(after_main, state)
+
+
+def test_a_loaded_net_is_reset_as_the_original(tmp_path):
+    init = hf.init.method("hyperfan-in", bias_share=0.2)
+    options = {"generate": "weights+biases", "fidelity": "paper", "distribution": "normal", "trunk": (9,)}
+    net = hf.HyperNet(mlp(), 4, init=init, **options)
+    net.save_pretrained(tmp_path / "net")
+    loaded = load(tmp_path / "net")
+    for each in (net, loaded):
+        each.reset_parameters(torch.Generator().manual_seed(3))
+    assert loaded.plan == net.plan
+    assert all(torch.equal(v, net.state_dict()[k]) for k, v in loaded.state_dict().items())
+
+
+def test_what_is_not_saved_comes_from_the_mainnet_given(tmp_path):
+    class Scaled(WithToken):
+        def __init__(self):
+            super().__init__()
+            self.register_buffer("factor", torch.full((3,), 2.0), persistent=False)
+
+        def forward(self, x):
+            return self.factor * super().forward(x)
+
+    x = torch.randn(2, 3)
+    net = hf.HyperNet(Scaled(), 4, example=x)
+    net.save_pretrained(tmp_path / "net")
+    loaded = hf.HyperNet.from_pretrained(tmp_path / "net", Scaled(), example=x)
+    assert torch.equal(loaded(x), net(x))
+    loaded.reset_parameters()  # the token has values now
+
+
+def test_a_loaded_net_can_be_reset_if_its_nonlinearities_are_known(tmp_path):
+    x = torch.randn(3, 4)
+    hf.HyperNet(Custom(), 5, example=x).save_pretrained(tmp_path / "net")
+    loaded = load(tmp_path / "net", Custom())
+    with pytest.raises(hf.HyperfanError, match="pass example="):
+        loaded.reset_parameters()
+    hf.HyperNet.from_pretrained(tmp_path / "net", Custom(), example=x).reset_parameters()
