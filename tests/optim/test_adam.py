@@ -6,9 +6,10 @@ import itertools
 import pytest
 import torch
 from torch import nn
-from twins import Twins, assert_same, batches, build
+from twins import Twins, assert_same, batches, build, loss_of
 
 import hyperfan as hf
+from hyperfan.optim import kernels
 from products import covered, covering
 
 LR = 1e-3
@@ -103,3 +104,164 @@ def test_a_disturbed_run_equals_dense_autograd(optimiser, heads, embedding, trun
     net = build(EMBEDDINGS[embedding], heads=HEADS[heads], trunk=(8,) if trunk == "trunk" else None, generate=generate)
     twins = Twins(net, optimiser, lr=LR, **options)
     disturbed(twins, optimiser, call(embedding, how))
+
+
+# ── one constant code ──────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def separate(optimiser="AdamW", **options):
+    return Twins(build(7, heads="separate"), optimiser, lr=LR, **options)
+
+
+def test_the_moments_of_a_weight_with_one_constant_code_are_not_held():
+    twins = separate()
+    assert {row.kind for row in twins.opt.plan.rows} == {"collapsed"}
+    twins.train(5)  # which reads the state at its end
+    x, y = next(batches(1))
+    for _ in range(2):
+        twins.opt.zero_grad()
+        loss_of(twins.ours, x, y).backward()
+        twins.opt.step()
+    for head in twins.ours.heads.children():
+        assert set(twins.opt.state[head.weight]) == {"step"}
+        assert set(twins.opt.state[head.bias]) == {"step", "exp_avg", "exp_avg_sq"}
+    saved = {row.head: row.saved for row in twins.opt.plan.rows}
+    assert saved["0/weight"] == 8 * 3 * 7 * 20  # a gradient and two moments of 7 × (5 × 4), in double precision
+
+
+def test_weight_decay_of_adam_and_several_codes_are_factored():
+    for twins, reason in (
+        (separate("Adam", weight_decay=0.1), "weight decay is added"),
+        (Twins(build(7, heads="shared"), "AdamW", lr=LR), "their moments mix"),
+    ):
+        assert reason in str(twins.opt.plan)
+        twins.train(10)
+
+
+def test_weight_decay_switched_on_later():
+    twins = separate("Adam")
+    twins.train(5)
+    for opt in (twins.opt, twins.oracle):
+        opt.param_groups[0]["weight_decay"] = 0.1
+    twins.train(5)
+    assert {row.kind for row in twins.opt.plan.rows} == {"factored"}
+
+
+def test_moments_that_are_not_those_of_one_code_are_kept_whole():
+    """As from a net whose embeddings were trained until now."""
+    twins = separate()
+    twins.train(3)
+    state = twins.oracle.state_dict()
+    g = torch.Generator().manual_seed(0)
+    for entry in state["state"].values():
+        entry["exp_avg"] = torch.randn(entry["exp_avg"].shape, generator=g, dtype=torch.float64)
+    for opt in (twins.opt, twins.oracle):
+        opt.load_state_dict(copy.deepcopy(state))
+    twins.train(5)
+    assert "not those of one constant code" in str(twins.opt.plan)
+
+
+def test_a_code_of_zeros():
+    """Its rows of the head get no gradient: they decay, and that is all."""
+    twins = separate()
+    for net in (twins.ours, twins.theirs):
+        net.embeddings.weight[:, :2] = 0.0
+    twins.train(10)
+
+
+# ── torch's ways ───────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize("kind", ["separate", "shared"])
+def test_state_goes_to_torch_and_back(kind):
+    twins = Twins(build(7, heads=kind), "AdamW", lr=LR)
+    twins.train(5)
+    plain = torch.optim.AdamW(twins.ours.parameters(), lr=1.0)
+    plain.load_state_dict(twins.opt.state_dict())
+    twins.opt.load_state_dict(plain.state_dict())
+    twins.train(5)
+
+
+@pytest.mark.parametrize("option", ["foreach", "fused"])
+def test_options_for_what_is_not_a_heads(option):
+    twins = Twins(build(7, trunk=(8,)), "AdamW", lr=LR, **{option: True})
+    twins.train(10)
+
+
+@pytest.mark.parametrize("option", ["capturable", "differentiable"])
+def test_options_that_cannot_be(option):
+    with pytest.raises(hf.HyperfanError, match=f"{option}=True"):
+        hf.AdamW(build(), **{option: True})
+
+
+@pytest.mark.parametrize("options", [{"lr": -1.0}, {"betas": (1.0, 0.9)}, {"eps": -1.0}, {"weight_decay": -1.0}])
+def test_bad_options_are_refused_in_torchs_words(options):
+    with pytest.raises(ValueError, match="Invalid"):
+        hf.AdamW(build(), **options)
+
+
+@pytest.mark.parametrize("net", [{"heads": "separate"}, {"embedding": hf.Embedding(7, noise=0.3)}])
+@pytest.mark.parametrize("name", ["SGD", "AdamW"])
+def test_a_gradient_scaler(net, name):
+    twins = Twins(build(**net), name, lr=LR)
+    kinds = [row.kind for row in twins.opt.plan.rows]
+    scalers = [torch.amp.GradScaler("cpu", init_scale=8.0, growth_interval=3) for _ in range(2)]
+    for i, (x, y) in enumerate(batches(12)):
+        for scaler, net, opt in zip(scalers, (twins.ours, twins.theirs), (twins.opt, twins.oracle), strict=True):
+            torch.manual_seed(i)
+            opt.zero_grad()
+            loss = loss_of(net, x, y) * (float("inf") if i == 5 else 1.0)
+            scaler.scale(loss).backward()
+            scaler.unscale_(opt)
+            scaler.step(opt)
+            scaler.update()
+    assert scalers[0].get_scale() == scalers[1].get_scale()
+    assert [row.kind for row in twins.opt.plan.rows] == kinds
+    twins.compare()
+
+
+def test_embeddings_at_a_rate_of_their_own():
+    twins = Twins(build(hf.Embedding(7, trainable=True)), "AdamW", lr=LR)
+
+    def groups(net):
+        others = [p for n, p in net.named_parameters() if not n.startswith("embeddings")]
+        return [{"params": others}, {"params": list(net.embeddings.parameters()), "lr": 0.1, "weight_decay": 0.0}]
+
+    twins.opt = hf.AdamW(twins.ours, lr=LR, params=groups(twins.ours))
+    twins.oracle = torch.optim.AdamW(groups(twins.theirs), lr=LR)
+    twins.train(10)
+
+
+# ── compiled ───────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # torch's own, in its compiler
+@pytest.mark.skipif(kernels.why_not_compiled("cpu") is not None, reason="no compiler")
+def test_compiled_steps():
+    for embedding in (hf.Embedding(7), hf.Embedding(7, noise=0.3)):
+        torch.manual_seed(0)
+        net = hf.HyperNet(nn.Linear(4, 3).double(), embedding)
+        twins = Twins(net, "AdamW", lr=LR, weight_decay=0.2)
+        twins.opt = hf.AdamW(twins.ours, lr=LR, weight_decay=0.2, compile=True)
+        assert [row.compiled for row in twins.opt.plan.rows] == [True]
+        assert ", compiled" in str(twins.opt.plan)
+        twins.train(4)
+
+
+def test_without_a_compiler(monkeypatch):
+    monkeypatch.setattr("hyperfan.optim.adam.why_not_compiled", lambda device: "no compiler is installed")
+    with pytest.raises(hf.HyperfanError, match="compile=True: no compiler is installed; leave it out"):
+        hf.AdamW(build(), compile=True)
+    assert not any(row.compiled for row in hf.AdamW(build()).plan.rows)
+
+
+def test_a_compiler_that_fails_is_told_and_trained_without(monkeypatch):
+    def broken(*args):
+        raise torch._dynamo.exc.TorchDynamoException("the linker is missing")
+
+    monkeypatch.setattr(kernels, "_FAILED", set())
+    monkeypatch.setattr(kernels, "_compile", lambda function: broken)
+    monkeypatch.setattr("hyperfan.optim.adam.MIN_COMPILED", 0)
+    twins = separate()
+    with pytest.warns(hf.HyperfanWarning, match="could not be compiled and is slower: the linker is missing"):
+        twins.train(3)

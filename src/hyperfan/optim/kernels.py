@@ -80,7 +80,8 @@ def step_product_(
         first, second = hyper.corrections
         sign = -1.0 if hyper.maximize else 1.0
         keep, added = (1 - hyper.lr * hyper.decay, 0.0) if hyper.decoupled else (1.0, hyper.decay)
-        scalars = [sign, added, 1 - hyper.beta1, hyper.beta2, hyper.lr / first, second, hyper.eps, keep]
+        betas = [1 - hyper.beta1, hyper.beta2, 1 - hyper.beta2]  # of which the last loses digits in single precision
+        scalars = [sign, added, *betas, hyper.lr / first, second, hyper.eps, keep]
         numbers = torch.tensor(scalars, dtype=p.dtype, device=p.device)
         if run_compiled(_product, p, m, v, v_max, list(codes), list(grads), numbers):
             return
@@ -116,10 +117,10 @@ def step_product_(
 def _product(
     p: Tensor, m: Tensor, v: Tensor, v_max: Tensor | None, codes: list[Tensor], grads: list[Tensor], numbers: Tensor
 ) -> None:
-    sign, added, forget, beta2, rate, second, eps, keep = numbers.unbind(0)
+    sign, added, first, beta2, rest, rate, second, eps, keep = numbers.unbind(0)
     grad = sign * sum(c[:, None] * g[None, :] for c, g in zip(codes, grads, strict=True)) + added * p
-    new_m = m + forget * (grad - m)
-    new_v = v * beta2 + (1 - beta2) * grad * grad
+    new_m = m + first * (grad - m)
+    new_v = v * beta2 + rest * grad * grad
     largest = new_v if v_max is None else torch.maximum(v_max, new_v)
     p.copy_(p * keep - rate * new_m / (largest.sqrt() / second + eps))
     m.copy_(new_m)
@@ -165,7 +166,7 @@ def run_compiled(function: Callable[..., None], *args: Any) -> bool:
         _compile(function)(*args)
     except (torch._dynamo.exc.TorchDynamoException, torch._inductor.exc.InductorError) as error:
         _FAILED.add(function)
-        reason = str(error).strip().splitlines()[0]
+        reason = " ".join(str(error).split("\n\n")[0].split())
         warnings.warn(f"a step could not be compiled and is slower: {reason}", HyperfanWarning, stacklevel=2)
         return False
     return True

@@ -91,6 +91,7 @@ class SGD(HyperNetOptimiser, torch.optim.SGD):
             are for what is not a head's.
         params: parameters or groups as torch takes them; by default all parameters of the net in one group.
 
+    >>> from hyperfan import HyperNet
     >>> net = HyperNet(nn.Sequential(nn.Linear(784, 500), nn.Tanh(), nn.Linear(500, 10)), embedding=50)
     >>> opt = SGD(net, lr=5e-4)
     >>> print(opt.plan)
