@@ -44,9 +44,9 @@ class Codes:
         """Why codes may differ from one step of training to the next, if they may."""
         config = self.embeddings.config
         if config.given:
-            return "its codes are given at the call; dense if each sample has its own"
+            return "its codes are given at the call"
         if config.tasks is not None:
-            return "its codes change with the task; dense if each sample has its own"
+            return "its codes change with the task"
         if config.noise:
             return "its codes have noise"
         if any(table.requires_grad for table in self.embeddings.stored):
