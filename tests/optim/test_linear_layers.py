@@ -1,0 +1,110 @@
+"""Linear layers of the mainnet keep their weights' gradients in factors; what autograd promises holds all the same."""
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import nn
+from twins import Twins, assert_same, batches
+
+import hyperfan as hf
+
+LR = 1e-3
+
+
+class Wide(nn.Module):
+    """Layers large enough for factors of a batch of six; one is used twice, one in another way too."""
+
+    def __init__(self):
+        super().__init__()
+        self.first, self.twice, self.both, self.last = (
+            nn.Linear(4, 40),
+            nn.Linear(40, 40),
+            nn.Linear(40, 40, bias=False),
+            nn.Linear(40, 3),
+        )
+
+    def forward(self, x):
+        x = torch.tanh(self.first(x))
+        x = torch.tanh(self.twice(torch.tanh(self.twice(x))))
+        x = torch.tanh(F.linear(x, weight=self.both.weight) + self.both(x) + x @ self.both.weight.T)
+        return self.last(x)
+
+
+@pytest.fixture(params=["SGD", "AdamW"])
+def twins(request):
+    torch.manual_seed(0)
+    net = hf.HyperNet(Wide().double(), 7, heads="separate", nonlinearity="tanh")
+    return Twins(net, request.param, lr=LR)
+
+
+def both(twins):
+    return ((twins.ours, twins.opt), (twins.theirs, twins.oracle))
+
+
+def test_layers_used_once_and_in_several_ways(twins):
+    twins.train(10)
+
+
+def test_the_gradient_is_not_multiplied_out(twins):
+    x, y = next(batches(1))
+    F.cross_entropy(twins.ours(x), y).backward()
+    ((factor, _),) = dict(twins.ours.heads.head("twice/weight")._parameters)["weight"].grad.parts
+    assert type(factor.grads[0]).__name__ == "FactoredGradient"
+    assert factor.grads[0].parts[0][0].codes.shape == (6, 40)
+
+
+def test_a_penalty_on_the_gradient_of_the_input(twins):
+    for x, y in batches(5):
+        for net, opt in both(twins):
+            x = x.clone().requires_grad_()
+            opt.zero_grad()
+            loss = F.cross_entropy(net(x), y)
+            (slope,) = torch.autograd.grad(loss, x, create_graph=True)
+            (loss + slope.square().sum()).backward()
+            opt.step()
+    twins.compare()
+
+
+def test_a_batch_that_is_overwritten_before_the_step(twins):
+    for net, opt in both(twins):
+        held = torch.empty(6, 4, dtype=torch.float64)
+        for i, (x, y) in enumerate(batches(6)):
+            held.copy_(x)
+            F.cross_entropy(net(held), y).backward()
+            held.zero_()
+            if i % 2:
+                opt.step()
+                opt.zero_grad()
+    twins.compare()
+
+
+def test_inputs_with_more_dimensions_and_gradients_given_by_hand(twins):
+    g = torch.Generator().manual_seed(0)
+    for _ in range(4):
+        x, grad = (torch.randn(2, 3, n, generator=g, dtype=torch.float64) for n in (4, 3))
+        for net, opt in both(twins):
+            opt.zero_grad()
+            given = grad.clone()
+            net(x).backward(given)
+            given.zero_()
+            opt.step()
+    twins.compare()
+
+
+def test_gradients_of_weights_that_someone_holds(twins):
+    """As a regulariser on what is generated would."""
+    x, y = next(batches(1))
+    made = []
+    for net, _ in both(twins):
+        weights = net.heads(net.codes())
+        (grad,) = torch.autograd.grad(F.cross_entropy(net.run(weights, x), y), [weights["twice.weight"]])
+        made.append(grad + 0)
+    assert_same(made[0], made[1])
+
+
+def test_lower_precision_is_left_to_autocast(twins):
+    x, _ = next(batches(1))
+    net = twins.ours.float()
+    with torch.autocast("cpu", dtype=torch.float16):
+        net(x.float()).sum().backward()
+    assert all(p.grad.dtype == torch.float32 for p in net.parameters())
