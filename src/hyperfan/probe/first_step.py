@@ -2,8 +2,8 @@
 
 A head makes W = H·h + β. With g = ∂L/∂W its gradients are ∂L/∂H = g⊗h and ∂L/∂β = g, and a first step at rate η moves
 
-    SGD    each H_k by η·g·h_k         W by η·g·(Σ h_k² + 1)        ‖h‖² + 1 times as far as a step on W itself
-    Adam   each H_k by η·sign(g·h_k)   W by η·sign(g)·(Σ |h_k| + 1)   ‖h‖₁ + 1 times as far
+    SGD    each H_k by η·g·h_k         W by η·g·(Σ h_k² + 1)         ‖h‖² + 1 times as far as a step on W itself
+    Adam   each H_k by η·sign(g·h_k)   W by η·sign(g)·(Σ |h_k| + 1)  ‖h‖₁ + 1 times as far
 
 Adam's is m̂/(√v̂ + ε), where both moments are those of one gradient: g/(|g| + ε), the sign where |g| is far above ε.
 """
