@@ -34,6 +34,9 @@ def foreign():
     net, head = Custom(), nn.Linear(8, 64 * 64)
     return {"net": net, "x": torch.randn(50, 64), "generated": lambda: {"a.weight": head(torch.ones(8)).view(64, 64)}}
 
+def fast():
+    return dict(zip(("net", "x", "y"), healthy())) | {"lr": 0.1, "optimiser": "adam"}
+
 def no_inputs():
     return hf.HyperNet(mainnet(), 16)
 
@@ -70,6 +73,21 @@ def test_json(capsys):
     assert told["findings"][0]["name"] == "wrong scale of a head"
     assert [r["layer"] for r in told["layers"]] == ["0", "2", "4"]
     assert told["stable_rate"] > 0
+
+
+def test_the_optimiser_of_the_step(capsys):
+    told = {}
+    for optimiser in ("sgd", "adamw"):
+        main(["diagnose", "nets_to_diagnose:healthy", "--json", "--lr", "1e-4", "--optimiser", optimiser])
+        told[optimiser] = json.loads(capsys.readouterr().out)
+        assert told[optimiser]["optimiser"] == optimiser
+    assert told["adamw"]["stable_rate"] < told["sgd"]["stable_rate"]  # a step on every coordinate goes farther
+    assert main(["diagnose", "nets_to_diagnose:fast"]) == 1  # the factory's choice stands where none is made
+    assert "one step of Adam at 0.1" in capsys.readouterr().out
+    with pytest.raises(SystemExit, match="2"):
+        main(["diagnose", "nets_to_diagnose:healthy", "--optimiser", "lion"])
+    said = capsys.readouterr().err
+    assert all(choice in said for choice in ("'sgd'", "'adam'", "'adamw'"))
 
 
 @pytest.mark.parametrize("factory", ["sick", "untraced"])

@@ -374,6 +374,12 @@ def _fast() -> Patient:
     return Patient(ours(mlp(), x), x, y, {"lr": 3.0})
 
 
+def _plain_rate_of_adamw() -> Patient:
+    """A rate at which AdamW lowers the loss of the plain net: ‖h‖₁ + 1 is about 28 for an embedding of 32."""
+    x, y = vectors()
+    return Patient(ours(mlp(), x), x, y, {"lr": 0.01, "optimiser": "adamw"})
+
+
 def _pixels() -> Patient:
     x, y = torch.randint(256, (64, 3, 16, 16)).float(), torch.randint(10, (64,))
     return Patient(ours(cnn(), x), x, y)
@@ -446,6 +452,7 @@ FAULTS = {
     "norm set by hand": Fault(_norm_plain, "norm parameters not at 1 and 0", "by hand"),
     "noise": Fault(_noisy, "noise larger than signal", "noise"),
     "learning rate": Fault(_fast, "learning rate too large", "‖h‖² + 1"),
+    "AdamW at the plain net's rate": Fault(_plain_rate_of_adamw, "learning rate too large", "‖h‖₁ + 1"),
     "pixels": Fault(_pixels, "inputs off scale", "standardised"),
     "sums of layers": Fault(lambda: _plain(ThreeAtOnce()), "exploding activations", "analysis does not fit"),
     "steep waves": Fault(lambda: _plain(Waves()), "exploding gradients", "slope"),

@@ -80,12 +80,21 @@ def test_readings_are_those_of_hooks_and_autograd():
     assert diagnosis.expected_loss == math.log(10)
 
 
+RATES = {
+    "sgd": lambda h: h.square().sum() + 1,
+    "adam": lambda h: h.abs().sum() + 1,
+    "adamw": lambda h: h.abs().sum() + 1,
+}
+"""Optimiser → effective rate of a head that makes one tensor, from its code."""
+
+
+@pytest.mark.parametrize("optimiser", RATES)
 @pytest.mark.parametrize("trunk", [None, (24,)])
-def test_what_reaches_each_part(trunk):
+def test_what_reaches_each_part(trunk, optimiser):
     torch.manual_seed(0)
     x, y = torch.randn(20, 96, dtype=torch.float64), torch.randint(10, (20,))
     net = ours(mlp().double(), x, hf.Embedding(16, trainable=True), heads="separate", trunk=trunk)
-    parts = {p.part: p for p in hf.diagnose(net, x, y).parts}
+    parts = {p.part: p for p in hf.diagnose(net, x, y, optimiser=optimiser).parts}
     cross_entropy(net(x), y).backward()
 
     def norm(module: nn.Module) -> float:
@@ -95,7 +104,7 @@ def test_what_reaches_each_part(trunk):
     assert parts["plain"].gradient == pytest.approx(norm(net.mainnet), rel=1e-9)
     for name, code in zip(net.heads.names, net.codes(), strict=True):
         assert parts[f"head {name}"].gradient == pytest.approx(norm(net.heads.head(name)), rel=1e-9)
-        assert parts[f"head {name}"].rate == pytest.approx(code.square().sum().item() + 1, rel=1e-9)  # ‖h‖² + 1
+        assert parts[f"head {name}"].rate == pytest.approx(RATES[optimiser](code).item(), rel=1e-9)
     assert ("trunk" in parts) == bool(trunk)
 
 
@@ -106,42 +115,115 @@ def quadratic():
     return hf.HyperNet(nn.Linear(6, 4, bias=False).double(), embedding=5), x, y
 
 
-def after_a_step(net, loss, lr):
+STEPPERS = {
+    "sgd": torch.optim.SGD,
+    "adam": torch.optim.Adam,
+    "adamw": lambda parameters, lr: torch.optim.AdamW(parameters, lr, weight_decay=0.0),
+}
+
+
+def after_a_step(net, loss, lr, optimiser="sgd"):
     net = copy.deepcopy(net)
-    opt = torch.optim.SGD(net.parameters(), lr=lr)
+    opt = STEPPERS[optimiser](net.parameters(), lr=lr)
     loss(net).backward()
     opt.step()
     return loss(net).item()
 
 
-def test_the_stable_rate_is_where_a_parabola_is_back_at_its_start():
+@pytest.mark.parametrize("optimiser", STEPPERS)
+def test_the_stable_rate_is_where_a_parabola_is_back_at_its_start(optimiser):
     net, x, y = quadratic()
-    stable = hf.diagnose(net, x, y, lr=0.1).stable_rate
+    stable = hf.diagnose(net, x, y, lr=0.1, optimiser=optimiser).stable_rate
     gradient = torch.autograd.grad(mse_loss(net(x), y), list(net.parameters()), create_graph=True)
-    slope = sum(g.square().sum() for g in gradient)
-    bent = torch.autograd.grad(slope / 2, list(net.parameters()))  # H·g
-    curvature = sum((g * b).sum() for g, b in zip(gradient, bent, strict=True))
+    steps = [g.detach() if optimiser == "sgd" else g.detach().sign() for g in gradient]
+    slope = sum((g * s).sum() for g, s in zip(gradient, steps, strict=True))
+    bent = torch.autograd.grad(slope, list(net.parameters()))  # H·s
+    curvature = sum((s * b).sum() for s, b in zip(steps, bent, strict=True))
     assert stable == pytest.approx((2 * slope / curvature).item(), rel=1e-6)
     start = mse_loss(net(x), y).item()
-    assert after_a_step(net, lambda n: mse_loss(n(x), y), 0.99 * stable) < start
-    assert after_a_step(net, lambda n: mse_loss(n(x), y), 1.01 * stable) > start
+    assert after_a_step(net, lambda n: mse_loss(n(x), y), 0.99 * stable, optimiser) < start
+    assert after_a_step(net, lambda n: mse_loss(n(x), y), 1.01 * stable, optimiser) > start
 
 
+@pytest.mark.parametrize("optimiser", STEPPERS)
 @pytest.mark.parametrize("lr", [1e-12, 1e-6, 1e-2, 1.0, 100.0, 1e30])
-def test_any_rate_may_be_asked_about(lr):
-    """A step is too large if SGD itself says so; the stable rate is the same, and half of it lowers the loss."""
+def test_any_rate_may_be_asked_about(lr, optimiser):
+    """A step is too large if the optimiser itself says so; the stable rate stays, and half of it lowers the loss."""
     torch.manual_seed(0)
     x, y = vectors(50)
     net = ours(mlp(), x)
     before = copy.deepcopy(net.state_dict())
-    diagnosis = hf.diagnose(net, x, y, lr=lr)
+    diagnosis = hf.diagnose(net, x, y, lr=lr, optimiser=optimiser)
     assert all(torch.equal(t, before[name]) for name, t in net.state_dict().items())  # the step was taken back
     start, loss = cross_entropy(net(x), y).item(), lambda n: cross_entropy(n(x), y)
     found = [f for f in diagnosis.findings if f.name == "learning rate too large"]
-    assert bool(found) == (not after_a_step(net, loss, lr) <= start + 1e-5)
-    assert diagnosis.stable_rate == hf.diagnose(net, x, y, lr=1e-3).stable_rate
-    assert after_a_step(net, loss, diagnosis.stable_rate / 2) < start
+    assert bool(found) == (not after_a_step(net, loss, lr, optimiser) <= start + 1e-5)
+    assert diagnosis.stable_rate == hf.diagnose(net, x, y, lr=1e-3, optimiser=optimiser).stable_rate
+    assert after_a_step(net, loss, diagnosis.stable_rate / 2, optimiser) < start
     assert not found or found[0].remedy == f"lr={diagnosis.stable_rate / 2:.2g}"
+
+
+@pytest.mark.parametrize("trunk", [None, (24,)])
+@pytest.mark.parametrize("stepper", [hf.AdamW, torch.optim.AdamW])
+def test_a_step_of_adamw_on_heads_moves_every_weight_by_the_sum_of_its_code(stepper, trunk):
+    torch.manual_seed(0)
+    x, y = torch.randn(20, 96, dtype=torch.float64), torch.randint(10, (20,))
+    net = ours(mlp().double(), x, heads="separate", trunk=trunk)
+    before = net.generate()
+    gradients = torch.autograd.grad(cross_entropy(net.run(before, x), y), list(before.values()))
+    heads = list(net.heads.parameters())  # and nothing else: a trunk would change the codes
+    options = {"lr": 1e-3, "eps": 1e-30, "weight_decay": 0.0}
+    opt = stepper(net, params=heads, **options) if stepper is hf.AdamW else stepper(heads, **options)
+    cross_entropy(net(x), y).backward()
+    opt.step()
+    after = net.generate()
+    for (name, w), g, code in zip(before.items(), gradients, net.codes(), strict=True):
+        moved = 1e-3 * (code.abs().sum() + 1)
+        torch.testing.assert_close(after[name] - w, -moved * g.sign(), rtol=1e-9, atol=0.0)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_adamw_takes_the_plain_nets_rate_over_the_effective_rate(seed):
+    """The planted rate lowers the loss of the plain net; divided by the effective rate, that of the hypernet too."""
+    torch.manual_seed(seed)
+    ill = FAULTS["AdamW at the plain net's rate"].plant()
+    net, x, y, lr = ill.net, ill.x, ill.y, ill.options["lr"]
+    start, plain = cross_entropy(net(x), y).item(), net.freeze()
+    for p in plain.parameters():
+        p.requires_grad_()
+    assert after_a_step(plain, lambda n: cross_entropy(n(x), y), lr, "adamw") < start
+    rates = [p.rate for p in look(ill).parts if p.rate]
+    mended = hf.diagnose(net, x, y, lr=lr / max(rates), optimiser="adamw")
+    assert mended.healthy
+    assert "in a first step of AdamW" in mended.facts
+    assert "effective rate in AdamW" in str(mended)
+
+
+@pytest.mark.parametrize("lr", [1e-4, 0.03])
+def test_a_step_of_adamw_on_a_foreign_hypernet_is_torchs(lr):
+    torch.manual_seed(0)
+    x, y = vectors(50)
+    mainnet = zero_biases(mlp())
+    whole = nn.ModuleDict({"mainnet": mainnet, "hypernet": healthy_own_(OwnHypernet(mainnet))})
+
+    def loss(m):
+        return cross_entropy(functional_call(m["mainnet"], m["hypernet"](), (x,)), y)
+
+    seen = hf.diagnose(mainnet, x, y, generated=whole["hypernet"], lr=lr, optimiser="adamw")
+    found = [f.evidence for f in seen.findings if f.name == "learning rate too large"]
+    after = after_a_step(whole, loss, lr, "adamw")
+    assert bool(found) == (after > loss(whole).item())
+    assert not found or f"to {after:.4g}" in found[0]
+
+
+@pytest.mark.parametrize(
+    ("optimiser", "seen"), [("lion", "'lion'"), ("AdamW", "'AdamW'"), (None, "a NoneType"), (["sgd"], "a list")]
+)
+def test_an_optimiser_that_is_not_known_is_told_the_choices(optimiser, seen):
+    net, x, _ = quadratic()
+    with pytest.raises(hf.HyperfanError) as error:
+        hf.diagnose(net, x, optimiser=optimiser)
+    assert str(error.value) == f"optimiser= is {seen}: choose 'sgd', 'adam', 'adamw'"
 
 
 def test_a_random_hypernet_is_tried_with_one_draw():
@@ -469,7 +551,7 @@ def test_a_diagnosis_prints_and_goes_to_json():
     assert hf.diagnose(ours(mlp(), x), x, y).summary.startswith("Healthy: 5 layers")
 
 
-@pytest.mark.parametrize("name", ["Xavier on the head", "overflow"])
+@pytest.mark.parametrize("name", ["Xavier on the head", "overflow", "AdamW at the plain net's rate"])
 def test_a_diagnosis_comes_back_from_json(name):
     torch.manual_seed(5)
     seen = look(FAULTS[name].plant())
@@ -477,6 +559,13 @@ def test_a_diagnosis_comes_back_from_json(name):
     assert back.to_dict() == seen.to_dict()
     if name != "overflow":  # where infinities have become NaN, which equals nothing
         assert back == seen
+
+
+def test_a_diagnosis_saved_before_optimisers_could_be_chosen_is_of_sgd():
+    net, x, y = quadratic()
+    seen = hf.diagnose(net, x, y)
+    told = {name: value for name, value in seen.to_dict().items() if name != "optimiser"}
+    assert Diagnosis.from_dict(json.loads(json.dumps(told))) == seen
 
 
 def test_overflow_goes_to_json_too():

@@ -153,6 +153,7 @@ def diagnose(
     factory: tyro.conf.Positional[str],
     init: str | None = None,
     lr: float | None = None,
+    optimiser: Literal["sgd", "adam", "adamw"] | None = None,
     seed: int = 0,
     html: Path | None = None,
     overwrite: bool = False,
@@ -170,7 +171,8 @@ def diagnose(
     Args:
         factory: Where the function is, as pkg.module:function.
         init: Also show what the net would be with this init; "hyperfan methods" lists them.
-        lr: Try one step of plain SGD at this learning rate.
+        lr: Try one step of the optimiser at this learning rate.
+        optimiser: The optimiser of that step and of the effective rates, SGD by default.
         seed: For torch's random numbers, before the factory is called.
         html: Write the diagnosis as a page too.
         overwrite: Replace a page that is there.
@@ -184,7 +186,8 @@ def diagnose(
     from hyperfan.probe import started_with
 
     torch.manual_seed(seed)
-    arguments = _arguments(factory, call(factory)) | ({} if lr is None else {"lr": lr})
+    given = {name: value for name, value in {"lr": lr, "optimiser": optimiser}.items() if value is not None}
+    arguments = _arguments(factory, call(factory)) | given
     now, others = _diagnose(factory, arguments), {}
     if init is not None:
         if not isinstance(arguments["net"], HyperNet):

@@ -12,6 +12,7 @@ from hyperfan.charts.axis import digits
 from hyperfan.charts.html import notebook_diagnosis
 from hyperfan.charts.scale import scale_chart
 from hyperfan.files import finite_or_none
+from hyperfan.probe.first_step import FIRST_STEPS, OptimiserName
 from hyperfan.probe.moments import Histogram, Scale
 from hyperfan.text import number, table
 
@@ -130,8 +131,9 @@ class PartReading:
         part: :func:`head_part`, or one of the constants above.
         parameters: their number.
         gradient: norm of ∂L/∂(its parameters).
-        rate: effective learning rate: how far along their gradient a step of SGD on this part moves the generated
-            tensors, over the same step on the tensors themselves. For a head that makes one tensor it is ‖h‖² + 1.
+        rate: effective learning rate: how far along their gradient a step on this part moves the generated tensors,
+            over the same step on the tensors themselves. For a head that makes one tensor it is ‖h‖² + 1 in SGD, and
+            ‖h‖₁ + 1 in Adam and AdamW.
     """
 
     part: str
@@ -179,8 +181,9 @@ class Diagnosis:
         layers, tensors, parts, findings: readings, and the faults found.
         loss: the mean loss, where there is one.
         expected_loss: that of a net which knows nothing.
-        stable_rate: the learning rate up to which the first step of plain SGD lowers the loss, by the curvature along
+        stable_rate: the learning rate up to which the optimiser's first step lowers the loss, by the curvature along
             it; if ``lr`` was given, and if there is such a rate.
+        optimiser: the optimiser of effective rates and of ``stable_rate``.
     """
 
     net: str
@@ -194,6 +197,7 @@ class Diagnosis:
     loss: float | None = None
     expected_loss: float | None = None
     stable_rate: float | None = None
+    optimiser: OptimiserName = "sgd"
 
     @property
     def healthy(self) -> bool:
@@ -219,7 +223,8 @@ class Diagnosis:
             guess = "" if self.expected_loss is None else f" (guessing has {digits(self.expected_loss)})"
             facts.append(f"loss {digits(self.loss)}{guess}")
         if self.stable_rate is not None:
-            facts.append(f"by its curvature the loss allows a learning rate of {digits(self.stable_rate)} in plain SGD")
+            allowed, title = digits(self.stable_rate), FIRST_STEPS[self.optimiser].title
+            facts.append(f"by its curvature the loss allows a learning rate of {allowed} in a first step of {title}")
         return "; ".join(facts) + "."
 
     def layer_table(self, write: Callable[[float | None], str] = number) -> Table:
@@ -237,7 +242,8 @@ class Diagnosis:
     def part_table(self, write: Callable[[float | None], str] = number) -> Table:
         """The gradient and effective rate of all that is trained, in numbers that are written like this."""
         rows = [[p.part, f"{p.parameters:,}", write(p.gradient), write(p.rate)] for p in self.parts]
-        return ["part", "parameters", "gradient norm", "effective rate"], rows
+        title = FIRST_STEPS[self.optimiser].title
+        return ["part", "parameters", "gradient norm", f"effective rate in {title}"], rows
 
     def to_dict(self) -> dict[str, Any]:
         """Convert to plain values for JSON, which knows no infinity: what is not finite is ``None``."""
@@ -245,9 +251,9 @@ class Diagnosis:
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> "Diagnosis":
-        """Rebuild from :meth:`to_dict`; what was not finite is NaN now."""
+        """Rebuild from :meth:`to_dict`, an older one too; what was not finite is NaN now."""
         kinds = {"layers": LayerReading, "tensors": TensorReading, "parts": PartReading, "findings": Finding}
-        fields = {f.name: values[f.name] for f in dataclasses.fields(cls)}
+        fields = {f.name: values[f.name] for f in dataclasses.fields(cls) if f.name in values}
         for name, kind in kinds.items():
             fields[name] = tuple(_from_dict(kind, row) for row in values[name])
         return cls(**fields)

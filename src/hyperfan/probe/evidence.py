@@ -15,6 +15,7 @@ from torch.utils import _pytree as pytree
 
 from hyperfan.errors import CallError
 from hyperfan.probe.diagnosis import PLAIN_PART, Diagnosis, LayerReading, PartReading, TensorReading, head_part
+from hyperfan.probe.first_step import FirstStep
 from hyperfan.probe.losses import Loss, UserLoss, float_tensors, guessing_loss, mean_loss, random_direction
 from hyperfan.probe.moments import (
     Histogram,
@@ -84,10 +85,10 @@ class Evidence:
         input_scale: mean square of the inputs, if they are numbers.
         constant: tensors that do not change with the embedding.
         noise: share of noise in the mean square of each tensor, where it has any.
-        trial: one step of plain SGD, if a learning rate was given.
+        trial: one step of the optimiser, if a learning rate was given.
     """
 
-    def __init__(self, subject: Subject, y: Any, loss: UserLoss | None, lr: float | None) -> None:
+    def __init__(self, subject: Subject, y: Any, loss: UserLoss | None, lr: float | None, optimiser: FirstStep) -> None:
         self.subject = subject
         torch.manual_seed(SEED)
         self.generated = subject.generate()
@@ -110,8 +111,9 @@ class Evidence:
         value = None if self.measured.loss is None or y is None else self.measured.loss / count
         self.trial: Trial | None = None
         if lr is not None and value is not None:
-            gradients = zip(trained, self.measured.parameter_gradients, strict=True)
-            self.trial = try_step(subject, mean, value, [(p, g / count) for p, g in gradients if g is not None], lr)
+            pairs = zip(trained, self.measured.parameter_gradients, strict=True)
+            gradients = ((p, g / count) for p, g in pairs if g is not None)
+            self.trial = try_step(subject, mean, value, gradients, optimiser, lr)
         self.readings = Diagnosis(
             subject.name,
             subject.method.name,
@@ -119,11 +121,12 @@ class Evidence:
             TWINS,
             _read_layers(subject, self.measured, self.twins),
             _read_tensors(subject, squares, self.measured, count),
-            _read_parts(subject, parts, self.measured, count),
+            _read_parts(subject, parts, self.measured, count, optimiser),
             findings=(),
             loss=value,
             expected_loss=None if y is None else guessing_loss(self.measured.output, y, loss),
             stable_rate=None if self.trial is None else self.trial.stable_rate,
+            optimiser=optimiser.name,
         )
         self.input_scale = next((mean_square(t) for t in inputs if t.is_floating_point()), None)
         self.constant = [name for name in subject.constant() if subject.generated[name].target]
@@ -198,16 +201,17 @@ def _read_tensors(
 
 
 def _read_parts(
-    subject: Subject, parts: Mapping[str, Sequence[Tensor]], measured: Pass, count: int
+    subject: Subject, parts: Mapping[str, Sequence[Tensor]], measured: Pass, count: int, optimiser: FirstStep
 ) -> tuple[PartReading, ...]:
     """Read everything that is trained: ``measured`` has the gradients of all parts' parameters, in order."""
-    rows, gradients = [], iter(measured.parameter_gradients)
-    of_tensors = {name: sum_of_squares(g) for name, g in measured.tensor_gradients.items()}
+    rows, unread = [], iter(measured.parameter_gradients)
+    of_tensors = {name: optimiser.slope(g) for name, g in measured.tensor_gradients.items()}
     for part, parameters in parts.items():
-        of_part = sum(sum_of_squares(next(gradients)) for _ in parameters)
+        gradients = [next(unread) for _ in parameters]
         tensors = [name for name, t in subject.generated.items() if part == head_part(t.head)] or list(of_tensors)
         of_its_tensors = sum(of_tensors.get(name, 0.0) for name in tensors)
-        rate = of_part / of_its_tensors if of_its_tensors and part != PLAIN_PART else None
-        norm = math.nan if measured.loss is None else math.sqrt(of_part) / count
+        slope, square = sum(map(optimiser.slope, gradients)), sum(map(sum_of_squares, gradients))
+        rate = slope / of_its_tensors if of_its_tensors and part != PLAIN_PART else None
+        norm = math.nan if measured.loss is None else math.sqrt(square) / count
         rows.append(PartReading(part, sum(p.numel() for p in parameters), norm, rate))
     return tuple(rows)

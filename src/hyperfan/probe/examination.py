@@ -12,6 +12,7 @@ from hyperfan.hypernet import HyperNet
 from hyperfan.probe.checks import growth, mainnet, tensors, training
 from hyperfan.probe.diagnosis import SEVERITIES, Diagnosis
 from hyperfan.probe.evidence import Evidence
+from hyperfan.probe.first_step import OptimiserName, first_step
 from hyperfan.probe.hypernet_subject import HyperNetSubject
 from hyperfan.probe.losses import UserLoss
 from hyperfan.probe.subject import ForeignSubject, GenerateFunction, Subject, preserved_random_state
@@ -42,6 +43,7 @@ def diagnose(
     *,
     generated: GenerateFunction | None = None,
     lr: float | None = None,
+    optimiser: OptimiserName = "sgd",
     task: int | None = None,
     embedding: Tensor | None = None,
 ) -> Diagnosis:
@@ -59,7 +61,9 @@ def diagnose(
             squared error for numbers.
         generated: for a foreign hypernet, a function without arguments that returns the tensors it generates, by their
             names in the mainnet.
-        lr: a learning rate of plain SGD to be tried for one step, which is undone.
+        lr: a learning rate to be tried for one step of the optimiser, which is undone.
+        optimiser: "sgd", "adam" or "adamw": the optimiser of that step and of the effective rates, with torch's
+            defaults and without momentum of earlier steps or weight decay.
         task: which row of a table of embeddings to look at; the first by default.
         embedding: the embedding, where it is given at the call; one is drawn by default.
 
@@ -71,6 +75,7 @@ def diagnose(
     >>> found.name, found.where
     ('wrong scale of a head', ('0.weight', '2.weight'))
     """
+    step = first_step(optimiser)
     if lr is not None and not 0 < lr < math.inf:
         raise HyperfanError(f"lr={lr:g}: a learning rate is positive and finite")
     if lr is not None and y is None:
@@ -80,7 +85,7 @@ def diagnose(
     if torch.is_inference_mode_enabled():
         raise HyperfanError("a diagnosis needs gradients, which torch.inference_mode() rules out: call it outside")
     with preserved_random_state(x):
-        evidence = Evidence(_subject(net, x, generated, task, embedding), y, loss, lr)
+        evidence = Evidence(_subject(net, x, generated, task, embedding), y, loss, lr, step)
     findings = [f for check in CHECKS for f in check(evidence)]
     return replace(evidence.readings, findings=tuple(sorted(findings, key=lambda f: SEVERITIES.index(f.severity))))
 

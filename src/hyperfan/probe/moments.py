@@ -26,6 +26,13 @@ def sum_of_squares(values: Tensor | None) -> float:
     return float(torch.linalg.vector_norm(values.detach(), dtype=torch.float64).item() ** 2)
 
 
+def sum_of_magnitudes(values: Tensor | None) -> float:
+    """The sum of absolute values, in double precision and without a copy in it; 0 for ``None``."""
+    if values is None:
+        return 0.0
+    return float(torch.linalg.vector_norm(values.detach(), 1, dtype=torch.float64).item())
+
+
 @dataclass(frozen=True)
 class Moments:
     """Count, mean, spread and range of numbers, in double precision.

@@ -1,14 +1,14 @@
-"""One step of plain SGD, tried and undone: its effect on the loss, and the rate that the curvature allows."""
+"""One step of an optimiser, tried and undone: its effect on the loss, and the rate that the curvature allows."""
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
+from hyperfan.probe.first_step import FirstStep
 from hyperfan.probe.losses import Loss
-from hyperfan.probe.moments import sum_of_squares
 from hyperfan.probe.subject import SEED, Subject
 
 ROUNDING = 1e-5
@@ -19,12 +19,13 @@ MAX_STEPS = 12
 
 
 class Trial(NamedTuple):
-    """The loss before and after one step at this learning rate, on everything that is trained.
+    """The loss before and after one step of an optimiser at this learning rate, on everything that is trained.
 
     ``stable_rate`` is the rate up to which a step lowers the loss, by the curvature along it; ``None`` if that is not
     seen. Where the loss is no parabola, it may go on falling beyond it.
     """
 
+    optimiser: FirstStep
     lr: float
     before: float
     after: float
@@ -32,25 +33,36 @@ class Trial(NamedTuple):
 
 
 def try_step(
-    subject: Subject, loss: Loss, start: float, gradients: Sequence[tuple[Tensor, Tensor]], lr: float
+    subject: Subject,
+    loss: Loss,
+    start: float,
+    gradients: Iterable[tuple[Tensor, Tensor]],
+    optimiser: FirstStep,
+    lr: float,
 ) -> Trial | None:
     """Try a step from this mean loss, on parameters with their gradients; ``None`` where all of these are zero."""
+    directions: list[tuple[Tensor, Tensor]] = []
+    slope = 0.0
+    for parameter, gradient in gradients:
+        directions.append((parameter, optimiser.direction(gradient)))
+        slope += optimiser.slope(gradient)
 
     def loss_after(rate: float) -> float:
         """The mean loss after a step of this rate, which is undone; a random hypernet draws the same each time."""
-        saved = [p.detach().clone() for p, _ in gradients]
+        saved = [p.detach().clone() for p, _ in directions]
         try:
-            for p, g in gradients:
-                p.data.add_(g, alpha=-rate)  # through .data, so that a graph the user still holds stays valid
+            for p, d in directions:
+                p.data.add_(d, alpha=-rate)  # through .data, so that a graph the user still holds stays valid
             torch.manual_seed(SEED)
             with torch.no_grad():
                 return loss(subject.run(subject.generate())[0]).item()
         finally:
-            for (p, _), old in zip(gradients, saved, strict=True):
+            for (p, _), old in zip(directions, saved, strict=True):
                 p.data.copy_(old)
 
-    slope = sum(sum_of_squares(g) for _, g in gradients)
-    return Trial(lr, start, loss_after(lr), _stable_rate(loss_after, start, slope)) if slope else None
+    if not slope:
+        return None
+    return Trial(optimiser, lr, start, loss_after(lr), _stable_rate(loss_after, start, slope))
 
 
 def _stable_rate(loss_after: Callable[[float], float], start: float, slope: float) -> float | None:

@@ -25,7 +25,7 @@ from hyperfan.report.page import Switch, compared, figure, page, section, switch
 from hyperfan.report.run_data import Setting
 
 EFFECTIVE_RATE = (
-    "The effective rate is how far along their gradient a step of SGD on the part moves the generated tensors, over "
+    "The effective rate is how far along their gradient a step on the part moves the generated tensors, over "
     "the same step on them."
 )
 

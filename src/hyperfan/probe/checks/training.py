@@ -72,7 +72,10 @@ def rate(e: Evidence) -> Iterator[Finding]:
         allowed, remedy = "is too large for it", f"a smaller rate, such as lr={trial.lr / 100:.1g}; and try again"
     else:
         allowed, remedy = f"allows {trial.stable_rate:.2g} at most", f"lr={trial.stable_rate / 2:.2g}"
-    seen = f"one step of SGD at {trial.lr:g} takes the loss from {trial.before:.4g} to {trial.after:.4g}{effective}"
-    cause = "a step on a head moves the generated weights ‖h‖² + 1 times as far as one on the weights themselves"
-    cause += f", and the curvature along it {allowed}"
+    step, change = trial.optimiser, f"the loss from {trial.before:.4g} to {trial.after:.4g}"
+    seen = f"one step of {step.title} at {trial.lr:g} takes {change}{effective}"
+    cause = (
+        f"a step on a head moves the generated weights {step.multiple} times as far as one on the weights themselves, "
+        f"and the curvature along it {allowed}"
+    )
     yield Finding(FindingName.RATE_TOO_LARGE, "warning", (), seen, cause, remedy)
