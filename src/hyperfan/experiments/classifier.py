@@ -17,7 +17,7 @@ from hyperfan.experiments.ranks import SINGLE_PROCESS, Ranks
 from hyperfan.experiments.seeds import generator
 from hyperfan.hypernet import HyperNet
 from hyperfan.metrics import Kind, Row
-from hyperfan.optim import SGD
+from hyperfan.optim import SGD, Adam
 from hyperfan.probe import Moments, diagnose, first_overflow
 
 
@@ -88,7 +88,8 @@ class Classifier(Training):
     def diagnosis(self, x: Tensor, y: Tensor) -> Iterator[Row]:
         """A diagnosis of a hypernet before it is trained."""
         if isinstance(self.net, HyperNet):
-            yield {"kind": Kind.DIAGNOSIS, "step": 0, **diagnose(self.net, x, y).to_dict()}
+            found = diagnose(self.net, x, y, optimiser=getattr(self.config, "optimiser", "sgd"))
+            yield {"kind": Kind.DIAGNOSIS, "step": 0, **found.to_dict()}
 
     def first_overflow(self, step: int) -> str | None:
         """The first layer that is not finite on the batch after so many batches."""
@@ -134,9 +135,14 @@ def _order(seed: int, images: int, epoch: int) -> Tensor:
     return torch.randperm(images, generator=generator(seed, "order", epoch))
 
 
-def sgd(net: nn.Module, lr: float) -> torch.optim.Optimizer:
-    """Plain SGD: hyperfan's for a hypernet, torch's for another net."""
-    return SGD(net, lr=lr) if isinstance(net, HyperNet) else torch.optim.SGD(net.parameters(), lr=lr)
+def optimiser(net: nn.Module, lr: float, name: str = "sgd") -> torch.optim.Optimizer:
+    """Plain SGD or Adam: hyperfan's for a hypernet, torch's for another net.
+
+    Nothing is compiled, so that a run has the same bits wherever there is a compiler or none.
+    """
+    if name == "adam":
+        return Adam(net, lr, compile=False) if isinstance(net, HyperNet) else torch.optim.Adam(net.parameters(), lr)
+    return SGD(net, lr) if isinstance(net, HyperNet) else torch.optim.SGD(net.parameters(), lr)
 
 
 def build(

@@ -200,7 +200,7 @@ class HyperNet(nn.Module):
         """Multiply generated tensors by positive factors, given by name.
 
         A factor goes into the head where that makes no other tensor. Else it goes on the tensor's code, and the
-        effective learning rate ‖h‖² + 1 changes with it; ``heads="separate"`` avoids that.
+        effective learning rate changes with it; ``heads="separate"`` avoids that.
 
         >>> net = HyperNet(nn.Linear(3, 2), embedding=4)
         >>> before = net.generate()["weight"]

@@ -9,7 +9,7 @@ from torch import Tensor
 from hyperfan.data import CIFAR10, cifar10, standardise
 from hyperfan.data.augment import shift_and_flip
 from hyperfan.experiments.cifar10 import Cifar10
-from hyperfan.experiments.classifier import Classifier, build, device_named, sgd
+from hyperfan.experiments.classifier import Classifier, build, device_named, optimiser
 from hyperfan.experiments.seeds import generator
 from hyperfan.generators import Chunks
 from hyperfan.metrics import Row
@@ -33,7 +33,7 @@ class Cifar10Training(Classifier):
         with torch.device("meta"):
             mainnet = all_cnn()
         net, plan = build(mainnet, config, config.embedding, heads=Chunks(one_head=True))
-        super().__init__(config, net, plan, sgd(net.to(device), config.rate))
+        super().__init__(config, net, plan, optimiser(net.to(device), config.rate))
 
     def inputs(self, images: Tensor, step: int | None) -> Tensor:
         """Standardised images, in training also augmented if so configured."""

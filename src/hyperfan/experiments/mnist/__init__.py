@@ -83,7 +83,7 @@ SEEDS = 3
 SHORT_EPOCHS = 5
 """Of runs that are only compared with others of that length."""
 ADAM_BATCHES = 1000
-"""Of the runs that compare SGD with Adam, which has no fast path."""
+"""Of the runs that compare SGD with Adam."""
 SGD_RATES = (5e-3, 5e-4, 5e-5, 5e-6)
 ADAM_RATES = (1e-3, 1e-4, 1e-5)
 

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from hyperfan.data import MNIST, mnist, standardise
 from hyperfan.experiments import classifier
-from hyperfan.experiments.classifier import Classifier, sgd
+from hyperfan.experiments.classifier import Classifier, optimiser
 from hyperfan.experiments.mnist import Mnist
 from hyperfan.experiments.seeds import generator
 from hyperfan.metrics import Kind, Row
@@ -33,8 +33,7 @@ class MnistTraining(Classifier):
         measured = probe_images(config, len(self.test_x))
         self.probe = Probe(self.test_x[measured], self.test_y[measured])
         net, plan = build(config)
-        optimiser = torch.optim.Adam(net.parameters(), config.rate) if config.optimiser == "adam" else None
-        super().__init__(config, net, plan, optimiser or sgd(net, config.rate))
+        super().__init__(config, net, plan, optimiser(net, config.rate, config.optimiser))
 
     def probes(self, step: int) -> Iterator[Row]:
         """A diagnosis; then moments of every quantity in every layer, and histograms at the start and at the end."""
