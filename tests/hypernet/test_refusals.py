@@ -234,3 +234,13 @@ def test_a_restart_by_a_method_that_sets_embeddings_is_refused_like_a_start(embe
     assert net.init.name == "hyperfan-in"
     assert net.plan == before[0]
     assert all(torch.equal(t, before[1][name]) for name, t in net.state_dict().items())
+
+
+@pytest.mark.parametrize("training", [True, False])
+def test_groups_without_codes_are_refused_in_every_mode(training):
+    net = hf.HyperNet(mlp(), 4).train(training)
+    hf.SGD(net, lr=0.1)
+    for _ in range(4):  # until the optimiser holds what the net makes
+        net(X).sum().backward()
+    with torch.set_grad_enabled(training), pytest.raises(hf.HyperfanError, match="grouped=True needs many codes"):
+        net(X, grouped=True)

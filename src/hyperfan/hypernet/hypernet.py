@@ -92,8 +92,6 @@ class HyperNet(nn.Module):
         """The init as it was written last, or, on the meta device, as it will be."""
         super().train(mainnet.training)  # the mainnet's own modules keep the modes they have
 
-    # ── calling ────────────────────────────────────────────────────────────────────────────────────────────────────
-
     def forward(
         self,
         *args: Any,
@@ -113,13 +111,13 @@ class HyperNet(nn.Module):
             grouped: whether each of many codes serves a batch of its own: inputs and outputs are (codes, batch, …).
         """
         makers = [m for m in (self.embeddings, self.trunk, self.heads) if m is not None]
-        if embedding is None and not noise and self._cache.usable(makers, task):
+        stored = embedding is None and not noise and not grouped
+        if stored and self._cache.usable(makers, task):
             tensors = self._cache.get(lambda: self.heads(self.codes(task=task, noise=noise)), makers, task)
             return self.run(tensors, *args, **kwargs)
-        if self.trainer is not None and task is None and embedding is None and not noise:
-            held = self.trainer.tensors()
-            if held is not None:
-                return self.run(held, *args, **kwargs)
+        held = self.trainer.tensors() if stored and task is None and self.trainer is not None else None
+        if held is not None:
+            return self.run(held, *args, **kwargs)
         codes = self.codes(task=task, embedding=embedding, noise=noise)
         if codes.ndim == 3:
             return self.per_sample(self.skeleton, self.heads, codes, self._kept(), grouped, args, kwargs)
@@ -166,8 +164,6 @@ class HyperNet(nn.Module):
         """Reset all gradients, as in any module, without bringing heads up to date."""
         zero_held_gradients(self, set_to_none)
 
-    # ── init ───────────────────────────────────────────────────────────────────────────────────────────────────────
-
     def reset_parameters(
         self, generator: torch.Generator | None = None, *, embeddings: torch.Generator | None = None
     ) -> None:
@@ -211,8 +207,6 @@ class HyperNet(nn.Module):
         checks.check_values(self)
         checks.check_factors(factors, [t.name for t in self.generated])
         self.plan = start.rescale(self, factors)
-
-    # ── printing, saving ───────────────────────────────────────────────────────────────────────────────────────────
 
     def print_trainable_parameters(self) -> None:
         """Print how many parameters are trained, and how many the mainnet has."""
