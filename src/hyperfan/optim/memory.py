@@ -147,8 +147,7 @@ def _next_step(
             f"lookahead= knows the next step of SGD, Adam and AdamW, not of {kind.__name__}: pass that step, as a "
             "mapping from parameter names to tensors"
         )
-    if isinstance(optimiser, HyperNetOptimiser):
-        optimiser.sync()  # so that its state is torch's
+    # Codes that change with the task keep heads from being collapsed: hyperfan's state is torch's too.
     groups = {id(p): group for group in optimiser.param_groups for p in group["params"]}
     steps = {}
     for name, gradient in gradients.items():
