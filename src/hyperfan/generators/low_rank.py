@@ -64,7 +64,8 @@ class LowRankHeads(Generator):
             rows = code.reshape(-1, self.width)
             value, *others = (self._product(head, rows, steps) for head in self.layouts[name].heads)
             if others:
-                left, right = (f.view(len(rows), -1, self.config.rank) for f in (value, *others))
+                rank = self.config.rank
+                left, right = (f.view(len(rows), f.shape[1] // rank, rank) for f in (value, *others))
                 value = left @ right.mT
             tensors[t.name] = value.reshape(*code.shape[:-1], *t.shape) * self.scale[i]
         return tensors

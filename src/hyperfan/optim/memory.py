@@ -6,15 +6,23 @@ What the net makes for earlier tasks is kept from the moment before a new one, a
 would take.
 """
 
+import copy
+import inspect
 import warnings
 from collections.abc import Iterable, Mapping
+from typing import SupportsFloat
 
 import torch
 from torch import Tensor, nn
 from torch.func import functional_call
+from torch.optim import SGD, Adam, AdamW, Optimizer
 
-from hyperfan.errors import CallError, HyperfanWarning, nearest
+from hyperfan.errors import CallError, CheckpointError, HyperfanWarning, nearest
 from hyperfan.hypernet import HyperNet
+from hyperfan.optim.optimiser import HyperNetOptimiser
+
+TASKS, REMEMBERED = "tasks", "remembered."
+"""In a state: the name of the tasks, and the prefix of the tensors' names."""
 
 
 class Memory:
@@ -30,7 +38,7 @@ class Memory:
         ...
         optimiser.zero_grad()
         mse_loss(net(x, task=task), y).backward()
-        (0.005 * memory.drift(lookahead=lr)).backward()
+        (0.005 * memory.drift(lookahead=optimiser)).backward()
         optimiser.step()
 
     Only what is generated is remembered, so generate all that is trained. Gradients reach the trunk and the heads,
@@ -56,12 +64,13 @@ class Memory:
         with torch.no_grad():
             self.remembered = net.heads(self._codes(self.tasks), copy=True)
 
-    def drift(self, *, lookahead: float | Mapping[str, Tensor] = 0.0) -> Tensor:
+    def drift(self, *, lookahead: float | Optimizer | Mapping[str, Tensor] = 0.0) -> Tensor:
         """How far the net's tensors for these tasks are from those remembered: the sum of squares, mean over tasks.
 
         Args:
-            lookahead: where to look. The learning rate of a plain SGD step along the gradients that the parameters
-                hold now, or any other step by parameter name; 0 looks at the net as it is.
+            lookahead: where to look. After the next step of this optimiser (SGD, Adam or AdamW, torch's or hyperfan's)
+                along the gradients that the parameters hold now, which changes none of them; after a step of plain SGD
+                with this learning rate, 0 for the net as it is; or after any other step, by parameter name.
         """
         if not self.tasks:
             return self.net.heads.scale.new_zeros(()).requires_grad_()  # so that it can go backward like any other
@@ -76,24 +85,86 @@ class Memory:
         moved = [(tensor - self.remembered[name]).square().sum() for name, tensor in tensors.items()]
         return torch.stack(moved).sum() / len(self.tasks)
 
-    def _steps(self, lookahead: float | Mapping[str, Tensor]) -> Mapping[str, Tensor]:
+    def state_dict(self) -> dict[str, Tensor]:
+        """The tasks, and a copy of what is remembered of them: tensors by name, which share no memory."""
+        tensors = {REMEMBERED + name: tensor.clone().contiguous() for name, tensor in self.remembered.items()}
+        return {TASKS: torch.tensor(self.tasks, dtype=torch.long), **tensors}
+
+    def load_state_dict(self, state_dict: Mapping[str, Tensor]) -> None:
+        """Remember the tasks of a saved state in place of these; to resume, load it into ``Memory(net, tasks=[])``."""
+        tasks: list[int] = state_dict[TASKS].tolist() if TASKS in state_dict else []
+        saved = {name: list(tensor.shape) for name, tensor in state_dict.items()}
+        wanted = {REMEMBERED + name: [len(tasks), *t.shape[1:]] for name, t in self.remembered.items()}
+        wanted[TASKS] = [len(tasks)]
+        for name in saved | wanted:
+            if saved.get(name) != wanted.get(name):
+                shapes = f"'{name}' is {saved.get(name, 'missing')} in it, and {wanted.get(name, 'unknown')} here"
+                raise CheckpointError(f"this is not a memory of this net: {shapes}")
+        known = self.net.embeddings.config.tasks
+        if known is not None and max(tasks, default=0) >= known:
+            tasks_of = f"it has task {max(tasks)}, and the net tasks 0 to {known - 1}"
+            raise CheckpointError(f"this is not a memory of this net: {tasks_of}")
+        self.tasks = tasks
+        for name, tensor in self.remembered.items():
+            self.remembered[name] = state_dict[REMEMBERED + name].to(tensor, copy=True)
+
+    def _steps(self, lookahead: float | Optimizer | Mapping[str, Tensor]) -> Mapping[str, Tensor]:
         parameters = dict(self.net.named_parameters())
         if isinstance(lookahead, Mapping):
             for name in lookahead:
                 if name not in parameters:
                     raise CallError(f"lookahead= names '{name}', which is no parameter: {nearest(name, parameters)}")
             return lookahead
-        if lookahead == 0:
+        if not isinstance(lookahead, SupportsFloat):
+            return _next_step(lookahead, parameters, _gradients(parameters))
+        rate = float(lookahead)
+        if rate == 0:
             return {}
-        if lookahead < 0:
-            raise CallError(f"lookahead={lookahead:g}: give the learning rate, which is positive, or 0")
-        held = {name: p.grad for name, p in parameters.items() if p.grad is not None}
-        if not any(name.startswith(("trunk.", "heads.")) for name in held):
-            raise CallError(
-                "lookahead= steps along the gradients of the new task's loss, and there are none yet: call its "
-                "backward() before drift(), or pass lookahead=0"
-            )
-        return {name: -lookahead * grad.detach() for name, grad in held.items()}
+        if rate < 0:
+            raise CallError(f"lookahead={rate:g}: give the learning rate, which is positive, or 0")
+        return {name: -rate * grad for name, grad in _gradients(parameters).items()}
+
+
+def _gradients(parameters: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """The gradients that a net's parameters hold."""
+    held = {name: p.grad.detach() for name, p in parameters.items() if p.grad is not None}
+    if not any(name.startswith(("trunk.", "heads.")) for name in held):
+        raise CallError(
+            "lookahead= steps along the gradients of the new task's loss, and there are none yet: call its "
+            "backward() before drift(), or pass lookahead=0"
+        )
+    return held
+
+
+@torch.no_grad()
+def _next_step(
+    optimiser: Optimizer, parameters: Mapping[str, Tensor], gradients: Mapping[str, Tensor]
+) -> dict[str, Tensor]:
+    """The step that an optimiser would take along these gradients: torch's own, of copies, one parameter at a time."""
+    kind = optimiser.torch_class if isinstance(optimiser, HyperNetOptimiser) else type(optimiser)
+    if kind not in (SGD, Adam, AdamW):
+        raise CallError(
+            f"lookahead= knows the next step of SGD, Adam and AdamW, not of {kind.__name__}: pass that step, as a "
+            "mapping from parameter names to tensors"
+        )
+    # Codes that change with the task keep heads from being collapsed: hyperfan's state is torch's too.
+    groups = {id(p): group for group in optimiser.param_groups for p in group["params"]}
+    steps = {}
+    for name, gradient in gradients.items():
+        p = parameters[name]
+        if id(p) not in groups:
+            continue
+        ahead = p.detach().clone()
+        ahead.grad = gradient.to_dense()
+        # One tensor at a time torch leaves gradients as they are.
+        group = {**groups[id(p)], "params": [ahead], "foreach": False, "fused": False, "differentiable": False}
+        trial = kind([group])
+        trial.state[ahead] = copy.deepcopy(optimiser.state.get(p, {}))
+        inspect.unwrap(kind.step)(trial)  # without the hooks of all optimisers
+        steps[name] = ahead - p
+    if not steps:
+        raise CallError("lookahead= is an optimiser of other parameters than this net's: pass the one that trains it")
+    return steps
 
 
 class _Codes(nn.Module):
