@@ -235,7 +235,6 @@ def test_embeddings_at_a_rate_of_their_own():
 # ── compiled ───────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # torch's own, in its compiler
 @pytest.mark.skipif(kernels.why_not_compiled("cpu") is not None, reason="no compiler")
 def test_compiled_steps():
     for embedding in (hf.Embedding(7), hf.Embedding(7, noise=0.3)):

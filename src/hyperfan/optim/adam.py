@@ -127,8 +127,10 @@ class AdamRule(Rule):
         if not parts or grad.value.summed or p.ndim != 2:
             return False
         m, v, v_max, hyper = _moments(p, state, group)
-        codes = torch.cat([factor.codes * scale for factor, scale in parts])
-        grads = parts[0][0].matrix if len(parts) == 1 else torch.cat([factor.matrix for factor, _ in parts])
+        scaled = [factor.codes if scale == 1 else factor.codes * scale for factor, scale in parts]
+        codes, grads = scaled[0], parts[0][0].matrix
+        if len(parts) > 1:
+            codes, grads = torch.cat(scaled), torch.cat([factor.matrix for factor, _ in parts])
         step_product_(p, codes, grads, (m, v, v_max), hyper, self._compiles(p))
         return True
 

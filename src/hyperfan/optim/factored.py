@@ -85,20 +85,24 @@ class CodesLast(torch.autograd.Function):
     @staticmethod
     def forward(x: Tensor, codes: Tensor, weight: Tensor, bias: Tensor) -> tuple[Tensor, Tensor]:
         """The layer's outputs, and what they are sums of."""
-        inputs = x.shape[-1]
-        each = F.linear(x, weight.view(-1, inputs)).view(*x.shape[:-1], codes.shape[-1], -1)
-        return (codes[:, None, None] @ each).squeeze(-2) + F.linear(x, bias.view(-1, inputs)), each
+        rows = x.flatten(0, 1)
+        each = (rows @ weight.view(-1, rows.shape[1]).T).view(*x.shape[:-1], codes.shape[-1], -1)
+        shared = (rows @ bias.view(-1, rows.shape[1]).T).view(*x.shape[:-1], -1)
+        return (codes[:, None, None] @ each).squeeze(-2) + shared, each
 
     @staticmethod
     def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
         """What the backward pass needs."""
         ctx.save_for_backward(*inputs, output[1])
         ctx.mark_non_differentiable(output[1])
+        ctx.set_materialize_grads(False)
 
     @staticmethod
     @torch.autograd.function.once_differentiable
-    def backward(ctx: Any, grad: Tensor, _: Tensor) -> Any:
+    def backward(ctx: Any, grad: Tensor | None, _: None) -> Any:
         """Ordinary gradients for input and codes."""
+        if grad is None:
+            return None, None, None, None
         x, codes, weight, bias, each = ctx.saved_tensors
         for_codes = torch.einsum("brko,bro->bk", each, grad) if ctx.needs_input_grad[1] else None
         spread = codes[:, None, :, None] * grad.unsqueeze(2)

@@ -151,12 +151,16 @@ class Held(torch.autograd.Function):
         return tuple(each)
 
 
+_HELD = Held._backward_cls
+
+
 class FactoredLinears(TorchFunctionMode):
     """Where it is entered, linear layers keep the gradient of a held weight in factors, if these are smaller."""
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         """Run a function of torch."""
-        if func is not F.linear or kwargs or not isinstance(args[1].grad_fn, Held._backward_cls):
+        held = func is F.linear and not kwargs and type(args[1]) is Tensor and isinstance(args[1].grad_fn, _HELD)
+        if not held:
             return func(*args, **(kwargs or {}))
         x, weight = args[:2]
         outputs, inputs = weight.shape

@@ -89,14 +89,13 @@ def step_product_(
     step = torch.tensor(float(hyper.step), device=p.device)
     p, m, v = (t.view(codes.shape[1], grads.shape[1]) for t in (p, m, v))
     v_max = None if v_max is None else v_max.view(p.shape)
-    transposed = codes.T.contiguous()
     width = min(BLOCK, p.shape[1])
     height = BLOCK // width
     scratch = p.new_empty(height, width)
     for rows, columns in itertools.product(range(0, p.shape[0], height), range(0, p.shape[1], width)):
         block = (slice(rows, rows + height), slice(columns, columns + width))  # contiguous: whole rows, or part of one
         grad = scratch[: p[block].shape[0], : p[block].shape[1]]
-        torch.mm(transposed[block[0]], grads[:, block[1]], out=grad)
+        torch.mm(codes.T[block[0]], grads[:, block[1]], out=grad)
         kernel(
             [p[block]],
             [grad],
@@ -163,7 +162,9 @@ def run_compiled(function: Callable[..., None], *args: Any) -> bool:
     if function in _FAILED:
         return False
     try:
-        _compile(function)(*args)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", DeprecationWarning)  # of torch itself, in its compiler
+            _compile(function)(*args)
     except (torch._dynamo.exc.TorchDynamoException, torch._inductor.exc.InductorError) as error:
         _FAILED.add(function)
         reason = " ".join(str(error).split("\n\n")[0].split())
