@@ -118,6 +118,17 @@ def test_momentum_emptied_by_hand(twins):
     run(twins, after=lambda net, opt, step: opt.state.clear() if step == 4 else None)
 
 
+def test_momentum_emptied_after_a_look_and_an_evaluation(twins):
+    def after(net, opt, step):
+        if step == 4:
+            opt.state_dict()
+            with torch.no_grad():
+                net(next(batches(1))[0])
+            opt.state.clear()
+
+    run(twins, after=after)
+
+
 def test_layers_that_are_not_always_used():
     class Either(nn.Module):
         def __init__(self):

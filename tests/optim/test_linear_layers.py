@@ -7,6 +7,7 @@ from torch import nn
 from twins import Twins, assert_same, batches
 
 import hyperfan as hf
+from hyperfan.generators.stand_in import StandIn
 
 LR = 1e-3
 
@@ -108,3 +109,20 @@ def test_lower_precision_is_left_to_autocast(twins):
     with torch.autocast("cpu", dtype=torch.float16):
         net(x.float()).sum().backward()
     assert all(p.grad.dtype == torch.float32 for p in net.parameters())
+
+
+def test_a_layer_that_runs_from_its_code_makes_no_weight_and_no_dense_gradient(monkeypatch):
+    made = []
+    make = StandIn.make
+    monkeypatch.setattr(StandIn, "make", lambda self: made.append(tuple(self.shape)) or make(self))
+    torch.manual_seed(0)
+    mainnet = nn.Sequential(nn.Linear(40, 40), nn.Tanh(), nn.Linear(40, 40)).double()
+    net = hf.HyperNet(mainnet, hf.Embedding(7, given=True, per="net"), heads="separate")
+    opt = hf.AdamW(net)
+    x, codes = torch.randn(6, 40, dtype=torch.float64), torch.randn(6, 7, dtype=torch.float64)
+    net(x, embedding=codes).square().sum().backward()
+    assert set(net.per_sample.orders.popitem()[1].values()) == {"codes"}
+    assert not made
+    for head in net.heads.children():
+        assert all(p.grad.parts is not None for p in head.parameters())
+    del opt
