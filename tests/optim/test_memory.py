@@ -1,6 +1,7 @@
 """The output regulariser, against its formula written out."""
 
 import copy
+import itertools
 
 import pytest
 import torch
@@ -11,6 +12,7 @@ from torch.nn.functional import mse_loss
 import hyperfan as hf
 from hyperfan.errors import CallError, CheckpointError
 from hyperfan.optim import Memory
+from products import covered
 
 BETA, RATE = 0.3, 0.1
 
@@ -317,9 +319,9 @@ def check_lookahead(net, optimiser, memory):
             torch.testing.assert_close(one.to_dense(), other.to_dense(), rtol=1e-9, atol=1e-13)
 
 
-@pytest.mark.parametrize("of", NETS)
-@pytest.mark.parametrize("name", OPTIMISERS)
-@pytest.mark.parametrize("ours", [False, True], ids=["torch", "hyperfan"])
+@pytest.mark.parametrize(
+    ("ours", "name", "of"), covered(list(itertools.product([False, True], OPTIMISERS, NETS)), tuple)
+)
 def test_it_looks_where_the_optimiser_will_step(ours, name, of):
     """At the first step, and with momentum or moments of some steps that had the drift's gradients too."""
     net = net_of(of)
