@@ -156,11 +156,12 @@ class FactoredLinears(TorchFunctionMode):
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         """Run a function of torch."""
-        if func is not F.linear or kwargs or not isinstance(args[1].grad_fn, Held._backward_cls):
+        # In a transform the weight may be a stand-in, which would be made if it were asked for its grad_fn.
+        if func is not F.linear or kwargs or transformed() or not isinstance(args[1].grad_fn, Held._backward_cls):
             return func(*args, **(kwargs or {}))
         x, weight = args[:2]
         outputs, inputs = weight.shape
         smaller = x.numel() // inputs * (inputs + outputs) < weight.numel()
-        if not smaller or torch.is_autocast_enabled(x.device.type) or transformed() or not torch.is_grad_enabled():
+        if not smaller or torch.is_autocast_enabled(x.device.type) or not torch.is_grad_enabled():
             return func(*args)
         return FactoredLinear.apply(x, weight, args[2] if len(args) > 2 else None)  # type: ignore[no-untyped-call]
