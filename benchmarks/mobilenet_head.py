@@ -10,7 +10,7 @@ from benchmarks.harness import compare_times, conclude, interleave, main, memory
 from hyperfan.models import mobilenet
 
 BANDWIDTH = (
-    "generating and updating MobileNet's heads takes at most 1.5 times as long as reading them twice and writing them "
+    "generating and updating MobileNet's heads takes at most twice as long as reading them twice and writing them "
     "once, at the rate of a multiplication in place of as many values in the same process"
 )
 TIME = "… over the time with dense autograd and torch's SGD: the ratio, whatever it is"
@@ -52,7 +52,7 @@ def run(rounds: int = 15) -> bool:
     return all(
         [
             conclude("mobilenet_head_memory", MEMORY, what, {"median": held[0]}, 1.15, more),
-            compare_times("mobilenet_head_bandwidth", BANDWIDTH, times, 1.5, theirs="in place", scale=3 / 2),
+            compare_times("mobilenet_head_bandwidth", BANDWIDTH, times, 2.0, theirs="in place", scale=3 / 2),
             compare_times("mobilenet_head", TIME, times, None),
         ]
     )
