@@ -28,6 +28,7 @@ def step(net: hf.HyperNet, opt: torch.optim.Optimizer) -> None:
     opt.zero_grad()
     made = list(net.generate(noise=True).values())
     torch.autograd.backward(made, [w.detach() for w in made])
+    del made  # as in training, where the backward pass frees them
     opt.step()
 
 
