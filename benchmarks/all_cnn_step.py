@@ -3,7 +3,7 @@
 import torch
 
 import hyperfan as hf
-from benchmarks.harness import compare
+from benchmarks.harness import compare, main
 from benchmarks.training_step import step
 from hyperfan.models import all_cnn
 
@@ -35,4 +35,4 @@ def run(rounds: int = 15) -> bool:
 
 
 if __name__ == "__main__":
-    raise SystemExit(0 if run() else 1)
+    main("all_cnn_step", run)

@@ -1,10 +1,8 @@
 """The paper's continual-learning grid as one batched program, beside the same runs one after another."""
 
-import sys
-
 import torch
 
-from benchmarks.harness import conclude, interleave, medians, summary
+from benchmarks.harness import conclude, interleave, main, medians, summary
 from hyperfan.experiments.continual import Continual, GridRun
 from hyperfan.experiments.continual.training import ContinualTraining, reference
 
@@ -40,4 +38,4 @@ def run(rounds: int = 100) -> bool:
 
 
 if __name__ == "__main__":
-    sys.exit(0 if run() else 1)
+    main("continual_grid", run)

@@ -5,7 +5,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 import hyperfan as hf
-from benchmarks.harness import compare
+from benchmarks.harness import compare, main
 from hyperfan.models import mnist_net
 
 CLAIM = "HyperNet costs at most 1.05 times hand-written torch"
@@ -48,4 +48,4 @@ def run(rounds: int = 60) -> bool:
 
 
 if __name__ == "__main__":
-    raise SystemExit(0 if run() else 1)
+    main("forward_overhead", run)

@@ -10,7 +10,8 @@ from pathlib import Path
 
 from rich.console import Console
 
-from benchmarks.harness import conclude, summary
+from benchmarks.harness import conclude, main, summary
+from hyperfan.data import mnist
 from hyperfan.experiments.experiment import CLASSICAL
 from hyperfan.experiments.loop import run as train
 from hyperfan.experiments.mnist import PROFILES
@@ -45,6 +46,7 @@ def both() -> dict[str, dict[str, float]]:
 
 
 def run(rounds: int = 5) -> bool:
+    mnist()  # an error here, if the data are missing, and not in a process further down
     found = [both() for _ in range(rounds)]
     ratios = [sum(f["hyperfan-in"].values()) / sum(f[CLASSICAL].values()) for f in found]
     probing = [times["probing"] / sum(times.values()) for f in found for times in f.values()]
@@ -56,7 +58,4 @@ def run(rounds: int = 5) -> bool:
 
 
 if __name__ == "__main__":
-    if len(sys.argv) > 1:
-        print(json.dumps(measure(sys.argv[1])))
-        raise SystemExit(0)
-    raise SystemExit(0 if run() else 1)
+    main("mnist_run", run, measure)

@@ -6,7 +6,7 @@ import torch
 import torch.nn.functional as F
 
 import hyperfan as hf
-from benchmarks.harness import conclude, peak_bytes
+from benchmarks.harness import conclude, main, peak_bytes
 from benchmarks.training_step import step
 from hyperfan.models import mobilenet
 
@@ -45,4 +45,4 @@ def run() -> bool:
 
 
 if __name__ == "__main__":
-    raise SystemExit(0 if run() else 1)
+    main("mobilenet_training", run)

@@ -1,9 +1,9 @@
 """The paper's MNIST hypernet in each peer's own API, one training step per call, and the plain net beside them.
 
-Embeddings are of size 50, heads are linear, SGD is plain. Each library once as its documentation uses it, and once as
-near to our set-up and as fast as it can be made without changing its code. Embeddings are fixed, as ours are by
-default, except that hyper-nn trains its own unless it is taken apart. ``python -m benchmarks.peers`` prints sizes,
-times and losses.
+Embeddings are of size 50, heads are linear, the optimiser is plain SGD or Adam. Each library once as its documentation
+uses it, and once as near to our set-up and as fast as it can be made without changing its code. Embeddings are fixed,
+as ours are by default, except that hyper-nn trains its own unless it is taken apart. ``python -m benchmarks.peers``
+prints sizes, times and losses.
 """
 
 import statistics
@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import partial
 from itertools import pairwise
-from typing import Any
+from typing import Any, Literal
 
 import hyperlight as hl
 import jax
@@ -33,6 +33,9 @@ WIDTHS = (784, 500, 500, 500, 500, 500, 10)
 SHAPES = [(after, before) for before, after in pairwise(WIDTHS)]
 RATE = 0.01
 HEAD_RATE = RATE / (EMBEDDING + 1)  # what moves a generated weight as RATE would move a plain one
+ADAM_RATE = 1e-4  # as in hypnettorch's tutorial
+Rule = Literal["sgd", "adam"]
+"""The optimiser: those of torch, or of optax, with their defaults."""
 
 
 @dataclass(frozen=True)
@@ -51,18 +54,18 @@ def batch() -> tuple[Tensor, Tensor]:
     return torch.randn(BATCH, WIDTHS[0]), torch.randint(WIDTHS[-1], (BATCH,))
 
 
-def classical(x: Tensor, y: Tensor) -> Trainer:
+def classical(x: Tensor, y: Tensor, rule: Rule = "sgd") -> Trainer:
     """The plain net, no hypernetwork."""
     net = mnist_net()
-    return sgd(net.parameters(), lambda: net(x), y, RATE)
+    return torch_trainer(net.parameters(), lambda: net(x), y, rule, RATE)
 
 
-def hypnettorch(x: Tensor, y: Tensor) -> Trainer:
+def hypnettorch(x: Tensor, y: Tensor, rule: Rule = "sgd") -> Trainer:
     """HMLP, the class its documentation starts with: one embedding, a head for every weight."""
-    return _hypnettorch(HMLP(SHAPES, cond_in_size=EMBEDDING, num_cond_embs=1, layers=(), verbose=False), x, y)
+    return _hypnettorch(HMLP(SHAPES, cond_in_size=EMBEDDING, num_cond_embs=1, layers=(), verbose=False), x, y, rule)
 
 
-def hypnettorch_shared(x: Tensor, y: Tensor) -> Trainer:
+def hypnettorch_shared(x: Tensor, y: Tensor, rule: Rule = "sgd") -> Trainer:
     """StructuredHMLP: one head per shape, an embedding per layer, the same maths as ours; its own hyperfan-in."""
     shapes = list(dict.fromkeys(SHAPES))
     hypernet = StructuredHMLP(
@@ -78,10 +81,10 @@ def hypnettorch_shared(x: Tensor, y: Tensor) -> Trainer:
     )
     for head in hypernet.internal_hnets:
         head.apply_hyperfan_init()
-    return _hypnettorch(hypernet, x, y)
+    return _hypnettorch(hypernet, x, y, rule)
 
 
-def _hypnettorch(hypernet: nn.Module, x: Tensor, y: Tensor) -> Trainer:
+def _hypnettorch(hypernet: nn.Module, x: Tensor, y: Tensor, rule: Rule) -> Trainer:
     mainnet = MLP(WIDTHS[0], WIDTHS[-1], WIDTHS[1:-1], activation_fn=nn.Tanh(), no_weights=True, verbose=False)
     for embedding in hypernet.conditional_params:
         embedding.requires_grad_(False)
@@ -91,10 +94,10 @@ def _hypnettorch(hypernet: nn.Module, x: Tensor, y: Tensor) -> Trainer:
         weights = hypernet.forward(cond_id=0)
         return mainnet.forward(x, weights=[t for pair in zip(weights, biases, strict=True) for t in pair])
 
-    return sgd([*hypernet.parameters(), *biases], logits, y, HEAD_RATE)
+    return torch_trainer([*hypernet.parameters(), *biases], logits, y, rule, HEAD_RATE)
 
 
-def hyperlight(x: Tensor, y: Tensor) -> Trainer:
+def hyperlight(x: Tensor, y: Tensor, rule: Rule = "sgd") -> Trainer:
     """As in its README: one HyperNet for the whole mainnet, a head for every weight."""
     mainnet = _hyperlight_mainnet()
     hypernet = hl.HyperNet({"h": (EMBEDDING,)}, mainnet.external_shapes(), hidden_sizes=[], encoding=None)
@@ -104,10 +107,10 @@ def hyperlight(x: Tensor, y: Tensor) -> Trainer:
         with mainnet.using_externals(hypernet(h=embedding)):
             return mainnet(x)
 
-    return sgd([*hypernet.parameters(), *mainnet.parameters()], logits, y, HEAD_RATE)
+    return torch_trainer([*hypernet.parameters(), *mainnet.parameters()], logits, y, rule, HEAD_RATE)
 
 
-def hyperlight_shared(x: Tensor, y: Tensor) -> Trainer:
+def hyperlight_shared(x: Tensor, y: Tensor, rule: Rule = "sgd") -> Trainer:
     """A HyperNet per shape, given the embeddings of all layers of that shape as a batch: heads shared as in ours."""
     mainnet = _hyperlight_mainnet()
     groups: dict[tuple[int, ...], list[str]] = {}
@@ -127,7 +130,7 @@ def hyperlight_shared(x: Tensor, y: Tensor) -> Trainer:
         with mainnet.using_externals(made):
             return mainnet(x)
 
-    return sgd([*hypernets.parameters(), *mainnet.parameters()], logits, y, HEAD_RATE)
+    return torch_trainer([*hypernets.parameters(), *mainnet.parameters()], logits, y, rule, HEAD_RATE)
 
 
 def _hyperlight_mainnet() -> nn.Module:
@@ -135,7 +138,7 @@ def _hyperlight_mainnet() -> nn.Module:
     return hl.hypernetize(mainnet, parameters=hl.find_parameters_from_patterns(mainnet, globs=["*.weight"]))
 
 
-def hyper_nn(x: Tensor, y: Tensor, fixed: bool = False) -> Trainer:
+def hyper_nn(x: Tensor, y: Tensor, rule: Rule = "sgd", fixed: bool = False) -> Trainer:
     """JaxLinearHyperNetwork, jitted: one embedding for all, no heads shared; it generates the biases too."""
     # With one fixed embedding XLA fuses the head's gradient into the update; with two embeddings it takes longer.
     mainnet = linen.Sequential([layer for n in WIDTHS[1:] for layer in (linen.Dense(n), linen.tanh)][:-1])
@@ -162,7 +165,7 @@ def hyper_nn(x: Tensor, y: Tensor, fixed: bool = False) -> Trainer:
         return optax.softmax_cross_entropy_with_integer_labels(logits, labels).mean()
 
     trained = {"weight_generator": head} if fixed else {"weight_generator": head, "embedding_module": embedding}
-    return jitted_sgd(trained, loss, RATE)
+    return jax_trainer(trained, loss, rule, RATE)
 
 
 AS_THEY_COME = {"hypnettorch": hypnettorch, "hyperlight": hyperlight, "hyper-nn": hyper_nn}
@@ -175,10 +178,12 @@ TUNED = {
 """Each as fast as we could make it without changing its code."""
 
 
-def sgd(parameters: Iterable[nn.Parameter], logits: Callable[[], Tensor], y: Tensor, rate: float) -> Trainer:
-    """A trainer with torch.optim.SGD on the cross-entropy of the logits."""
+def torch_trainer(
+    parameters: Iterable[nn.Parameter], logits: Callable[[], Tensor], y: Tensor, rule: Rule, rate: float
+) -> Trainer:
+    """A trainer with torch.optim.SGD of this rate, or torch.optim.Adam, on the cross-entropy of the logits."""
     trained = [p for p in parameters if p.requires_grad]
-    optimiser = torch.optim.SGD(trained, lr=rate)
+    optimiser = torch.optim.SGD(trained, lr=rate) if rule == "sgd" else torch.optim.Adam(trained, lr=ADAM_RATE)
 
     def step() -> Tensor:
         optimiser.zero_grad()
@@ -190,9 +195,11 @@ def sgd(parameters: Iterable[nn.Parameter], logits: Callable[[], Tensor], y: Ten
     return Trainer(step, sum(p.numel() for p in trained))
 
 
-def jitted_sgd(parameters: dict[str, Any], loss: Callable[[dict[str, Any]], jax.Array], rate: float) -> Trainer:
-    """A trainer with optax.sgd, compiled as one function that updates in place; a call ends when its work has ended."""
-    optimiser = optax.sgd(rate)
+def jax_trainer(
+    parameters: dict[str, Any], loss: Callable[[dict[str, Any]], jax.Array], rule: Rule, rate: float
+) -> Trainer:
+    """A trainer with optax, compiled as one function that updates in place; a call ends when its work has ended."""
+    optimiser = optax.sgd(rate) if rule == "sgd" else optax.adam(ADAM_RATE)
     state = parameters, optimiser.init(parameters)
 
     @partial(jax.jit, donate_argnums=0)
@@ -224,10 +231,14 @@ def measure(trainer: Trainer, steps: int = 30, warm_up: int = 5) -> tuple[float,
 if __name__ == "__main__":
     torch.manual_seed(0)
     x, y = batch()
-    print(f"{'':26} {'parameters':>12} {'median ms':>10}   loss, first and last")
-    for name, build in {"classical": classical, **AS_THEY_COME, **TUNED}.items():
+    print(f"{'':31} {'parameters':>12} {'median ms':>10}   loss, first and last")
+    builders = {"classical": classical, **AS_THEY_COME}
+    for name, build in {
+        **{f"{name}, SGD": build for name, build in (builders | TUNED).items()},
+        **{f"{name}, Adam": partial(build, rule="adam") for name, build in builders.items()},
+    }.items():
         trainer = build(x, y)
         median, losses = measure(trainer)
-        print(f"{name:26} {trainer.parameters:12,} {median:10.1f}   {losses[0]:.3f} {losses[-1]:.3f}")
+        print(f"{name:31} {trainer.parameters:12,} {median:10.1f}   {losses[0]:.3f} {losses[-1]:.3f}")
         if losses[-1] >= losses[0]:
             raise SystemExit(f"{name} does not learn")

@@ -10,7 +10,7 @@ from hypnettorch.hnets import HMLP
 from torch import Tensor, nn
 
 import hyperfan as hf
-from benchmarks.harness import store
+from benchmarks.harness import main, store
 from benchmarks.peers import EMBEDDING, SHAPES, WIDTHS
 from hyperfan.models import mnist_net
 
@@ -94,4 +94,4 @@ def run() -> bool:
 
 
 if __name__ == "__main__":
-    raise SystemExit(0 if run() else 1)
+    main("peers_diagnosed", run)

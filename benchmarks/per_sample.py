@@ -6,7 +6,7 @@ from torch import Tensor
 from torch.func import functional_call, vmap
 
 import hyperfan as hf
-from benchmarks.harness import compare, conclude, peak_bytes
+from benchmarks.harness import compare, conclude, main, peak_bytes
 from hyperfan.models import mnist_net
 
 TIME = "forward and backward with 64 different codes is at least 1.5 times faster than vmap(functional_call)"
@@ -51,4 +51,4 @@ def run(rounds: int = 15) -> bool:
 
 
 if __name__ == "__main__":
-    raise SystemExit(0 if run() else 1)
+    main("per_sample", run)

@@ -1,12 +1,15 @@
-"""Write the README's table of speeds from benchmarks/results: ``python docs/speed_table.py``."""
+"""Write the README's table of speeds, a column for each machine, by ``python docs/speed_table.py``."""
 
 import json
 import re
 from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
+RESULTS = ROOT / "benchmarks/results"
 MARKS = re.compile(r"(<!-- numbers: docs/speed_table.py -->\n).*?(<!-- end -->)", re.DOTALL)
 PLAIN = "{ratio:.2f} {spread} times the plain net's"
+FASTER = "{inverse:.1f} {inverse_spread} times as fast as dense autograd{uncompiled}"
+BYTES = "{ratio:.2f}; dense {dense:.2f}"
 LINES = {
     "training_step": ("a training step of the MNIST hypernet", PLAIN),
     "peer_step": (
@@ -17,22 +20,35 @@ LINES = {
         "… in other libraries, tuned (heads shared where they can be)",
         "{torch:.0f} times ours in PyTorch, {low:.1f} in JAX",
     ),
+    "adamw_step": ("… with AdamW, a head for each weight; dense: torch's fused AdamW", FASTER),
+    "adamw_step_memory": ("… bytes at peak, over those of the parameters", BYTES),
+    "peer_adam_step": (
+        "… with Adam in other libraries, as documented (one embedding, a head for each weight, in ours too)",
+        "{low:.1f} to {high:.1f} times ours",
+    ),
     "all_cnn_step": ("a training step of an All-CNN hypernet, shared heads, batch 100", PLAIN),
     "all_cnn_chunks_step": ("… its weights in 1943 chunks, an input layer for each", PLAIN),
-    "mobilenet_head": (
-        "generating and updating MobileNet's 134.7 M head weights, noisy embeddings",
-        "{inverse:.1f} {inverse_spread} times dense autograd's speed",
+    "mobilenet_head": ("generating and updating MobileNet's 134.7 M head weights, noisy embeddings, SGD", FASTER),
+    "mobilenet_head_bandwidth": (
+        "… over the time in which memory can be read twice and written once",
+        "{ratio:.2f} {spread}",
     ),
-    "mobilenet_head_memory": ("… bytes at peak, over those of the parameters", "{ratio:.2f}; dense {dense:.2f}"),
+    "mobilenet_head_memory": ("… bytes at peak, over those of the parameters", BYTES),
+    "mobilenet_adamw": ("… with AdamW; dense: torch's fused AdamW", FASTER),
+    "mobilenet_adamw_memory": ("… bytes at peak, over those of the parameters", BYTES),
     "mobilenet_training_memory": (
-        "training it: bytes at peak beside the mainnet's own, over those of the parameters",
-        "{ratio:.2f}; dense {dense:.2f}",
+        "training it with SGD: bytes at peak beside the mainnet's own, over those of the parameters",
+        BYTES,
     ),
     "per_sample": (
         "64 samples of the MNIST net, each with its own code, forward and backward",
         "{inverse:.1f} {inverse_spread} times vmap(functional_call)'s speed",
     ),
     "per_sample_memory": ("… memory beyond parameters and gradients", "{ratio:.2f} of it"),
+    "per_sample_adamw": (
+        "… a training step with AdamW, given codes and a trunk",
+        "{inverse:.1f} {inverse_spread} times vmap(functional_call)'s speed{uncompiled}",
+    ),
     "forward_overhead": (
         "forward and backward of the MNIST hypernet, dense",
         "{ratio:.2f} {spread} times hand-written torch",
@@ -49,36 +65,66 @@ LINES = {
 """Benchmark → what was measured, and a template for its numbers."""
 
 
-def read(name: str) -> dict:
-    return json.loads((ROOT / f"benchmarks/results/{name}.json").read_text())
+def machines() -> list[Path]:
+    """The folder of each machine's results."""
+    return sorted(path for path in RESULTS.iterdir() if path.is_dir())
 
 
-def numbers(name: str) -> dict[str, object]:
+def read(machine: Path, name: str) -> dict | None:
+    """A result of a machine, if it is there."""
+    path = machine / f"{name}.json"
+    return json.loads(path.read_text()) if path.exists() else None
+
+
+def heading(machine: Path) -> str:
+    """The CPU of a machine, and its cores."""
+    cores = machine.name.split("-")[-2]
+    processor = json.loads(next(machine.glob("*.json")).read_text())["environment"]["processor"]
+    return f"{processor}, {cores} cores"
+
+
+def numbers(machine: Path, result: dict) -> dict[str, object]:
     """The numbers of a benchmark that a template may name."""
-    result = read(name)
     low, high = result["ratio"].get("quartiles", (1, 1))
     times = result.get("times_ours", {"": 1.0})
+    uncompiled, size = read(machine, f"{result['name']}_uncompiled"), read(machine, "report_size")
     return {
         "ratio": result["ratio"]["median"],
         "spread": f"[{low:.3g}, {high:.3g}]",
         "inverse": 1 / result["ratio"]["median"],
         "inverse_spread": f"[{1 / high:.3g}, {1 / low:.3g}]",
+        "uncompiled": f", {1 / uncompiled['ratio']['median']:.1f} without a compiler" if uncompiled else "",
         "dense": result.get("dense_autograd"),
         "low": min(times.values()),
         "high": max(times.values()),
         "torch": min(value for peer, value in times.items() if "hyper-nn" not in peer),
-        "size": read("report_size")["ratio"]["median"],
+        "size": size["ratio"]["median"] if size else None,
     }
 
 
+def cell(machine: Path, name: str, template: str) -> str:
+    """What a machine measured, or a dash."""
+    result = read(machine, name)
+    if result is None:
+        return "–"
+    link = f"[json]({(machine / name).relative_to(ROOT).as_posix()}.json)"
+    return f"{template.format(**numbers(machine, result))} ({link})"
+
+
 def table() -> str:
-    """Each claim with what was measured."""
-    head = ["| 2 CPU cores; median [quartiles] of interleaved rounds | measured | |", "|---|---|---|"]
-    rows = [
-        f"| {what} | {template.format(**numbers(name))} | [json](benchmarks/results/{name}.json) |"
-        for name, (what, template) in LINES.items()
+    """Each claim with what was measured on each machine."""
+    columns = machines()
+    known = {path.stem for machine in columns for path in machine.glob("*.json")}
+    lines = [
+        ["median [quartiles] of interleaved rounds", *map(heading, columns)],
+        ["---"] * (1 + len(columns)),
+        *(
+            [what, *(cell(machine, name, template) for machine in columns)]
+            for name, (what, template) in LINES.items()
+            if name in known
+        ),
     ]
-    return "\n".join([*head, *rows, ""])
+    return "".join(f"| {' | '.join(line)} |\n" for line in lines)
 
 
 def filled(readme: str) -> str:

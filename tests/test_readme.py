@@ -13,6 +13,8 @@ from torch import nn
 import hyperfan as hf
 
 README = Path(__file__).parent.parent / "README.md"
+RESULTS = README.parent / "benchmarks/results/amd-epyc-2-cores"
+"""Of the machine that the README's text and figure quote."""
 
 
 @pytest.mark.filterwarnings("error")
@@ -68,13 +70,36 @@ def test_a_step_on_the_head_moves_the_weight_as_the_readme_says(optimiser, said)
     assert said in " ".join(README.read_text(encoding="utf-8").split())
 
 
-def test_the_readmes_speeds_are_those_of_the_benchmarks():
+@pytest.fixture
+def speed_table():
     spec = importlib.util.spec_from_file_location("speed_table", README.parent / "docs/speed_table.py")
-    speed_table = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(speed_table)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_the_table_of_speeds_has_a_column_for_each_machine(speed_table, tmp_path, monkeypatch):
+    monkeypatch.setattr(speed_table, "ROOT", tmp_path)
+    monkeypatch.setattr(speed_table, "RESULTS", tmp_path)
+    for cpu, names in {"Intel": ("training_step",), "AMD": ("training_step", "forward_overhead")}.items():
+        folder = tmp_path / f"{cpu.lower()}-4-cores"
+        folder.mkdir()
+        for name in names:
+            ratio = {"median": len(cpu), "quartiles": [1, 9]}
+            told = {"name": name, "ratio": ratio, "environment": {"processor": cpu}}
+            (folder / f"{name}.json").write_text(json.dumps(told))
+    head, rule, step, forward = [line.split(" | ") for line in speed_table.table().splitlines()]
+    assert head[1:] == ["AMD, 4 cores", "Intel, 4 cores |"]
+    assert rule == ["| ---", "---", "--- |"]
+    assert step[1] == "3.00 [1, 9] times the plain net's ([json](amd-4-cores/training_step.json))"
+    assert step[2] == "5.00 [1, 9] times the plain net's ([json](intel-4-cores/training_step.json)) |"
+    assert forward[2] == "– |"
+
+
+def test_the_readmes_speeds_are_those_of_the_benchmarks(speed_table):
     text = README.read_text(encoding="utf-8")
     assert speed_table.filled(text) == text
-    times = json.loads((README.parent / "benchmarks/results/peer_step.json").read_text())["median_ms"]
+    times = json.loads((RESULTS / "peer_step.json").read_text())["median_ms"]
     peers = [value for name, value in times.items() if name != "classical" and not name.startswith("ours")]
     assert f"the plain net {times['classical']:.1f} ms, hyperfan {times['ours']:.1f}, other" in text
     assert f"other libraries {min(peers):.0f} to {max(peers):.0f}]" in text
@@ -92,7 +117,7 @@ def test_the_readmes_figures_on_diagnosis_are_those_of_tests_and_benchmarks():
     text = " ".join(README.read_text(encoding="utf-8").split())
     assert f"[{len(FAULTS)} planted faults](tests/probe/patients.py) are found and named" in text
     assert f"and {len(HEALTHY)} kinds of healthy net, 3 seeds each, get no warning" in text
-    seen = json.loads((README.parent / "benchmarks/results/peers_diagnosed.json").read_text())["found"]
+    seen = json.loads((RESULTS / "peers_diagnosed.json").read_text())["found"]
     stds = {peer: [net["first_layer_std"] for net in nets] for peer, nets in seen.items()}
     loud = stds["hypnettorch"] + stds["hyper-nn"]
     assert f"a first layer of std {min(loud):.0f} to {max(loud):.0f}, and are told why" in text

@@ -9,7 +9,7 @@ from torch import nn
 
 import hyperfan as hf
 from checks import assert_close
-from hyperfan.generators.stand_in import Sizes, cheaper
+from hyperfan.generators.stand_in import Sizes, StandIn, cheaper
 from hyperfan.hypernet.per_sample import PerSample
 
 N = 4
@@ -244,3 +244,16 @@ def test_batch_norm_in_training_cannot():
     net, x = build("batch norm")
     with pytest.raises(hf.HyperfanError, match="batch norm in training mode"):
         net.train()(x, embedding=torch.randn(N, 2, 4, dtype=torch.float64))
+
+
+@pytest.mark.parametrize("optimiser", [hf.SGD, hf.AdamW])
+def test_an_optimiser_of_ours_makes_no_weight_that_a_layer_runs_without(optimiser, monkeypatch):
+    mainnet, features = MAINNETS["mlp"]
+    net = hf.HyperNet(mainnet(), hf.Embedding(3, given=True, per="net"), heads="separate")
+    net.per_sample = PerSample(ORDERS["codes"])
+    opt = optimiser(net, lr=0.1)
+    made = []
+    monkeypatch.setattr(StandIn, "make", lambda self: made.append(self))
+    net(torch.randn(N, *features), embedding=torch.randn(N, 3)).sum().backward()
+    opt.step()
+    assert not made

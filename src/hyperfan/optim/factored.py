@@ -107,7 +107,9 @@ class CodesLast(torch.autograd.Function):
         for_codes = torch.einsum("brko,bro->bk", each, grad) if ctx.needs_input_grad[1] else None
         spread = codes[:, None, :, None] * grad.unsqueeze(2)
         rows, grads, inputs = (t.flatten(0, 1) for t in (spread.flatten(2), grad, x))
-        for_x = (rows @ weight.view(rows.shape[-1], -1) + grads @ bias.view(grads.shape[-1], -1)).view(x.shape)
+        for_x = None
+        if ctx.needs_input_grad[0]:
+            for_x = (rows @ weight.view(rows.shape[-1], -1) + grads @ bias.view(grads.shape[-1], -1)).view(x.shape)
         if len(rows) * (rows.shape[1] + inputs.shape[1]) > weight.numel():
             return for_x, for_codes, (rows.T @ inputs).view(weight.shape), (grads.T @ inputs).view(bias.shape)
         inputs, grads = inputs.clone(), grads.clone()

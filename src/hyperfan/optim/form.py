@@ -18,7 +18,6 @@ from torch.overrides import TorchFunctionMode
 from hyperfan.errors import HyperfanError
 from hyperfan.generators.base import Part
 from hyperfan.hypernet.changes import fingerprint, versions
-from hyperfan.hypernet.transforms import transformed
 from hyperfan.optim.factored import FactoredLinear
 from hyperfan.optim.gradient import Factor, gradients, is_batched
 
@@ -159,12 +158,13 @@ class FactoredLinears(TorchFunctionMode):
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         """Run a function of torch."""
+        # A stand-in of a weight would be made if it were asked for its grad_fn.
         held = func is F.linear and not kwargs and type(args[1]) is Tensor and isinstance(args[1].grad_fn, _HELD)
         if not held:
             return func(*args, **(kwargs or {}))
         x, weight = args[:2]
         outputs, inputs = weight.shape
         smaller = x.numel() // inputs * (inputs + outputs) < weight.numel()
-        if not smaller or torch.is_autocast_enabled(x.device.type) or transformed() or not torch.is_grad_enabled():
+        if not smaller or torch.is_autocast_enabled(x.device.type) or not torch.is_grad_enabled():
             return func(*args)
         return FactoredLinear.apply(x, weight, args[2] if len(args) > 2 else None)  # type: ignore[no-untyped-call]
