@@ -51,7 +51,7 @@ class OneCode(Form):
 
     def why_impossible(self) -> str | None:
         """Why the state is not that of a map with one constant code."""
-        of_weight, of_bias = (self._state().get(p, {}) for p in (self.weight, self.bias))
+        of_weight, of_bias = (self._state().get(p, {}) for p in self.pair)
         if (STEP in of_weight) != (STEP in of_bias):
             return "only one of its parameters has moments"
         for key in POWERS:
@@ -77,8 +77,9 @@ class OneCode(Form):
     def step(self, factor: Factor, scale: float, group: Group) -> None:
         """One step of the head, and W made from it."""
         assert self.outputs is not None
+        self.check_state(STEP)
         state = self._state()
-        state[self.weight].setdefault(STEP, _new_step())
+        state[self.weight].setdefault(STEP, _new_step(self.weight, group))
         state[self.weight][STEP] += 1
         m, v, v_max, hyper = _moments(self.bias, state, group)
         grad = factor.matrix.view(self.bias.shape) * (-scale if hyper.maximize else scale)
@@ -146,14 +147,17 @@ class AdamRule(Rule):
         return wanted and why_not_compiled(weight.device.type) is None
 
 
-def _new_step() -> Tensor:
-    return torch.zeros((), dtype=torch.get_default_dtype())
+def _new_step(p: Tensor, group: Group) -> Tensor:
+    """A count of steps as torch keeps it: in at least single precision, and for its fused kernel beside the values."""
+    double = torch.get_default_dtype() == torch.float64 and not group["fused"]
+    device = p.device if group["fused"] else "cpu"
+    return torch.zeros((), dtype=torch.float64 if double else torch.float32, device=device)
 
 
 def _moments(p: Tensor, state: State, group: Group) -> tuple[Tensor, Tensor, Tensor | None, Hyper]:
     """A parameter's moments in torch's state, new ones at its first step, and what to step by; counts the step."""
     entry = state[p]
-    entry.setdefault(STEP, _new_step())
+    entry.setdefault(STEP, _new_step(p, group))
     for key in (FIRST, SECOND, *([LARGEST] if group["amsgrad"] else [])):
         entry[key] = entry[key].to(p) if key in entry else torch.zeros_like(p)
     entry[STEP] += 1

@@ -11,7 +11,7 @@ from torch import Tensor
 from hyperfan.errors import HyperfanError, HyperfanWarning
 from hyperfan.generators.base import Part
 from hyperfan.hypernet import HyperNet
-from hyperfan.hypernet.transforms import transformed
+from hyperfan.hypernet.transforms import differentiated, transformed
 from hyperfan.optim.factored import CodesLast, Factored
 from hyperfan.optim.form import Form, Group, Held, State
 from hyperfan.optim.gradient import FactoredGradient
@@ -112,6 +112,7 @@ class MapTrainer:
     def use(self, kind: Kind | None) -> None:
         """Train the map in this form where that is possible, or, with ``None``, in the fastest."""
         self.drop()
+        self.choose_anew()
         self.override = self._shared
         if kind in ("factored", "dense"):
             self.override = Choice(kind, "asked for")
@@ -155,7 +156,9 @@ class MapTrainer:
 
     def linear(self, x: Tensor, code: Tensor) -> Tensor | None:
         """A linear layer run from its weight's code, with the map's gradient in factors."""
-        if torch.compiler.is_compiling() or self.chosen().kind != "factored" or not self._holds_parameters():
+        if torch.compiler.is_compiling() or differentiated():
+            return None
+        if self.chosen().kind != "factored" or not self._holds_parameters():
             return None
         outputs: Tensor = apply_function(CodesLast, x.unsqueeze(0), code.unsqueeze(0), self.weight, self.bias)[0]
         return outputs.squeeze(0)
@@ -213,6 +216,7 @@ class MapTrainer:
     def step(self, groups: Groups, done: set[int]) -> None:
         """Apply the gradients that are factored, but of parameters that are done with, and add what is done to them."""
         if not self.attached:
+            self.write()
             self.map.sync()  # another optimiser's trainer may be ahead
             return
         pair = (self.weight, self.bias)
@@ -292,7 +296,7 @@ class MapTrainer:
 
 def _options(group: Group) -> dict[str, Any]:
     """A group's options, without its parameters."""
-    return {key: value for key, value in group.items() if key != "params"}
+    return {key: value for key, value in group.items() if key not in ("params", "param_names")}
 
 
 @contextlib.contextmanager

@@ -6,6 +6,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from hyperfan.generators.linear_map import has_hooks
 from hyperfan.hypernet import HyperNet
 from hyperfan.hypernet.transforms import transformed
 from hyperfan.optim.form import FactoredLinears, Held
@@ -23,17 +24,17 @@ class NetTrainer:
     def __init__(self, net: HyperNet, trainers: Sequence[MapTrainer]) -> None:
         self.net, self.trainers = net, trainers
         self.rows = [net.heads.rows_of(trainer.name) for trainer in trainers]
-        self.constant = net.trunk is None and not net.embeddings.config.given and not net.embeddings.config.noise
-        self.constant &= net.embeddings.config.tasks is None
         self._seen: list[Tensor] = []
         self._made: list[int] = []
         net.skeleton.mode = FactoredLinears
 
     def tensors(self) -> dict[str, Tensor] | None:
         """What the net generates, if all of it is held, and it is in training."""
-        if not self.constant or not torch.is_grad_enabled() or torch.compiler.is_compiling() or transformed():
+        if not torch.is_grad_enabled() or torch.compiler.is_compiling() or transformed():
             return None
-        if any(m._forward_hooks or m._forward_pre_hooks for m in (self.net.embeddings, self.net.heads)):
+        config = self.net.embeddings.config
+        constant = self.net.trunk is None and config.tasks is None and not (config.given or config.noise)
+        if not constant or has_hooks(self.net.embeddings) or has_hooks(self.net.heads):
             return None
         sources, made = (
             [*self.net.embeddings.stored, self.net.heads.scale],
