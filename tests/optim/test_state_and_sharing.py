@@ -139,12 +139,11 @@ HOOKS = {
 
 
 @pytest.mark.filterwarnings("ignore:Full backward hook is firing")  # torch's own, where codes have no gradient
-@pytest.mark.parametrize("hook", HOOKS)
-@pytest.mark.parametrize("embedding", [hf.Embedding(7, trainable=True), hf.Embedding(7)], ids=["trained", "constant"])
-def test_hooks_of_heads_run(hook, embedding):
-    if hook == "backward" and not embedding.trainable:
-        pytest.skip("constant codes have no gradient that the hook could change")
-    twins = Twins(build(embedding), lr=LR)
+@pytest.mark.parametrize(
+    ("hook", "trainable"), [*((hook, True) for hook in HOOKS), ("forward", False), ("before backward", False)]
+)
+def test_hooks_of_heads_run(hook, trainable):
+    twins = Twins(build(hf.Embedding(7, trainable=trainable)), lr=LR)
     twins.train(2)
     for net, _ in pairs(twins):
         HOOKS[hook](net.heads.head("5x4"))
@@ -282,3 +281,16 @@ def test_a_trunk_put_in_later_is_seen():
         torch.manual_seed(0)
         net.trunk = nn.Linear(7, 7).double().requires_grad_(False)
     twins.train(4)
+
+
+@pytest.mark.parametrize("optimiser", ["SGD", "AdamW"])
+def test_embeddings_changed_before_a_call_with_other_parameters(optimiser):
+    twins = Twins(build(**CONSTANT), optimiser, lr=LR)
+    data = list(batches(6))
+    for i, (x, y) in enumerate(data):
+        for net, opt in pairs(twins):
+            if i == 4:
+                net.embeddings.weight.mul_(-2.0)
+                torch.func.functional_call(net, {name: 1.0 * p for name, p in net.named_parameters()}, (x,))
+            step(net, opt, x, y)
+    twins.compare()

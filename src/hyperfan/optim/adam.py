@@ -11,7 +11,7 @@ weight decay, but not for Adam's, which adds H to the gradient.
 single precision. Such heads are *factored*, as those are whose codes change: the gradient is made block by block.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import Any, ClassVar
 
 import torch
@@ -176,8 +176,7 @@ class Adam(HyperNetOptimiser, torch.optim.Adam):
 
     Args:
         net: a :class:`HyperNet`, or a module that holds some.
-        lr, betas, eps, weight_decay, amsgrad, maximize, foreach, fused: as in torch.optim.Adam; the last two are for
-            what is not a head's.
+        args, options: those of torch.optim.Adam from lr on; foreach and fused are for what is not a head's.
         compile: whether to compile the steps of heads; by default those of a million values and more, where a compiler
             is found. That takes some seconds, once.
         params: parameters or groups as torch takes them; by default all parameters of the net in one group.
@@ -185,46 +184,15 @@ class Adam(HyperNetOptimiser, torch.optim.Adam):
 
     torch_class: ClassVar[type[torch.optim.Optimizer]] = torch.optim.Adam
     rule = AdamRule(None)
-    decay = 0.0
 
-    def __init__(
-        self,
-        net: nn.Module,
-        lr: float | Tensor = 1e-3,
-        betas: tuple[float | Tensor, float | Tensor] = (0.9, 0.999),
-        eps: float = 1e-8,
-        weight_decay: float | None = None,
-        amsgrad: bool = False,
-        *,
-        maximize: bool = False,
-        foreach: bool | None = None,
-        capturable: bool = False,
-        differentiable: bool = False,
-        fused: bool | None = None,
-        compile: bool | None = None,
-        params: Iterable[Tensor] | Iterable[dict[str, Any]] | None = None,
-    ) -> None:
+    def __init__(self, net: nn.Module, *args: Any, compile: bool | None = None, **options: Any) -> None:
         if compile and why_not_compiled("cpu") is not None:
             raise HyperfanError(f"compile=True: {why_not_compiled('cpu')}; leave it out to train without a compiler")
         self.rule = AdamRule(compile)
-        super().__init__(
-            net,
-            params,
-            lr=lr,
-            betas=betas,
-            eps=eps,
-            weight_decay=self.decay if weight_decay is None else weight_decay,
-            amsgrad=amsgrad,
-            maximize=maximize,
-            foreach=foreach,
-            capturable=capturable,
-            differentiable=differentiable,
-            fused=fused,
-        )
+        super().__init__(net, *args, **options)
 
 
 class AdamW(Adam, torch.optim.AdamW):
     """AdamW on a hypernet: :class:`Adam` with weight decay that is not part of the gradient, 0.01 by default."""
 
     torch_class = torch.optim.AdamW
-    decay = 1e-2

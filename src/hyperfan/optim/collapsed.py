@@ -1,4 +1,4 @@
-"""Rules that are linear: train what maps make in their place, and leave them alone until someone looks.
+"""SGD, which is linear: train what maps make in their place, and leave them alone until someone looks.
 
 With G = ∂L/∂W, the gradients of a head W = C·H + 1·βᵀ are CᵀG and 1ᵀG, so that a step of SGD on (H, β) moves W by
 
@@ -15,7 +15,6 @@ of W. That needs K to be well conditioned: √cond(K) is what recovery loses in 
 """
 
 import itertools
-from abc import abstractmethod
 from collections.abc import Callable
 
 import torch
@@ -32,8 +31,34 @@ Add = Callable[[Tensor, float, float], object]
 """``add(target, alpha, beta)``: target ← beta·target + alpha·gradient, in place."""
 
 
+def update(p: Tensor, buffer: Tensor | None, add: Add, group: Group) -> Tensor | None:
+    """One step of torch.optim.SGD on ``p`` in place; returns its momentum buffer.
+
+    Every term is linear in parameter, buffer and gradient, so the same rule holds for W = C·H + β as for H and β.
+    """
+    lr, momentum, decay = float(group["lr"]), float(group["momentum"]), float(group["weight_decay"])
+    sign, shrink = -1.0 if group["maximize"] else 1.0, 1 - lr * decay
+    if momentum == 0:
+        add(p, -lr * sign, shrink)
+        return buffer
+    if buffer is None:
+        buffer = p * decay if decay else torch.zeros_like(p)
+        add(buffer, sign, 1.0)
+    else:
+        undamped = 1 - float(group["dampening"])
+        if decay:
+            buffer.mul_(momentum).add_(p, alpha=undamped * decay)
+        add(buffer, undamped * sign, 1.0 if decay else momentum)
+    if group["nesterov"]:
+        add(p, -lr * sign, shrink)
+        p.add_(buffer, alpha=-lr * momentum)
+    else:
+        p.add_(buffer, alpha=-lr)
+    return buffer
+
+
 class Collapsed(Form):
-    """One map, trained through what it makes."""
+    """One map, trained by SGD through what it makes."""
 
     def __init__(self, part: Part, codes: Tensor, state: Callable[[], State]) -> None:
         super().__init__(part, codes, state)
@@ -45,10 +70,6 @@ class Collapsed(Form):
         self._momentum_shares: Tensor | None = None
         self._start: tuple[Tensor, Tensor] | None = None
         self._memory: Tensor | None = None
-
-    @abstractmethod
-    def update(self, p: Tensor, momentum: Tensor | None, add: Add, group: Group) -> Tensor | None:
-        """One step on ``p``, in place, by a rule that is linear; returns its momentum."""
 
     def why_impossible(self) -> str | None:
         """Why the map could not be recovered from what its codes made."""
@@ -76,11 +97,11 @@ class Collapsed(Form):
         def add(target: Tensor, alpha: float, beta: float) -> None:
             self._add(target, factor, alpha * scale, beta)
 
-        momentum = self._state().get(self.weight, {}).get(MOMENTUM_OF_OUTPUTS)
-        shares = None if momentum is None else self._momentum_shares
-        momentum = self.update(self.outputs, momentum, add, group)
-        self._momentum_shares = self.update(self._shares, shares, _add_nothing, group)
-        if momentum is not None:
+        held = self._state().get(self.weight, {}).get(MOMENTUM_OF_OUTPUTS)
+        shares = None if held is None else self._momentum_shares
+        momentum = update(self.outputs, held, add, group)
+        self._momentum_shares = update(self._shares, shares, _add_nothing, group)
+        if momentum is not None and held is None:
             self._set_state(MOMENTUM_OF_OUTPUTS, momentum)
         self.ahead = True
 
@@ -115,7 +136,7 @@ class Collapsed(Form):
             self._set_state(MOMENTUM, *recovered)
 
     def _set_state(self, key: str, *values: Tensor) -> None:
-        """Keep momentum under this key alone: one for both parameters, one for each, or none."""
+        """Hold momentum in the optimiser's state under this key alone: for both parameters, for each, or none."""
         for p, value in itertools.zip_longest(self.pair, values * 2 if len(values) == 1 else values):
             entry = self._state()[p]
             for old in (MOMENTUM, MOMENTUM_OF_OUTPUTS):

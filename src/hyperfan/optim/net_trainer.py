@@ -36,13 +36,12 @@ class NetTrainer:
         constant = self.net.trunk is None and config.tasks is None and not (config.given or config.noise)
         if not constant or has_hooks(self.net.embeddings) or has_hooks(self.net.heads):
             return None
-        sources, made = (
-            [*self.net.embeddings.stored, self.net.heads.scale],
-            [trainer.forms_made for trainer in self.trainers],
-        )
+        sources = [*self.net.embeddings.stored, self.net.heads.scale]
+        made = [trainer.forms_made for trainer in self.trainers]
         if made != self._made or len(sources) != len(self._seen) or not all(map(_same, sources, self._seen)):
+            if any(source.requires_grad for source in sources) or not self._made_from_codes():
+                return None  # the maps' trainers will look at the codes
             self._made, self._seen = made, [source.detach().clone() for source in sources]
-            return None  # the maps' trainers will look at the codes
         held, parameters = [], []
         names: list[str] = []
         for trainer, rows in zip(self.trainers, self.rows, strict=True):
@@ -53,6 +52,15 @@ class NetTrainer:
             parameters += [trainer.weight, trainer.bias]
             names += rows[0]
         return dict(zip(names, apply_function(Held, held, *parameters), strict=True))
+
+    def _made_from_codes(self) -> bool:
+        """Whether all trainers hold what their maps make of the net's codes as they are."""
+        if not all(
+            rows is not None and trainer.forms_made for trainer, rows in zip(self.trainers, self.rows, strict=True)
+        ):
+            return False
+        codes = self.net.codes()
+        return all(trainer.made_from(codes) for trainer in self.trainers)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> None:
         """None: the copy of a net has no trainer."""
