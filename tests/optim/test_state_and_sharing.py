@@ -114,7 +114,11 @@ def test_slopes_by_torch_func_with_a_code_per_sample():
     net = hf.HyperNet(nn.Linear(40, 30).double(), hf.Embedding(7, given=True, per="net"), nonlinearity="linear")
     twins = Twins(net, lr=LR)
     x, codes = torch.randn(3, 40).double(), torch.randn(3, 7).double()
-    slopes = [torch.func.grad(lambda x, net=net: net(x, embedding=codes).square().sum())(x) for net, _ in pairs(twins)]
+    slopes = []
+    for net, _ in pairs(twins):
+        backward = torch.func.grad(lambda x, net=net: net(x, embedding=codes).square().sum())(x)
+        forward = torch.func.jvp(lambda x, net=net: net(x, embedding=codes), (x,), (x.cos(),))[1]
+        slopes.append(torch.cat([backward.flatten(), forward.flatten()]))
     assert_same(*(s.detach() for s in slopes))
 
 
