@@ -109,6 +109,7 @@ def test_jacobians_with_a_code_per_sample():
         assert_same(a, b)
 
 
+@pytest.mark.filterwarnings("ignore:.torch.jit.script. is deprecated")  # in torch itself
 def test_slopes_by_torch_func_with_a_code_per_sample():
     torch.manual_seed(0)
     net = hf.HyperNet(nn.Linear(40, 30).double(), hf.Embedding(7, given=True, per="net"), nonlinearity="linear")
