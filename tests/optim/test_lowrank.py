@@ -120,7 +120,7 @@ def test_sums_of_the_same_codes_keep_their_rank():
     for _ in range(20):
         more = Factor(codes, list(torch.randn(2, OUTPUTS, dtype=torch.float64)))
         total_weight = total_weight + FactoredGradient(weight, Value(((more, 1.0),)))
-        total_bias = total_bias + FactoredGradient(bias, Value(((more, 1.0),)))
+        total_bias = total_bias + FactoredGradient(bias, Value(((more, 1.0),), summed=True))
         dense = dense + codes.T @ more.matrix
     assert len(total_weight.parts) == 1
     assert total_weight.parts[0][0] is total_bias.parts[0][0]  # one sum for both

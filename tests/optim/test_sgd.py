@@ -203,7 +203,7 @@ def test_input_layers_frozen_hooked_and_given_in_part():
         net.heads.inputs.register_forward_hook(
             lambda layers, args, out: out.mul_(1.1)
         )  # in place: not for what is lent
-    assert plan() == ("dense", "it has forward hooks")
+    assert plan() == ("dense", "it has hooks")
     twins.train(3)
 
 

@@ -83,6 +83,13 @@ def zero_held_gradients(module: nn.Module, set_to_none: bool) -> None:
             p.grad = None if set_to_none else p.grad.detach().zero_()
 
 
+def has_hooks(module: nn.Module) -> bool:
+    """Whether a call of the module runs hooks, forward or backward."""
+    return bool(
+        module._forward_hooks or module._forward_pre_hooks or module._backward_hooks or module._backward_pre_hooks
+    )
+
+
 class LinearMap(nn.Module, ABC):
     """A weight and a bias, applied to codes, which a :class:`Trainer` may train in another form."""
 
@@ -115,8 +122,8 @@ class LinearMap(nn.Module, ABC):
 
     @property
     def hooked(self) -> bool:
-        """Whether it has forward hooks, which only a call of the map itself runs."""
-        return bool(self._forward_hooks or self._forward_pre_hooks)
+        """Whether it has hooks, which only a call of the map itself runs."""
+        return has_hooks(self)
 
     def sync(self) -> None:
         """Write to the parameters what was trained without them."""

@@ -11,7 +11,7 @@ weight decay, but not for Adam's, which adds H to the gradient.
 single precision. Such heads are *factored*, as those are whose codes change: the gradient is made block by block.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import Any, ClassVar
 
 import torch
@@ -51,7 +51,7 @@ class OneCode(Form):
 
     def why_impossible(self) -> str | None:
         """Why the state is not that of a map with one constant code."""
-        of_weight, of_bias = (self._state().get(p, {}) for p in (self.weight, self.bias))
+        of_weight, of_bias = (self._state().get(p, {}) for p in self.pair)
         if (STEP in of_weight) != (STEP in of_bias):
             return "only one of its parameters has moments"
         for key in POWERS:
@@ -77,8 +77,9 @@ class OneCode(Form):
     def step(self, factor: Factor, scale: float, group: Group) -> None:
         """One step of the head, and W made from it."""
         assert self.outputs is not None
+        self.check_state(STEP)
         state = self._state()
-        state[self.weight].setdefault(STEP, _new_step())
+        state[self.weight].setdefault(STEP, _new_step(self.weight, group))
         state[self.weight][STEP] += 1
         m, v, v_max, hyper = _moments(self.bias, state, group)
         grad = factor.matrix.view(self.bias.shape) * (-scale if hyper.maximize else scale)
@@ -148,14 +149,17 @@ class AdamRule(Rule):
         return wanted and why_not_compiled(weight.device.type) is None
 
 
-def _new_step() -> Tensor:
-    return torch.zeros((), dtype=torch.get_default_dtype())
+def _new_step(p: Tensor, group: Group) -> Tensor:
+    """A count of steps as torch keeps it: in at least single precision, and for its fused kernel beside the values."""
+    double = torch.get_default_dtype() == torch.float64 and not group["fused"]
+    device = p.device if group["fused"] else "cpu"
+    return torch.zeros((), dtype=torch.float64 if double else torch.float32, device=device)
 
 
 def _moments(p: Tensor, state: State, group: Group) -> tuple[Tensor, Tensor, Tensor | None, Hyper]:
     """A parameter's moments in torch's state, new ones at its first step, and what to step by; counts the step."""
     entry = state[p]
-    entry.setdefault(STEP, _new_step())
+    entry.setdefault(STEP, _new_step(p, group))
     for key in (FIRST, SECOND, *([LARGEST] if group["amsgrad"] else [])):
         entry[key] = entry[key].to(p) if key in entry else torch.zeros_like(p)
     entry[STEP] += 1
@@ -174,8 +178,7 @@ class Adam(HyperNetOptimiser, torch.optim.Adam):
 
     Args:
         net: a :class:`HyperNet`, or a module that holds some.
-        lr, betas, eps, weight_decay, amsgrad, maximize, foreach, fused: as in torch.optim.Adam; the last two are for
-            what is not a head's.
+        args, options: those of torch.optim.Adam from lr on; foreach and fused are for what is not a head's.
         compile: whether to compile the steps of heads; by default those of a million values and more, where a compiler
             is found. That takes some seconds, once.
         params: parameters or groups as torch takes them; by default all parameters of the net in one group.
@@ -183,46 +186,15 @@ class Adam(HyperNetOptimiser, torch.optim.Adam):
 
     torch_class: ClassVar[type[torch.optim.Optimizer]] = torch.optim.Adam
     rule = AdamRule(None)
-    decay = 0.0
 
-    def __init__(
-        self,
-        net: nn.Module,
-        lr: float | Tensor = 1e-3,
-        betas: tuple[float | Tensor, float | Tensor] = (0.9, 0.999),
-        eps: float = 1e-8,
-        weight_decay: float | None = None,
-        amsgrad: bool = False,
-        *,
-        maximize: bool = False,
-        foreach: bool | None = None,
-        capturable: bool = False,
-        differentiable: bool = False,
-        fused: bool | None = None,
-        compile: bool | None = None,
-        params: Iterable[Tensor] | Iterable[dict[str, Any]] | None = None,
-    ) -> None:
+    def __init__(self, net: nn.Module, *args: Any, compile: bool | None = None, **options: Any) -> None:
         if compile and why_not_compiled("cpu") is not None:
             raise HyperfanError(f"compile=True: {why_not_compiled('cpu')}; leave it out to train without a compiler")
         self.rule = AdamRule(compile)
-        super().__init__(
-            net,
-            params,
-            lr=lr,
-            betas=betas,
-            eps=eps,
-            weight_decay=self.decay if weight_decay is None else weight_decay,
-            amsgrad=amsgrad,
-            maximize=maximize,
-            foreach=foreach,
-            capturable=capturable,
-            differentiable=differentiable,
-            fused=fused,
-        )
+        super().__init__(net, *args, **options)
 
 
 class AdamW(Adam, torch.optim.AdamW):
     """AdamW on a hypernet: :class:`Adam` with weight decay that is not part of the gradient, 0.01 by default."""
 
     torch_class = torch.optim.AdamW
-    decay = 1e-2

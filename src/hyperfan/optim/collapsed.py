@@ -1,4 +1,4 @@
-"""Rules that are linear: train what maps make in their place, and leave them alone until someone looks.
+"""SGD, which is linear: train what maps make in their place, and leave them alone until someone looks.
 
 With G = ∂L/∂W, the gradients of a head W = C·H + 1·βᵀ are CᵀG and 1ᵀG, so that a step of SGD on (H, β) moves W by
 
@@ -14,7 +14,7 @@ gradient left out. Multiplying by C gives D = K⁻¹·(s·W₀ + q·M₀ − W) 
 of W. That needs K to be well conditioned: √cond(K) is what recovery loses in precision.
 """
 
-from abc import abstractmethod
+import itertools
 from collections.abc import Callable
 
 import torch
@@ -26,13 +26,39 @@ from hyperfan.optim.gradient import Factor, add_to_, addmm_
 
 CONDITION_LIMIT = 1e4
 MOMENTUM, MOMENTUM_OF_OUTPUTS = "momentum_buffer", "momentum_of_outputs"
-"""In the optimiser's state: torch's buffer, and, for a collapsed map's weight, M."""
+"""In the optimiser's state: torch's buffer, and, in its place while a map is collapsed, M."""
 Add = Callable[[Tensor, float, float], object]
 """``add(target, alpha, beta)``: target ← beta·target + alpha·gradient, in place."""
 
 
+def update(p: Tensor, buffer: Tensor | None, add: Add, group: Group) -> Tensor | None:
+    """One step of torch.optim.SGD on ``p`` in place; returns its momentum buffer.
+
+    Every term is linear in parameter, buffer and gradient, so the same rule holds for W = C·H + β as for H and β.
+    """
+    lr, momentum, decay = float(group["lr"]), float(group["momentum"]), float(group["weight_decay"])
+    sign, shrink = -1.0 if group["maximize"] else 1.0, 1 - lr * decay
+    if momentum == 0:
+        add(p, -lr * sign, shrink)
+        return buffer
+    if buffer is None:
+        buffer = p * decay if decay else torch.zeros_like(p)
+        add(buffer, sign, 1.0)
+    else:
+        undamped = 1 - float(group["dampening"])
+        if decay:
+            buffer.mul_(momentum).add_(p, alpha=undamped * decay)
+        add(buffer, undamped * sign, 1.0 if decay else momentum)
+    if group["nesterov"]:
+        add(p, -lr * sign, shrink)
+        p.add_(buffer, alpha=-lr * momentum)
+    else:
+        p.add_(buffer, alpha=-lr)
+    return buffer
+
+
 class Collapsed(Form):
-    """One map, trained through what it makes."""
+    """One map, trained by SGD through what it makes."""
 
     def __init__(self, part: Part, codes: Tensor, state: Callable[[], State]) -> None:
         super().__init__(part, codes, state)
@@ -45,72 +71,78 @@ class Collapsed(Form):
         self._start: tuple[Tensor, Tensor] | None = None
         self._memory: Tensor | None = None
 
-    @abstractmethod
-    def update(self, p: Tensor, momentum: Tensor | None, add: Add, group: Group) -> Tensor | None:
-        """One step on ``p``, in place, by a rule that is linear; returns its momentum."""
-
     def why_impossible(self) -> str | None:
         """Why the map could not be recovered from what its codes made."""
-        if len({self.held_state(p, MOMENTUM) is None for p in (self.weight, self.bias)}) > 1:
+        if len({self.held_state(p, MOMENTUM) is None for p in self.pair}) > 1:
             return "only one of its parameters has momentum"
         condition = float(torch.linalg.cond(self.gram).max())
         return None if condition <= CONDITION_LIMIT else f"its codes are nearly dependent (condition {condition:.0e})"
 
     def make(self) -> None:
-        """Compute W from the head, and its momentum from the head's."""
+        """Compute W from the head, and its momentum from the head's, which nobody can read or change meanwhile."""
         super().make()
-        weight, bias = self.held_state(self.weight, MOMENTUM), self.held_state(self.bias, MOMENTUM)
+        weight, bias = (self.held_state(p, MOMENTUM) for p in self.pair)
         self._start = None if weight is None or bias is None else (weight, bias)
         self._shares = torch.tensor([1.0, 0.0], dtype=torch.float64)
         self._momentum_shares = None
         if self._start is not None:
-            self._state()[self.weight][MOMENTUM_OF_OUTPUTS] = self.through(*self._start)
+            self._set_state(MOMENTUM_OF_OUTPUTS, self.through(*self._start))
             self._momentum_shares = torch.tensor([0.0, 1.0], dtype=torch.float64)
 
     def step(self, factor: Factor, scale: float, group: Group) -> None:
         """One step of SGD on W. Its momentum is in the optimiser's state: who empties that forgets it."""
         assert self.outputs is not None
+        self.check_state(MOMENTUM_OF_OUTPUTS)
 
         def add(target: Tensor, alpha: float, beta: float) -> None:
             self._add(target, factor, alpha * scale, beta)
 
-        momentum = self._state().get(self.weight, {}).get(MOMENTUM_OF_OUTPUTS)
-        shares = None if momentum is None else self._momentum_shares
-        momentum = self.update(self.outputs, momentum, add, group)
-        self._momentum_shares = self.update(self._shares, shares, _add_nothing, group)
-        if momentum is not None:
-            self._state()[self.weight][MOMENTUM_OF_OUTPUTS] = momentum
+        held = self._state().get(self.weight, {}).get(MOMENTUM_OF_OUTPUTS)
+        shares = None if held is None else self._momentum_shares
+        momentum = update(self.outputs, held, add, group)
+        self._momentum_shares = update(self._shares, shares, _add_nothing, group)
+        if momentum is not None and held is None:
+            self._set_state(MOMENTUM_OF_OUTPUTS, momentum)
         self.ahead = True
 
     def write(self) -> None:
         """Recover the head, and its momentum."""
-        entry = self._state().get(self.weight, {})
+        momentum = self._state().get(self.weight, {}).get(MOMENTUM_OF_OUTPUTS)
         if self.outputs is None or not (self.ahead and self.holds()):
+            if momentum is not None:
+                self._set_state(MOMENTUM, *(self._start or ()))
             self.outputs = None
-            entry.pop(MOMENTUM_OF_OUTPUTS, None)
             return
+        self.check_state(MOMENTUM_OF_OUTPUTS)
         first = self.through(self.weight, self.bias)
         zero = torch.zeros((), dtype=first.dtype, device=first.device)
         start, start_bias = (zero, zero) if self._start is None else self._start
         first_momentum = zero if self._start is None else self.through(start, start_bias)
-        momentum = entry.get(MOMENTUM_OF_OUTPUTS)
-        recovered = None
+        recovered: tuple[Tensor, ...] = ()
         if momentum is not None and self._momentum_shares is not None:
             r, p = self._momentum_shares.tolist()
             recovered = (r * self.weight + p * start, r * self.bias + p * start_bias)
-            self._back(*recovered, self._solve(momentum - r * first - p * first_momentum), 1.0)
+            self._back(recovered[0], recovered[1], self._solve(momentum - r * first - p * first_momentum), 1.0)
         s, q = self._shares.tolist()
         d = self._solve(s * first + q * first_momentum - self.outputs)
         self.ahead, self.outputs = False, None  # from here on nothing is left to fail
-        entry.pop(MOMENTUM_OF_OUTPUTS, None)
         for target, its_start in ((self.weight, start), (self.bias, start_bias)):
             if s != 1:
                 target.mul_(s)
             if q != 0:
                 target.add_(its_start, alpha=q)
         self._back(self.weight, self.bias, d, -1.0)
-        for p, buffer in zip((self.weight, self.bias), recovered or (), strict=False):
-            self._state()[p][MOMENTUM] = buffer
+        if momentum is not None:
+            self._set_state(MOMENTUM, *recovered)
+
+    def _set_state(self, key: str, *values: Tensor) -> None:
+        """Hold momentum in the optimiser's state under this key alone: for both parameters, for each, or none."""
+        for p, value in itertools.zip_longest(self.pair, values * 2 if len(values) == 1 else values):
+            entry = self._state()[p]
+            for old in (MOMENTUM, MOMENTUM_OF_OUTPUTS):
+                entry.pop(old, None)
+            if value is not None:
+                entry[key] = value
 
     # ── the linear algebra ─────────────────────────────────────────────────────────────────────────────────────────
 

@@ -106,11 +106,12 @@ class CodesLast(torch.autograd.Function):
         x, codes, weight, bias, each = ctx.saved_tensors
         for_codes = torch.einsum("brko,bro->bk", each, grad) if ctx.needs_input_grad[1] else None
         spread = codes[:, None, :, None] * grad.unsqueeze(2)
-        rows, grads, inputs = (t.flatten(0, 1) for t in (spread.flatten(2), grad, x))
+        rows = spread.reshape(-1, spread.shape[-2] * spread.shape[-1])
+        grads, inputs = (t.reshape(-1, t.shape[-1]) for t in (grad, x))
         for_x = None
         if ctx.needs_input_grad[0]:
-            for_x = (rows @ weight.view(rows.shape[-1], -1) + grads @ bias.view(grads.shape[-1], -1)).view(x.shape)
-        if len(rows) * (rows.shape[1] + inputs.shape[1]) > weight.numel():
+            for_x = (rows @ weight.view(rows.shape[-1], -1) + grads @ bias.view(grads.shape[-1], -1)).reshape(x.shape)
+        if len(rows) * (rows.shape[1] + inputs.shape[1]) > weight.numel() or is_batched(grad):
             return for_x, for_codes, (rows.T @ inputs).view(weight.shape), (grads.T @ inputs).view(bias.shape)
         inputs, grads = inputs.clone(), grads.clone()
         return for_x, for_codes, product_gradient(weight, rows, inputs), product_gradient(bias, grads, inputs)

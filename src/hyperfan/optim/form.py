@@ -36,7 +36,7 @@ class Form(ABC):
     """
 
     def __init__(self, part: Part, codes: Tensor, state: Callable[[], State]) -> None:
-        self.weight, self.bias = part.map.held
+        self.weight, self.bias = self.pair = part.map.held
         self.name, self._state = part.name, state
         codes = codes.to(self.weight.dtype)
         self.codes = codes.unsqueeze(1) if part.map.layer_per_code else codes
@@ -71,8 +71,7 @@ class Form(ABC):
     def _remember(self) -> None:
         """Note what W and the head are, so that a change by anyone else is seen."""
         assert self.outputs is not None
-        pair = (self.weight, self.bias)
-        self._versions, self._fingerprint = versions(pair), fingerprint(pair)
+        self._versions, self._fingerprint = versions(self.pair), fingerprint(self.pair)
         self._outputs_fingerprint = fingerprint((self.outputs,))
 
     def holds(self, thorough: bool = True) -> bool:
@@ -83,10 +82,9 @@ class Form(ABC):
                 f"what '{self.name}' makes was changed in place, as by the mainnet itself, while it was "
                 "being trained in the head's place: call opt.use('factored'), or let the mainnet change a copy"
             )
-        pair = (self.weight, self.bias)
-        same = self._versions == versions(pair)
+        same = self._versions == versions(self.pair)
         if same and (thorough or not self.ahead):
-            same = torch.equal(self._fingerprint, fingerprint(pair))
+            same = torch.equal(self._fingerprint, fingerprint(self.pair))
         if not same and self.ahead:
             raise HyperfanError(
                 f"'{self.name}' was written to, by hand or by another optimiser, while what it makes was being "
@@ -128,6 +126,14 @@ class Form(ABC):
         value = self._state().get(p, {}).get(key)
         return None if value is None else value.to(p)
 
+    def check_state(self, key: str) -> None:
+        """Raise if weight or bias alone has lost its state, which is held here for both."""
+        if len({key in self._state().get(p, {}) for p in self.pair}) > 1:
+            raise HyperfanError(
+                f"the optimiser's state of '{self.name}' was removed for its weight or its bias alone, while it was "
+                "held for both together: call opt.sync() before, or remove both"
+            )
+
 
 class Held(torch.autograd.Function):
     """What forms hold, as the mainnet gets it: tensors whose gradients become factors of the maps' gradients."""
@@ -165,6 +171,9 @@ class FactoredLinears(TorchFunctionMode):
         x, weight = args[:2]
         outputs, inputs = weight.shape
         smaller = x.numel() // inputs * (inputs + outputs) < weight.numel()
-        if not smaller or torch.is_autocast_enabled(x.device.type) or not torch.is_grad_enabled():
+        # A checkpoint, which hooks what is saved, runs the layer again, and then outside of this mode.
+        watched = torch._C._autograd._top_saved_tensors_default_hooks(False) is not None
+        lower = torch.is_autocast_enabled(x.device.type)
+        if not smaller or lower or watched or transformed() or not torch.is_grad_enabled():
             return func(*args)
         return FactoredLinear.apply(x, weight, args[2] if len(args) > 2 else None)  # type: ignore[no-untyped-call]

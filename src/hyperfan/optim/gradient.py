@@ -17,6 +17,8 @@ import torch
 from torch import Tensor
 from torch._C._functorch import is_functorch_wrapped_tensor, is_legacy_batchedtensor
 
+from hyperfan.errors import HyperfanError
+
 aten = torch.ops.aten
 
 
@@ -33,17 +35,30 @@ class Factor:
         grads: (m, outputs) or (layers, 1, outputs); or m tensors, which may be factored themselves.
     """
 
-    __slots__ = ("_sum", "codes", "grads")
+    __slots__ = ("_sum", "_versions", "codes", "grads")
 
     def __init__(self, codes: Tensor, grads: Tensor | Sequence[Tensor]) -> None:
         self.codes, self.grads = codes, grads
+        self._versions = self._count_changes()
         self._sum: tuple[Factor, Factor] | None = None
+
+    def _count_changes(self) -> list[int]:
+        return [g._version for g in ([self.grads] if isinstance(self.grads, Tensor) else self.grads)]
+
+    def check(self) -> None:
+        """Raise if the gradients, of which autograd may have given someone else the same tensors, were changed."""
+        if self._versions != self._count_changes():
+            raise HyperfanError(
+                "a gradient was changed in place after backward(), by whoever gave it to backward() or saw it in a "
+                "hook, while a head's gradient is still to be made from it: change a copy, or change it after the step"
+            )
 
     @property
     def matrix(self) -> Tensor:
         """The gradients of all outputs, in one tensor."""
         if not isinstance(self.grads, Tensor):
             self.grads = self.join(self.codes.new_empty(len(self.grads), self.grads[0].numel()))
+            self._versions = self._count_changes()
         return self.grads
 
     def join(self, memory: Tensor) -> Tensor:
@@ -147,7 +162,11 @@ class FactoredGradient(Tensor):
             seen, self.value.dense = self.value.dense, None
             self.value.elementwise = seen is not None and not torch.equal(seen, self.to_dense())
             self.value.dense = seen
-        return self.value.parts if self.value.factored else None
+        if not self.value.factored:
+            return None
+        for factor, _ in self.value.parts:
+            factor.check()
+        return self.value.parts
 
     def to_dense(self, *_: Any, **__: Any) -> Tensor:
         """The gradient as an ordinary tensor."""
@@ -235,11 +254,13 @@ def _written_out(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> An
 
 
 def _sum(a: Any, b: Any, alpha: float = 1) -> Value | None:
-    if not (isinstance(a, FactoredGradient) and isinstance(b, FactoredGradient)) or alpha != 1:
+    if not (isinstance(a, FactoredGradient) and isinstance(b, FactoredGradient)) or alpha != 1 or a.shape != b.shape:
         return None
-    if a.parts is None or b.parts is None:
+    if a.parts is None or b.parts is None or a.value.summed != b.value.summed:
         return Value((), a.to_dense() + b.to_dense())
     parts = list(a.parts)
+    if len({factor.codes.shape[-1] for factor, _ in (*parts, *b.parts)}) > 1:  # as one code's and those of CodesLast
+        return Value((), a.to_dense() + b.to_dense())
     for factor, scale in b.parts:
         for i, (mine, its_scale) in enumerate(parts):
             if mine.codes is factor.codes and its_scale == scale:

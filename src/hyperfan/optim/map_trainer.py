@@ -1,9 +1,10 @@
 """Trains one linear map of a hypernet: makes what it makes in the fastest exact form, and applies its gradient."""
 
 import contextlib
+import functools
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any, ParamSpec, Protocol, TypeVar
 
 import torch
 from torch import Tensor
@@ -11,12 +12,14 @@ from torch import Tensor
 from hyperfan.errors import HyperfanError, HyperfanWarning
 from hyperfan.generators.base import Part
 from hyperfan.hypernet import HyperNet
-from hyperfan.hypernet.transforms import transformed
+from hyperfan.hypernet.transforms import differentiated, transformed
 from hyperfan.optim.factored import CodesLast, Factored
 from hyperfan.optim.form import Form, Group, Held, State
 from hyperfan.optim.gradient import FactoredGradient
 from hyperfan.optim.plan import Choice, Kind, Row, choose
 
+P = ParamSpec("P")
+R = TypeVar("R")
 Groups = Mapping[int, Group]
 """The group of each parameter, by its id: to hash a tensor itself takes longer."""
 
@@ -38,6 +41,17 @@ class Rule(Protocol):
 
     def compiled(self, part: Part, kind: Kind) -> bool:
         """Whether the step of such a map is compiled."""
+
+
+def outside_graphs(method: Callable[P, R]) -> Callable[P, R]:
+    """Break a graph that is being compiled at each call: the method looks at values, and gradients pass by it."""
+    breaking: Callable[P, R] = torch.compiler.disable(method)  # type: ignore[no-untyped-call]
+
+    @functools.wraps(method)
+    def run(*args: P.args, **kwargs: P.kwargs) -> R:
+        return (breaking if torch.compiler.is_compiling() else method)(*args, **kwargs)
+
+    return run
 
 
 class MapTrainer:
@@ -112,6 +126,7 @@ class MapTrainer:
     def use(self, kind: Kind | None) -> None:
         """Train the map in this form where that is possible, or, with ``None``, in the fastest."""
         self.drop()
+        self.choose_anew()
         self.override = self._shared
         if kind in ("factored", "dense"):
             self.override = Choice(kind, "asked for")
@@ -143,25 +158,19 @@ class MapTrainer:
 
     # ── making ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def rows(self, codes: Tensor, shape: Sequence[int]) -> Sequence[Tensor] | None:
-        """What a map makes that is held from step to step, a tensor for each code; ``None`` if none is."""
-        rows: Sequence[Tensor] | None = _outside_graphs(self._held, codes, shape)
-        return rows
-
-    def product(self, codes: Tensor) -> Tensor:
-        """What the map makes of codes, in one tensor."""
-        product: Tensor = _outside_graphs(self._product, codes)
-        return product
-
     def linear(self, x: Tensor, code: Tensor) -> Tensor | None:
         """A linear layer run from its weight's code, with the map's gradient in factors."""
-        if torch.compiler.is_compiling() or self.chosen().kind != "factored" or not self._holds_parameters():
+        if torch.compiler.is_compiling() or differentiated():
+            return None
+        if self.chosen().kind != "factored" or not self._holds_parameters():
             return None
         outputs: Tensor = apply_function(CodesLast, x.unsqueeze(0), code.unsqueeze(0), self.weight, self.bias)[0]
         return outputs.squeeze(0)
 
-    def _product(self, codes: Tensor) -> Tensor:
-        held = self._held(codes, None)
+    @outside_graphs
+    def product(self, codes: Tensor) -> Tensor:
+        """What the map makes of codes, in one tensor."""
+        held = self.rows(codes, None)
         if held is not None:
             return held[0]
         in_factors = self.chosen().kind in ("collapsed", "factored") and not self.map.layer_per_code
@@ -169,15 +178,17 @@ class MapTrainer:
         product: Tensor = apply_function(Factored, codes, self.weight, self.bias) if factored else self.map(codes)
         return product
 
-    def _held(self, codes: Tensor, shape: Sequence[int] | None) -> Sequence[Tensor] | None:
+    @outside_graphs
+    def rows(self, codes: Tensor, shape: Sequence[int] | None) -> Sequence[Tensor] | None:
+        """What the map makes and holds from step to step, a tensor for each code or one for all; ``None`` if none."""
         if self.chosen().kind != "collapsed":
             return None
         constant = codes.ndim == 2 and len(codes) == self.part.codes and not codes.requires_grad
         if not constant or transformed() or not self._holds_parameters():
             self.sync()
             return None
-        training, known = torch.is_grad_enabled(), self._codes
-        if known is None or known.dtype != codes.dtype or not torch.equal(codes, known):
+        training = torch.is_grad_enabled()
+        if not self._is_known(codes):
             with _plainly(codes.device.type):
                 self.drop()
                 self._codes = codes.clone()
@@ -203,6 +214,14 @@ class MapTrainer:
             return None
         return form if form.holds(thorough=False) else None
 
+    def made_from(self, codes: Tensor) -> bool:
+        """Whether what is held was made from these codes of the net."""
+        return self.part.inputs is not None and self._is_known(self.part.inputs(codes))
+
+    def _is_known(self, codes: Tensor) -> bool:
+        known = self._codes
+        return known is not None and known.dtype == codes.dtype and torch.equal(codes, known)
+
     def _holds_parameters(self) -> bool:
         """Whether the map holds its parameters, as it does not while ``functional_call`` runs it with others."""
         weight, bias = self.map.held
@@ -213,6 +232,7 @@ class MapTrainer:
     def step(self, groups: Groups, done: set[int]) -> None:
         """Apply the gradients that are factored, but of parameters that are done with, and add what is done to them."""
         if not self.attached:
+            self.write()
             self.map.sync()  # another optimiser's trainer may be ahead
             return
         pair = (self.weight, self.bias)
@@ -292,7 +312,7 @@ class MapTrainer:
 
 def _options(group: Group) -> dict[str, Any]:
     """A group's options, without its parameters."""
-    return {key: value for key, value in group.items() if key != "params"}
+    return {key: value for key, value in group.items() if key not in ("params", "param_names")}
 
 
 @contextlib.contextmanager
@@ -306,13 +326,3 @@ def apply_function(function: type[torch.autograd.Function], *args: Any) -> Any:
     """Apply a function of autograd, which torch leaves without types."""
     apply: Callable[..., Any] = function.apply
     return apply(*args)
-
-
-def _outside_graphs(function: Callable[..., Any], *args: Any) -> Any:
-    """Call it, with a graph break if a graph is being compiled: it looks at values, and gradients pass by it."""
-    return _breaking(function, *args) if torch.compiler.is_compiling() else function(*args)
-
-
-@torch.compiler.disable  # type: ignore[untyped-decorator]  # torch leaves it without types
-def _breaking(function: Callable[..., Any], *args: Any) -> Any:
-    return function(*args)

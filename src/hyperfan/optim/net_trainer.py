@@ -6,6 +6,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from hyperfan.generators.linear_map import has_hooks
 from hyperfan.hypernet import HyperNet
 from hyperfan.hypernet.transforms import transformed
 from hyperfan.optim.form import FactoredLinears, Held
@@ -23,25 +24,24 @@ class NetTrainer:
     def __init__(self, net: HyperNet, trainers: Sequence[MapTrainer]) -> None:
         self.net, self.trainers = net, trainers
         self.rows = [net.heads.rows_of(trainer.name) for trainer in trainers]
-        self.constant = net.trunk is None and not net.embeddings.config.given and not net.embeddings.config.noise
-        self.constant &= net.embeddings.config.tasks is None
         self._seen: list[Tensor] = []
         self._made: list[int] = []
         net.skeleton.mode = FactoredLinears
 
     def tensors(self) -> dict[str, Tensor] | None:
         """What the net generates, if all of it is held, and it is in training."""
-        if not self.constant or not torch.is_grad_enabled() or torch.compiler.is_compiling() or transformed():
+        if not torch.is_grad_enabled() or torch.compiler.is_compiling() or transformed():
             return None
-        if any(m._forward_hooks or m._forward_pre_hooks for m in (self.net.embeddings, self.net.heads)):
+        config = self.net.embeddings.config
+        constant = self.net.trunk is None and config.tasks is None and not (config.given or config.noise)
+        if not constant or has_hooks(self.net.embeddings) or has_hooks(self.net.heads):
             return None
-        sources, made = (
-            [*self.net.embeddings.stored, self.net.heads.scale],
-            [trainer.forms_made for trainer in self.trainers],
-        )
+        sources = [*self.net.embeddings.stored, self.net.heads.scale]
+        made = [trainer.forms_made for trainer in self.trainers]
         if made != self._made or len(sources) != len(self._seen) or not all(map(_same, sources, self._seen)):
+            if any(source.requires_grad for source in sources) or not self._made_from_codes():
+                return None  # the maps' trainers will look at the codes
             self._made, self._seen = made, [source.detach().clone() for source in sources]
-            return None  # the maps' trainers will look at the codes
         held, parameters = [], []
         names: list[str] = []
         for trainer, rows in zip(self.trainers, self.rows, strict=True):
@@ -52,6 +52,15 @@ class NetTrainer:
             parameters += [trainer.weight, trainer.bias]
             names += rows[0]
         return dict(zip(names, apply_function(Held, held, *parameters), strict=True))
+
+    def _made_from_codes(self) -> bool:
+        """Whether all trainers hold what their maps make of the net's codes as they are."""
+        if not all(
+            rows is not None and trainer.forms_made for trainer, rows in zip(self.trainers, self.rows, strict=True)
+        ):
+            return False
+        codes = self.net.codes()
+        return all(trainer.made_from(codes) for trainer in self.trainers)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> None:
         """None: the copy of a net has no trainer."""

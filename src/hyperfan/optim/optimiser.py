@@ -20,14 +20,14 @@ class HyperNetOptimiser(torch.optim.Optimizer):
 
     Args:
         net: a :class:`HyperNet`, or a module that holds some.
+        args, options: those of torch's optimiser that follow its parameters.
         params: parameters or groups as torch takes them; by default all parameters of the net in one group.
-        options: torch's.
     """
 
     rule: Rule
     torch_class: ClassVar[type[torch.optim.Optimizer]]
 
-    def __init__(self, net: nn.Module, params: Any, **options: Any) -> None:
+    def __init__(self, net: nn.Module, *args: Any, params: Any = None, **options: Any) -> None:
         name = self.torch_class.__name__
         if not isinstance(net, nn.Module):
             seen = type(net).__name__
@@ -41,7 +41,7 @@ class HyperNetOptimiser(torch.optim.Optimizer):
             if options.get(option):
                 raise HyperfanError(f"{option}=True: hyperfan.{name} steps heads in a way that cannot be; leave it out")
         self._trainers: list[MapTrainer] = []
-        super().__init__(net.parameters() if params is None else params, **options)
+        super().__init__(net.parameters() if params is None else params, *args, **options)
         self._step_supports_amp_scaling = False  # so that a GradScaler unscales the gradients itself
         self._attach(nets)
 

@@ -11,7 +11,7 @@ from hyperfan.hypernet import HyperNet
 from hyperfan.text import table
 
 Kind = Literal["collapsed", "factored", "dense", "frozen"]
-HOOKED = "it has forward hooks"
+HOOKED = "it has hooks"
 
 
 @dataclass(frozen=True)

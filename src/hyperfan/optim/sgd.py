@@ -1,52 +1,17 @@
 """``SGD``: the results of torch.optim.SGD, without the head's gradient."""
 
-from collections.abc import Callable, Iterable
-from typing import Any
+from collections.abc import Callable
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from hyperfan.generators.base import Part
-from hyperfan.optim.collapsed import MOMENTUM, Add, Collapsed
+from hyperfan.optim.collapsed import MOMENTUM, Collapsed, update
 from hyperfan.optim.form import Form, Group, State
 from hyperfan.optim.gradient import FactoredGradient
 from hyperfan.optim.map_trainer import Rule
 from hyperfan.optim.optimiser import HyperNetOptimiser
 from hyperfan.optim.plan import Kind
-
-
-def update(p: Tensor, buffer: Tensor | None, add: Add, group: Group) -> Tensor | None:
-    """One step of torch.optim.SGD on ``p`` in place; returns its momentum buffer.
-
-    Every term is linear in parameter, buffer and gradient, so the same rule holds for W = C·H + β as for H and β.
-    """
-    lr, momentum, decay = float(group["lr"]), float(group["momentum"]), float(group["weight_decay"])
-    sign, shrink = -1.0 if group["maximize"] else 1.0, 1 - lr * decay
-    if momentum == 0:
-        add(p, -lr * sign, shrink)
-        return buffer
-    if buffer is None:
-        buffer = p * decay if decay else torch.zeros_like(p)
-        add(buffer, sign, 1.0)
-    else:
-        undamped = 1 - float(group["dampening"])
-        if decay:
-            buffer.mul_(momentum).add_(p, alpha=undamped * decay)
-        add(buffer, undamped * sign, 1.0 if decay else momentum)
-    if group["nesterov"]:
-        add(p, -lr * sign, shrink)
-        p.add_(buffer, alpha=-lr * momentum)
-    else:
-        p.add_(buffer, alpha=-lr)
-    return buffer
-
-
-class CollapsedSGD(Collapsed):
-    """A map trained through what it makes, by SGD."""
-
-    def update(self, p: Tensor, momentum: Tensor | None, add: Add, group: Group) -> Tensor | None:
-        """One step of SGD."""
-        return update(p, momentum, add, group)
 
 
 class SGDRule(Rule):
@@ -57,7 +22,7 @@ class SGDRule(Rule):
 
     def form(self, part: Part, codes: Tensor, state: Callable[[], State]) -> Form:
         """Collapsed."""
-        return CollapsedSGD(part, codes, state)
+        return Collapsed(part, codes, state)
 
     def step(self, p: Tensor, state: State, grad: FactoredGradient, group: Group) -> bool:
         """Multiply the factors into the parameter, or into its momentum."""
@@ -87,10 +52,10 @@ class SGD(HyperNetOptimiser, torch.optim.SGD):
 
     Args:
         net: a :class:`HyperNet`, or a module that holds some.
-        lr, momentum, dampening, weight_decay, nesterov, maximize, foreach, fused: as in torch.optim.SGD; the last two
-            are for what is not a head's.
+        args, options: those of torch.optim.SGD from lr on; foreach and fused are for what is not a head's.
         params: parameters or groups as torch takes them; by default all parameters of the net in one group.
 
+    >>> from torch import nn
     >>> from hyperfan import HyperNet
     >>> net = HyperNet(nn.Sequential(nn.Linear(784, 500), nn.Tanh(), nn.Linear(500, 10)), embedding=50)
     >>> opt = SGD(net, lr=5e-4)
@@ -104,32 +69,3 @@ class SGD(HyperNetOptimiser, torch.optim.SGD):
 
     rule = SGDRule()
     torch_class = torch.optim.SGD
-
-    def __init__(
-        self,
-        net: nn.Module,
-        lr: float | Tensor = 1e-3,
-        momentum: float = 0,
-        dampening: float = 0,
-        weight_decay: float = 0,
-        nesterov: bool = False,
-        *,
-        maximize: bool = False,
-        foreach: bool | None = None,
-        differentiable: bool = False,
-        fused: bool | None = None,
-        params: Iterable[Tensor] | Iterable[dict[str, Any]] | None = None,
-    ) -> None:
-        super().__init__(
-            net,
-            params,
-            lr=lr,
-            momentum=momentum,
-            dampening=dampening,
-            weight_decay=weight_decay,
-            nesterov=nesterov,
-            maximize=maximize,
-            foreach=foreach,
-            differentiable=differentiable,
-            fused=fused,
-        )
