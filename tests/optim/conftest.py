@@ -9,3 +9,9 @@ def one_thread():
     torch.set_num_threads(1)
     yield
     torch.set_num_threads(threads)
+
+
+@pytest.fixture(autouse=True)
+def no_map_is_small(monkeypatch):
+    """Those of the tests are, and would all be dense under Adam."""
+    monkeypatch.setattr("hyperfan.optim.adam.MIN_VALUES", 0)

@@ -264,3 +264,14 @@ def test_a_compiler_that_fails_is_told_and_trained_without(monkeypatch):
     twins = separate()
     with pytest.warns(hf.HyperfanWarning, match="could not be compiled and is slower: the linker is missing"):
         twins.train(3)
+
+
+def test_small_maps_are_dense_unless_asked_otherwise(monkeypatch):
+    monkeypatch.setattr("hyperfan.optim.adam.MIN_VALUES", 7 * 20)
+    twins = separate()
+    assert [row.kind for row in twins.opt.plan.rows] == ["collapsed", "collapsed", "collapsed", "dense"]
+    assert "it is small" in str(twins.opt.plan)
+    twins.train(5)
+    twins.opt.use("factored")
+    assert {row.kind for row in twins.opt.plan.rows} == {"factored"}
+    twins.train(5)

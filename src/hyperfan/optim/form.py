@@ -174,6 +174,6 @@ class FactoredLinears(TorchFunctionMode):
         # A checkpoint, which hooks what is saved, runs the layer again, and then outside of this mode.
         watched = torch._C._autograd._top_saved_tensors_default_hooks(False) is not None
         lower = torch.is_autocast_enabled(x.device.type)
-        if not smaller or lower or watched or transformed() or not torch.is_grad_enabled():
+        if not smaller or lower or watched or not torch.is_grad_enabled():
             return func(*args)
         return FactoredLinear.apply(x, weight, args[2] if len(args) > 2 else None)  # type: ignore[no-untyped-call]

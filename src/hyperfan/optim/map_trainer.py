@@ -27,6 +27,9 @@ Groups = Mapping[int, Group]
 class Rule(Protocol):
     """How an optimiser steps, and what it can do with the structure of a gradient."""
 
+    def why_dense(self, part: Part) -> str | None:
+        """Why a map gains nothing by its structure, if so."""
+
     def why_not_held(self, part: Part, group: Group) -> str | None:
         """Why a map whose codes are constant cannot be trained as a :class:`Form`, if so."""
 
@@ -72,6 +75,7 @@ class MapTrainer:
         self._state, self._groups = state, groups
         self.revision = self.forms_made = 0
         self._shared: Choice | None = None
+        self._asked = False
         self.override: Choice | None = None
         """A choice in place of the fastest, with the reason."""
         self.weight, self.bias = self.map.weight, self.map.bias
@@ -108,6 +112,9 @@ class MapTrainer:
                 fastest = fastest if reason is None else Choice("factored", reason)
             if self.override is not None and fastest.kind in ("collapsed", "factored"):
                 fastest = self.override
+            small = None if self._asked else self.rule.why_dense(self.part)
+            if small is not None and fastest.kind in ("collapsed", "factored"):
+                fastest = Choice("dense", small)
             if self.map.layer_per_code and fastest.kind == "factored":
                 fastest = Choice("dense", f"{fastest.reason}; in factors small maps would gain little")
             if fastest.kind != "collapsed":
@@ -127,7 +134,7 @@ class MapTrainer:
         """Train the map in this form where that is possible, or, with ``None``, in the fastest."""
         self.drop()
         self.choose_anew()
-        self.override = self._shared
+        self.override, self._asked = self._shared, kind is not None
         if kind in ("factored", "dense"):
             self.override = Choice(kind, "asked for")
 

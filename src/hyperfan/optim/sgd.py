@@ -17,6 +17,9 @@ from hyperfan.optim.plan import Kind
 class SGDRule(Rule):
     """SGD on gradients in factors."""
 
+    def why_dense(self, part: Part) -> None:
+        """Every map gains."""
+
     def why_not_held(self, part: Part, group: Group) -> None:
         """Constant codes are all that it needs."""
 
