@@ -5,7 +5,8 @@ import torch
 from torch import Tensor
 
 from checks import assert_close
-from hyperfan.optim.gradient import Factor, FactoredGradient, Value, gradients, product_gradient
+from hyperfan.optim.factor import Factor
+from hyperfan.optim.gradient import FactoredGradient, Value, gradients, product_gradient
 
 WIDTH, OUTPUTS = 6, 9
 

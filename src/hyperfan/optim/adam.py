@@ -19,8 +19,9 @@ from torch import Tensor, nn
 
 from hyperfan.errors import HyperfanError
 from hyperfan.generators.base import Part
+from hyperfan.optim.factor import Factor
 from hyperfan.optim.form import Form, Group, State
-from hyperfan.optim.gradient import Factor, FactoredGradient
+from hyperfan.optim.gradient import FactoredGradient
 from hyperfan.optim.kernels import (
     MAX_COMPILED_RANK,
     MIN_COMPILED,

@@ -21,8 +21,8 @@ import torch
 from torch import Tensor
 
 from hyperfan.generators.base import Part
+from hyperfan.optim.factor import Factor, add_to_, addmm_
 from hyperfan.optim.form import Form, Group, State
-from hyperfan.optim.gradient import Factor, add_to_, addmm_
 
 CONDITION_LIMIT = 1e4
 MOMENTUM, MOMENTUM_OF_OUTPUTS = "momentum_buffer", "momentum_of_outputs"

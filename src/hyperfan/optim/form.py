@@ -18,8 +18,9 @@ from torch.overrides import TorchFunctionMode
 from hyperfan.errors import HyperfanError
 from hyperfan.generators.base import Part
 from hyperfan.hypernet.changes import fingerprint, versions
+from hyperfan.optim.factor import Factor
 from hyperfan.optim.factored import FactoredLinear
-from hyperfan.optim.gradient import Factor, gradients, is_batched
+from hyperfan.optim.gradient import gradients, is_batched
 
 State = MutableMapping[Tensor, dict[str, Any]]
 Group = Mapping[str, Any]

@@ -1,0 +1,102 @@
+"""The factors of a gradient Cᵀ·G: the codes C that a map read, and the gradients G of what it made of them."""
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from hyperfan.errors import HyperfanError
+
+
+class Factor:
+    """Codes, and the gradients of what they made: Cᵀ·G, or, for the bias, 1ᵀ·G.
+
+    Args:
+        codes: (m, d_k) for a map that all codes share, (layers, 1, d_k) where each has a layer of its own.
+        grads: (m, outputs) or (layers, 1, outputs); or m tensors, which may be factored themselves.
+    """
+
+    __slots__ = ("_sum", "_versions", "codes", "grads")
+
+    def __init__(self, codes: Tensor, grads: Tensor | Sequence[Tensor]) -> None:
+        self.codes, self.grads = codes, grads
+        self._versions = self._count_changes()
+        self._sum: tuple[Factor, Factor] | None = None
+
+    def _count_changes(self) -> list[int]:
+        return [g._version for g in ([self.grads] if isinstance(self.grads, Tensor) else self.grads)]
+
+    def check(self) -> None:
+        """Raise if the gradients, of which autograd may have given someone else the same tensors, were changed."""
+        if self._versions != self._count_changes():
+            raise HyperfanError(
+                "a gradient was changed in place after backward(), by whoever gave it to backward() or saw it in a "
+                "hook, while a head's gradient is still to be made from it: change a copy, or change it after the step"
+            )
+
+    @property
+    def matrix(self) -> Tensor:
+        """The gradients of all outputs, in one tensor."""
+        if not isinstance(self.grads, Tensor):
+            self.grads = self.join(self.codes.new_empty(len(self.grads), self.grads[0].numel()))
+            self._versions = self._count_changes()
+        return self.grads
+
+    def join(self, memory: Tensor) -> Tensor:
+        """The same, in this memory if they are in several: to ask for new memory can take as long as to fill it."""
+        if isinstance(self.grads, Tensor):
+            return self.grads
+        for target, row in zip(memory, self.grads, strict=True):
+            add_to_(target.view(row.shape), row, 1.0, 0.0)
+        return memory
+
+    @property
+    def rank(self) -> int:
+        """The largest rank that the weight's gradient can have, or that of each layer."""
+        return self.codes.shape[-2]
+
+    def plus(self, other: "Factor") -> "Factor":
+        """The sum of two factors of the same codes; one sum for the weight's and the bias's gradient."""
+        if self._sum is None or self._sum[0] is not other:
+            ours, theirs = self.grads, other.grads
+            if isinstance(ours, Tensor) or isinstance(theirs, Tensor):
+                total: Tensor | list[Tensor] = self.matrix + other.matrix
+            else:
+                total = [a + b for a, b in zip(ours, theirs, strict=True)]
+            self._sum = (other, Factor(self.codes, total))
+        return self._sum[1]
+
+    def add_to_(self, target: Tensor, alpha: float, beta: float, summed: bool) -> None:
+        """``target ← beta·target + alpha·Cᵀ·G``, in whatever shape the target has; or 1ᵀ·G if summed."""
+        if not summed:
+            target = target.view(*self.codes.shape[:-2], self.codes.shape[-1], -1)
+            if len(self.codes) == 1 and target.ndim == 2:  # twice as fast as a product
+                target.addr_(self.codes[0], self.matrix[0], alpha=alpha, beta=beta)
+            else:
+                addmm_(target, self.codes.mT, self.matrix, alpha, beta)
+        elif isinstance(self.grads, Tensor):
+            add_to_(target, self.matrix.sum(-2), alpha, beta)
+        else:
+            for row in self.grads:
+                add_to_(target.view(row.shape), row, alpha, beta)
+                beta = 1.0
+
+    def overlap(self, other: "Factor") -> Tensor:
+        """The inner product of two weights' gradients: the sum over (C·C′ᵀ)∘(G·G′ᵀ), which is small."""
+        return ((self.codes @ other.codes.mT) * (self.matrix @ other.matrix.mT)).sum()
+
+
+def addmm_(target: Tensor, a: Tensor, b: Tensor, alpha: float, beta: float = 1.0) -> Tensor:
+    """``target ← beta·target + alpha·a·b``, of matrices or of batches of them."""
+    return (target.addmm_ if target.ndim == 2 else target.baddbmm_)(a, b, alpha=alpha, beta=beta)
+
+
+def add_to_(target: Tensor, gradient: Tensor, alpha: float, beta: float) -> None:
+    """``target ← beta·target + alpha·gradient``, which may be factored; with beta = 0 whatever the target holds."""
+    factored = getattr(gradient, "add_to_", None)
+    if factored is not None:
+        factored(target, alpha, beta)
+    elif beta == 0:
+        torch.mul(gradient, alpha, out=target)
+    else:
+        (target.mul_(beta) if beta != 1 else target).add_(gradient, alpha=alpha)
