@@ -109,6 +109,29 @@ def test_parameters_changed_by_hand(twins, name, when):
     run(twins, **{when: change})
 
 
+@pytest.mark.parametrize("what", ["embeddings", "scale"])
+def test_codes_changed_by_hand(twins, what):
+    """In mid-run, where the optimiser hands over all that the net makes without making codes."""
+
+    def change(net, opt, step):
+        if step == 3:
+            (net.embeddings.weight if what == "embeddings" else net.heads.scale).mul_(-1.5)
+
+    run(twins, after=change)
+
+
+def test_codes_changed_and_seen_between_backward_and_step(twins):
+    """The gradient is still that of the codes it came from."""
+    x, _ = next(batches(1))
+
+    def change(net, opt, step):
+        if step == 3:
+            net.embeddings.weight.mul_(-1.5)
+            net(x)
+
+    run(twins, before=change)
+
+
 def test_state_loaded_between_backward_and_step(twins):
     start = copy.deepcopy(twins.theirs.state_dict())
     run(twins, before=lambda net, opt, step: net.load_state_dict(start) if step == 4 else None)
@@ -140,6 +163,28 @@ def test_layers_that_are_not_always_used():
 
     torch.manual_seed(0)
     twins = Twins(hf.HyperNet(Either().double(), 7, nonlinearity="tanh"), lr=LR, momentum=0.9, weight_decay=0.2)
+    for i, (x, y) in enumerate(batches(8)):
+        for net, opt in ((twins.ours, twins.opt), (twins.theirs, twins.oracle)):
+            opt.zero_grad()
+            loss_of(net, x, y, which=i // 2 % 2).backward()
+            opt.step()
+    twins.compare()
+
+
+@pytest.mark.parametrize("optimiser", OPTIMISERS)
+def test_layers_of_one_head_that_are_not_always_used(optimiser):
+    class Either(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.a, self.b = nn.Linear(4, 3), nn.Linear(4, 3)
+
+        def forward(self, x, which=0):
+            return self.b(x) if which else self.a(x)
+
+    torch.manual_seed(0)
+    net = hf.HyperNet(Either().double(), 7, nonlinearity="linear")
+    twins = Twins(net, optimiser, lr=LR, **OPTIMISERS[optimiser])
+    assert [row.codes for row in twins.opt.plan.rows] == [2]
     for i, (x, y) in enumerate(batches(8)):
         for net, opt in ((twins.ours, twins.opt), (twins.theirs, twins.oracle)):
             opt.zero_grad()
@@ -237,6 +282,20 @@ def test_forward_hooks_on_heads_run():
         net.heads.head("5x5").register_forward_hook(lambda head, args, out: 2 * out)
     run(twins)
     assert [row.kind for row in twins.opt.plan.rows] == ["collapsed", "dense", "collapsed"]
+
+
+DOUBLED = {
+    "embeddings": lambda module, args, out: 2 * out,
+    "heads": lambda module, args, out: {name: 2 * tensor for name, tensor in out.items()},
+}
+
+
+@pytest.mark.parametrize("where", DOUBLED)
+def test_forward_hooks_on_what_makes_tensors_run_at_every_step(where):
+    twins = Twins(build(), lr=LR)
+    for net in (twins.ours, twins.theirs):
+        getattr(net, where).register_forward_hook(DOUBLED[where])
+    run(twins)
 
 
 def test_a_group_taken_away():

@@ -232,6 +232,18 @@ def test_embeddings_at_a_rate_of_their_own():
     twins.train(10)
 
 
+# ── in blocks ──────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize("block", [16, 60])
+@pytest.mark.parametrize("optimiser", ["Adam", "AdamW"])
+@pytest.mark.parametrize("heads", ["shared", "separate"])
+def test_heads_larger_than_a_block(monkeypatch, heads, optimiser, block):
+    """Blocks of parts of a row, and of several rows; the last ones are smaller."""
+    monkeypatch.setattr(kernels, "BLOCK", block)
+    Twins(build(7, heads=heads), optimiser, lr=LR, amsgrad=True).train(10)
+
+
 # ── compiled ───────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
@@ -245,6 +257,19 @@ def test_compiled_steps():
         assert [row.compiled for row in twins.opt.plan.rows] == [True]
         assert ", compiled" in str(twins.opt.plan)
         twins.train(4)
+
+
+@pytest.mark.parametrize("options", covered(OPTIONS, lambda options: list(options.values())), ids=named)
+@pytest.mark.parametrize("optimiser", ["Adam", "AdamW"])
+def test_what_would_be_compiled_steps_as_torch_does(monkeypatch, optimiser, options):
+    """With all options, of which a compiled test takes one: the same functions, run as they are."""
+    monkeypatch.setattr(kernels, "_compile", lambda function: function)
+    monkeypatch.setattr("hyperfan.optim.adam.MIN_COMPILED", 0)
+    monkeypatch.setattr("hyperfan.optim.adam.why_not_compiled", lambda device: None)
+    for heads in ("shared", "separate"):
+        twins = Twins(build(7, heads=heads), optimiser, lr=LR, **options)
+        assert all(row.compiled for row in twins.opt.plan.rows)
+        twins.train(10)
 
 
 def test_without_a_compiler(monkeypatch):

@@ -79,6 +79,21 @@ def test_a_batch_that_is_overwritten_before_the_step(twins):
     twins.compare()
 
 
+@pytest.mark.parametrize("optimiser", ["SGD", "AdamW"])
+def test_a_batch_that_a_large_layer_reads_is_overwritten_before_the_step(optimiser):
+    torch.manual_seed(0)
+    mainnet = nn.Sequential(nn.Linear(40, 40), nn.Tanh(), nn.Linear(40, 3)).double()
+    twins = Twins(hf.HyperNet(mainnet, 7), optimiser, lr=LR)
+    for net, opt in both(twins):
+        for x, y in batches(6):
+            held = x.repeat(1, 10)
+            opt.zero_grad()
+            F.cross_entropy(net(held), y).backward()
+            held.zero_()
+            opt.step()
+    twins.compare()
+
+
 def test_inputs_with_more_dimensions_and_gradients_given_by_hand(twins):
     g = torch.Generator().manual_seed(0)
     for _ in range(4):

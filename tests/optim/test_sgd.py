@@ -224,6 +224,23 @@ def test_with_frozen_heads_evaluation_still_sees_every_step():
     twins.train(5, between=look)
 
 
+def test_a_net_trained_in_evaluation_mode_is_looked_at_as_it_is():
+    """What it generated for the last look is cached, and nothing else than the optimiser knows that it is old."""
+    twins = Twins(build(**NETS["chunks"]), lr=LR)
+    x, _ = next(batches(1))
+    for net in (twins.ours, twins.theirs):
+        net.eval()
+        net.heads.requires_grad_(False)
+        net.heads.inputs.requires_grad_(True)
+        net.mainnet.requires_grad_(False)
+
+    def look(twins, step):
+        with torch.no_grad():
+            assert_same(*(net(x) for net in (twins.ours, twins.theirs)))
+
+    twins.train(5, between=look)
+
+
 @pytest.mark.parametrize("lost", [0, 1], ids=["weight", "bias"])
 @pytest.mark.parametrize("name", ["chunks", "shared-weights-fixed-none"])
 def test_momentum_of_one_parameter_taken_away(name, lost):

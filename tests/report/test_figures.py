@@ -9,6 +9,7 @@ import torch
 from made_up import rows
 
 from hyperfan.charts.palette import INITS
+from hyperfan.metrics import Kind, histograms
 from hyperfan.report import (
     Fit,
     accuracy_by_rate,
@@ -61,6 +62,15 @@ def test_where_nobody_is_good_accuracy_is_drawn_as_it_is_and_batches_may_be_coun
         assert [mark for _, mark in loss_panels(drawn, "epoch", 6000)[2].y.marks] == marks
     assert "batch" in texts(loss_and_accuracy(poor, 1, "title", "batch"))
     assert loss_panels(poor, "batch", 1)[0].curves[0].points == [(6000, 1.0)]
+
+
+def test_histograms_are_those_before_training_or_those_taken_last():
+    lines = [
+        {"kind": Kind.HISTOGRAMS, "of": "weights", "step": step, "layers": {"0": {"centre": float(step)}}}
+        for step in (0, 10, 20)
+    ]
+    assert histograms(lines, "weights", last=False) == {"0": {"centre": 0.0}}
+    assert histograms(lines, "weights", last=True) == {"0": {"centre": 20.0}}
 
 
 def test_accuracies_by_rate_and_runs_that_diverged():
