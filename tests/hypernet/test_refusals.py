@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from mainnets import Custom, WithToken, X, mlp
+from small_nets import Custom, WithToken, X, mlp
 from torch import nn
 
 import hyperfan as hf

@@ -5,7 +5,7 @@ import json
 import pytest
 import safetensors.torch
 import torch
-from mainnets import Custom, WithToken, X, mlp
+from small_nets import Custom, WithToken, X, mlp
 from torch import nn
 
 import hyperfan as hf

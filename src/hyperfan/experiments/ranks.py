@@ -10,6 +10,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 from hyperfan.errors import RunError
+from hyperfan.optim.factor import Factor
 from hyperfan.optim.gradient import FactoredGradient
 
 
@@ -62,6 +63,7 @@ class Ranks:
             return
         grads = [p.grad for group in optimiser.param_groups for p in group["params"] if p.grad is not None]
         rows: dict[int, Tensor] = {}
+        factors: list[Factor] = []
         for grad in grads:
             if not isinstance(grad, FactoredGradient):
                 rows[id(grad)] = grad
@@ -70,9 +72,12 @@ class Ranks:
                 rows[id(grad)] = grad.to_dense()
             for factor, _ in grad.parts or ():
                 rows[id(factor.matrix)] = factor.matrix
+                factors.append(factor)
         for row in rows.values():
             dist.all_reduce(row)
             row.div_(self.world)
+        for factor in factors:
+            factor.accept()
 
     def broadcast(
         self, step: int, state: Callable[[], dict[str, Tensor]], load: Callable[[dict[str, Tensor]], None]

@@ -39,7 +39,7 @@ class Factor:
         """The gradients of all outputs, in one tensor."""
         if not isinstance(self.grads, Tensor):
             self.grads = self.join(self.codes.new_empty(len(self.grads), self.grads[0].numel()))
-            self._versions = self._count_changes()
+            self.accept()
         return self.grads
 
     def join(self, memory: Tensor) -> Tensor:
@@ -49,6 +49,10 @@ class Factor:
         for target, row in zip(memory, self.grads, strict=True):
             add_to_(target.view(row.shape), row, 1.0, 0.0)
         return memory
+
+    def accept(self) -> None:
+        """Take the gradients as they are now, changed in place on purpose, as by processes that share theirs."""
+        self._versions = self._count_changes()
 
     @property
     def rank(self) -> int:
