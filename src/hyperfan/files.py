@@ -5,6 +5,7 @@ import errno
 import json
 import math
 import os
+import sys
 import tempfile
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -112,10 +113,10 @@ class Lock:
 
 
 def _lock(file: IO[bytes]) -> None:
-    if os.name == "nt":
+    if sys.platform == "win32":  # in words that type checkers know, as the module is only there on Windows
         import msvcrt
 
-        msvcrt.locking(file.fileno(), msvcrt.LK_NBLCK, 1)  # type: ignore[attr-defined]  # only there on Windows
+        msvcrt.locking(file.fileno(), msvcrt.LK_NBLCK, 1)
     else:
         import fcntl
 

@@ -69,14 +69,15 @@ PACKED = gzip.compress(MNIST_CONTENT[0], mtime=0)
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        (PACKED[:-9], "cannot be uncompressed"),
-        (PACKED[:-8] + b"12345678", "cannot be uncompressed (CRC check failed"),
-        (PACKED[:10] + b"\xff" * 20, "cannot be uncompressed"),
-        (b"<html>404</html>", "cannot be uncompressed (Not a gzipped file (b'<h'))"),
-        (b"", "is not the official file"),
-        (
+        pytest.param(PACKED[:-9], "cannot be uncompressed", id="cut off"),
+        pytest.param(PACKED[:-8] + b"12345678", "cannot be uncompressed (CRC check failed", id="wrong sum"),
+        pytest.param(PACKED[:10] + b"\xff" * 20, "cannot be uncompressed", id="no stream"),
+        pytest.param(b"<html>404</html>", "cannot be uncompressed (Not a gzipped file (b'<h'))", id="a web page"),
+        pytest.param(b"", "is not the official file", id="empty"),
+        pytest.param(
             gzip.compress(MNIST_CONTENT[0][:-1]),
             "is not the official file, its SHA-256 differs: was its download cut off",
+            id="another file",
         ),
     ],
 )

@@ -34,13 +34,13 @@ def twins(request):
     return Twins(build(**NETS[net]), optimiser, lr=LR, **OPTIMISERS[optimiser])
 
 
-def run(twins, steps=8, before=None, after=None):
-    """``before`` and ``after`` the step, on (net, optimiser, step)."""
+def run(twins, steps=8, before=None, after=None, call=lambda step: {}):
+    """``before`` and ``after`` the step, on (net, optimiser, step); ``call``: arguments of the net at a step."""
     for i, (x, y) in enumerate(batches(steps)):
         for net, opt in ((twins.ours, twins.opt), (twins.theirs, twins.oracle)):
             torch.manual_seed(i)
             opt.zero_grad()
-            loss_of(net, x, y).backward()
+            loss_of(net, x, y, **call(i)).backward()
             if before is not None:
                 before(net, opt, i)
             opt.step()
@@ -163,12 +163,7 @@ def test_layers_that_are_not_always_used():
 
     torch.manual_seed(0)
     twins = Twins(hf.HyperNet(Either().double(), 7, nonlinearity="tanh"), lr=LR, momentum=0.9, weight_decay=0.2)
-    for i, (x, y) in enumerate(batches(8)):
-        for net, opt in ((twins.ours, twins.opt), (twins.theirs, twins.oracle)):
-            opt.zero_grad()
-            loss_of(net, x, y, which=i // 2 % 2).backward()
-            opt.step()
-    twins.compare()
+    run(twins, call=lambda step: {"which": step // 2 % 2})
 
 
 @pytest.mark.parametrize("optimiser", OPTIMISERS)
@@ -185,12 +180,7 @@ def test_layers_of_one_head_that_are_not_always_used(optimiser):
     net = hf.HyperNet(Either().double(), 7, nonlinearity="linear")
     twins = Twins(net, optimiser, lr=LR, **OPTIMISERS[optimiser])
     assert [row.codes for row in twins.opt.plan.rows] == [2]
-    for i, (x, y) in enumerate(batches(8)):
-        for net, opt in ((twins.ours, twins.opt), (twins.theirs, twins.oracle)):
-            opt.zero_grad()
-            loss_of(net, x, y, which=i // 2 % 2).backward()
-            opt.step()
-    twins.compare()
+    run(twins, call=lambda step: {"which": step // 2 % 2})
 
 
 def test_inside_another_module_parameters_are_fresh_too():

@@ -300,3 +300,11 @@ def test_small_maps_are_dense_unless_asked_otherwise(monkeypatch):
     twins.opt.use("factored")
     assert {row.kind for row in twins.opt.plan.rows} == {"factored"}
     twins.train(5)
+
+
+def test_a_copy_compiles_as_the_original_does():
+    net, opt = copy.deepcopy((net := build(), hf.AdamW(net, compile=False)))
+    assert opt.rule.compile is False
+    assert net.trainer is not None
+    opt.release()
+    assert net.trainer is None

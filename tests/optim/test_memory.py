@@ -98,6 +98,20 @@ def test_what_is_remembered_has_no_noise_and_does_not_change():
         assert torch.equal(tensor, before[name])
 
 
+def held_back(net, optimiser, memory, lookahead, steps):
+    """The losses of training on a second task, with the regulariser."""
+    losses = []
+    for _ in range(steps):
+        x = torch.randn(7, 2, dtype=torch.float64)
+        optimiser.zero_grad()
+        loss = mse_loss(net(x, task=1), x.prod(1, keepdim=True))
+        loss.backward()
+        (BETA * memory.drift(lookahead=lookahead)).backward()
+        optimiser.step()
+        losses.append(loss.item())
+    return losses
+
+
 def test_it_trains_alike_with_our_sgd_and_with_torch():
     losses = []
     for optimiser in (lambda net: hf.SGD(net, lr=RATE), lambda net: torch.optim.SGD(net.parameters(), lr=RATE)):
@@ -106,14 +120,7 @@ def test_it_trains_alike_with_our_sgd_and_with_torch():
         torch.manual_seed(1)
         train(net, opt, task=0)
         memory = Memory(net, tasks=[0])
-        for _ in range(5):
-            x = torch.randn(7, 2, dtype=torch.float64)
-            opt.zero_grad()
-            loss = mse_loss(net(x, task=1), x.prod(1, keepdim=True))
-            loss.backward()
-            (BETA * memory.drift(lookahead=RATE)).backward()
-            opt.step()
-            losses.append(loss.item())
+        losses += held_back(net, opt, memory, RATE, steps=5)
     assert losses[:5] == pytest.approx(losses[5:], rel=1e-12)
 
 
@@ -358,14 +365,7 @@ def test_it_trains_alike_by_our_optimisers_and_by_torch(name):
         optimiser = optimiser_of(net, ours, name)
         memory = Memory(net, tasks=[0])
         torch.manual_seed(1)
-        for _ in range(10):
-            x = torch.randn(7, 2, dtype=torch.float64)
-            optimiser.zero_grad()
-            loss = mse_loss(net(x, task=1), x.prod(1, keepdim=True))
-            loss.backward()
-            (BETA * memory.drift(lookahead=optimiser)).backward()
-            optimiser.step()
-            losses.append(loss.item())
+        losses += held_back(net, optimiser, memory, optimiser, steps=10)
     assert losses[:10] == pytest.approx(losses[10:], rel=1e-9)
 
 

@@ -96,11 +96,17 @@ def test_one_code_and_a_code_per_sample_before_one_step(optimiser, clip):
     twins.compare()
 
 
-def test_jacobians_with_a_code_per_sample():
+def one_layer_with_a_code_per_sample():
+    """The twins, inputs and codes."""
     torch.manual_seed(0)
     net = hf.HyperNet(nn.Linear(40, 30).double(), hf.Embedding(7, given=True, per="net"), nonlinearity="linear")
     twins = Twins(net, lr=LR)
     x, codes = torch.randn(3, 40).double(), torch.randn(3, 7).double()
+    return twins, x, codes
+
+
+def test_jacobians_with_a_code_per_sample():
+    twins, x, codes = one_layer_with_a_code_per_sample()
     jacobians = []
     for net, _ in pairs(twins):
         out = net(x, embedding=codes).sum(0)[:3]
@@ -111,10 +117,7 @@ def test_jacobians_with_a_code_per_sample():
 
 @pytest.mark.filterwarnings("ignore:.torch.jit.script. is deprecated")  # in torch itself
 def test_slopes_by_torch_func_with_a_code_per_sample():
-    torch.manual_seed(0)
-    net = hf.HyperNet(nn.Linear(40, 30).double(), hf.Embedding(7, given=True, per="net"), nonlinearity="linear")
-    twins = Twins(net, lr=LR)
-    x, codes = torch.randn(3, 40).double(), torch.randn(3, 7).double()
+    twins, x, codes = one_layer_with_a_code_per_sample()
     slopes = []
     for net, _ in pairs(twins):
         backward = torch.func.grad(lambda x, net=net: net(x, embedding=codes).square().sum())(x)

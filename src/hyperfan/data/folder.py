@@ -1,5 +1,6 @@
 """``ImageFolder``: pictures in folders, one for each class, as in ImageNet and Imagenette."""
 
+import importlib
 import os
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -78,7 +79,7 @@ def _names(folder: Path, *, folders: bool, may_be_empty: bool = False) -> list[s
 def need_pillow() -> None:
     """Raise if Pillow is not installed."""
     try:
-        import PIL.Image  # noqa: F401
+        importlib.import_module("PIL")
     except ImportError as error:
         raise DataError(f"pictures need Pillow ({error}): pip install 'hyperfan[data]'") from error
 

@@ -60,8 +60,9 @@ def sweep(
                 process.start()
                 under_way[process.sentinel] = path, process
                 log.note(f"started {len(runs) - len(waiting)} of {len(runs)}: {config.title}")
-            for sentinel in connection.wait(list(under_way)):
-                end(*under_way.pop(sentinel))  # type: ignore[arg-type]  # nothing but sentinels is waited for
+            over = connection.wait(list(under_way))
+            for sentinel in [s for s in under_way if s in over]:
+                end(*under_way.pop(sentinel))
     except KeyboardInterrupt:  # which each process got too, and stops cleanly
         for path, process in under_way.values():
             end(path, process)

@@ -317,8 +317,9 @@ class GeneratorConfig(ABC):
         """The embedding of each code beside the net's, if it is to have one."""
         return None
 
-    def check(self, embedding: Embedding, has_trunk: bool) -> None:  # noqa: B027  # most generators go with anything
-        """Raise if it does not go with the embedding or the trunk."""
+    def why_unfit(self, embedding: Embedding, has_trunk: bool) -> str | None:
+        """Why it does not go with the embedding or the trunk, and what would; most generators go with anything."""
+        return None
 
     @abstractmethod
     def build(self, context: BuildContext) -> Generator:

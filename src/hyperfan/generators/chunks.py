@@ -82,22 +82,23 @@ class Chunks(GeneratorConfig):
             return self.inputs
         return 0 if self.flat else size
 
-    def check(self, embedding: Embedding, has_trunk: bool) -> None:
-        """Raise if chunks would be equal, or have two embeddings or both a trunk and input layers."""
+    def why_unfit(self, embedding: Embedding, has_trunk: bool) -> str | None:
+        """Whether chunks would be equal, or have two embeddings, or both a trunk and input layers."""
         if embedding.per == "net" and not self.embedding:
-            raise HyperfanError(
+            return (
                 "one embedding for the whole net would make all chunks equal: give each its own beside it with "
                 "Chunks(embedding=…), or use Embedding(…, per='tensor')"
             )
         if embedding.per == "tensor" and self.embedding:
-            raise HyperfanError(
+            return (
                 "Chunks(embedding=…) is for a net with one embedding, Embedding(…, per='net'); here each chunk has an "
                 "embedding of its own already"
             )
         if self.input_width(embedding.size) and has_trunk:
-            raise HyperfanError(
+            return (
                 "each chunk has an input layer of its own, in place of a trunk: use Chunks(inputs=0) to share a trunk"
             )
+        return None
 
     def build(self, context: BuildContext) -> Generator:
         """Chunks by channels, or flat ones."""

@@ -6,6 +6,7 @@ attaches a :class:`Trainer` to the map, which then makes W, and writes H when so
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from typing import Any, ClassVar, Protocol
 
 import torch
@@ -36,6 +37,10 @@ class Trainer(Protocol):
 
 class NetTrainer(Protocol):
     """An optimiser's side of one hypernet."""
+
+    @property
+    def mode(self) -> Callable[[], AbstractContextManager[Any]]:
+        """In which the mainnet runs."""
 
     def tensors(self) -> dict[str, Tensor] | None:
         """What the net generates in training, if the optimiser holds all of it from the last step."""

@@ -1,5 +1,6 @@
 """``HyperNet``: any ``nn.Module``, with some of its parameters generated."""
 
+import contextlib
 import os
 from collections.abc import Mapping
 from typing import Any, Self
@@ -159,6 +160,11 @@ class HyperNet(nn.Module):
         self._cache.clear()
         self.skeleton.module.train(mode)
         return super().train(mode)
+
+    def attach(self, trainer: NetTrainer | None) -> None:
+        """Let an optimiser hand the net what it holds from step to step, or, with ``None``, no longer."""
+        self.trainer = trainer
+        self.skeleton.mode = contextlib.nullcontext if trainer is None else trainer.mode
 
     def zero_grad(self, set_to_none: bool = True) -> None:
         """Reset all gradients, as in any module, without bringing heads up to date."""

@@ -8,6 +8,7 @@ from torch import nn
 from hyperfan.codes.embedding import Embedding
 from hyperfan.codes.embeddings import Embeddings, noise_groups
 from hyperfan.codes.trunk import Trunk, make_trunk, read_trunk, trunk_width
+from hyperfan.errors import HyperfanError
 from hyperfan.generators.base import BuildContext, Generator, GeneratorConfig
 from hyperfan.generators.linear import Linear, Sharing
 from hyperfan.mainnet.spec import Spec, TensorSpec
@@ -24,7 +25,9 @@ def build_parts(
     embedding = embedding if isinstance(embedding, Embedding) else Embedding(embedding)
     heads = heads or ("shared" if embedding.per == "tensor" else "separate")
     config = heads if isinstance(heads, GeneratorConfig) else Linear(heads)
-    config.check(embedding, has_trunk=isinstance(trunk, nn.Module) or bool(trunk))
+    unfit = config.why_unfit(embedding, has_trunk=isinstance(trunk, nn.Module) or bool(trunk))
+    if unfit is not None:
+        raise HyperfanError(unfit)
     dtype, identity = tensors[0].dtype, config.identity
     size = embedding.size + (0 if identity is None else identity.size)
     module = make_trunk(trunk, size, device, dtype)

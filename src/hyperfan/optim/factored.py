@@ -1,5 +1,6 @@
 """Products whose weight's gradient stays in its factors: those of heads, and of linear layers in the mainnet."""
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -22,6 +23,12 @@ def _product(codes: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
     blocks = weight.view(width, COLUMN_BLOCKS, -1).transpose(0, 1)
     product = torch.baddbmm(bias.view(COLUMN_BLOCKS, 1, -1), codes.expand(COLUMN_BLOCKS, rows, width), blocks)
     return product.transpose(0, 1).reshape(rows, outputs)
+
+
+def apply_function(function: type[torch.autograd.Function], *args: Any) -> Any:
+    """Apply a function of autograd, which torch leaves without types."""
+    apply: Callable[..., Any] = function.apply
+    return apply(*args)
 
 
 class Factored(torch.autograd.Function):
@@ -124,5 +131,5 @@ class CodesLast(torch.autograd.Function):
             t.unsqueeze(0).expand(size, *t.shape) if d is None else t.movedim(d, 0)
             for t, d in zip((x, codes), in_dims, strict=False)
         )
-        out = CodesLast.apply(x.flatten(0, 1), codes.flatten(0, 1), weight, bias)  # type: ignore[no-untyped-call]
+        out = apply_function(CodesLast, x.flatten(0, 1), codes.flatten(0, 1), weight, bias)
         return tuple(t.unflatten(0, (size, -1)) for t in out), (0, 0)

@@ -19,7 +19,7 @@ from hyperfan.errors import HyperfanError
 from hyperfan.generators.base import Part
 from hyperfan.hypernet.changes import fingerprint, versions
 from hyperfan.optim.factor import Factor
-from hyperfan.optim.factored import FactoredLinear
+from hyperfan.optim.factored import FactoredLinear, apply_function
 from hyperfan.optim.gradient import gradients, is_batched
 
 State = MutableMapping[Tensor, dict[str, Any]]
@@ -177,4 +177,4 @@ class FactoredLinears(TorchFunctionMode):
         lower = torch.is_autocast_enabled(x.device.type)
         if not smaller or lower or watched or not torch.is_grad_enabled():
             return func(*args)
-        return FactoredLinear.apply(x, weight, args[2] if len(args) > 2 else None)  # type: ignore[no-untyped-call]
+        return apply_function(FactoredLinear, x, weight, args[2] if len(args) > 2 else None)

@@ -13,7 +13,7 @@ from hyperfan.errors import HyperfanError, HyperfanWarning
 from hyperfan.generators.base import Part
 from hyperfan.hypernet import HyperNet
 from hyperfan.hypernet.transforms import differentiated, transformed
-from hyperfan.optim.factored import CodesLast, Factored
+from hyperfan.optim.factored import CodesLast, Factored, apply_function
 from hyperfan.optim.form import Form, Group, Held, State
 from hyperfan.optim.gradient import FactoredGradient
 from hyperfan.optim.plan import Choice, Kind, Row, choose
@@ -48,7 +48,7 @@ class Rule(Protocol):
 
 def outside_graphs(method: Callable[P, R]) -> Callable[P, R]:
     """Break a graph that is being compiled at each call: the method looks at values, and gradients pass by it."""
-    breaking: Callable[P, R] = torch.compiler.disable(method)  # type: ignore[no-untyped-call]
+    breaking: Callable[P, R] = torch.compiler.disable(method)  # type: ignore[no-untyped-call]  # torch leaves it without types
 
     @functools.wraps(method)
     def run(*args: P.args, **kwargs: P.kwargs) -> R:
@@ -327,9 +327,3 @@ def _plainly(device: str) -> Iterator[None]:
     """Without gradients, lower precision or inference tensors, whatever the caller is in."""
     with torch.inference_mode(False), torch.no_grad(), torch.autocast(device, enabled=False):
         yield
-
-
-def apply_function(function: type[torch.autograd.Function], *args: Any) -> Any:
-    """Apply a function of autograd, which torch leaves without types."""
-    apply: Callable[..., Any] = function.apply
-    return apply(*args)

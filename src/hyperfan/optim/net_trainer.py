@@ -9,8 +9,9 @@ from torch import Tensor
 from hyperfan.generators.linear_map import has_hooks
 from hyperfan.hypernet import HyperNet
 from hyperfan.hypernet.transforms import transformed
+from hyperfan.optim.factored import apply_function
 from hyperfan.optim.form import FactoredLinears, Held
-from hyperfan.optim.map_trainer import MapTrainer, apply_function
+from hyperfan.optim.map_trainer import MapTrainer
 
 
 class NetTrainer:
@@ -21,25 +22,26 @@ class NetTrainer:
         trainers: of its maps.
     """
 
+    mode = FactoredLinears
+
     def __init__(self, net: HyperNet, trainers: Sequence[MapTrainer]) -> None:
         self.net, self.trainers = net, trainers
         self.rows = [net.heads.rows_of(trainer.name) for trainer in trainers]
         self._seen: list[Tensor] = []
         self._made: list[int] = []
-        net.skeleton.mode = FactoredLinears
 
     def tensors(self) -> dict[str, Tensor] | None:
         """What the net generates, if all of it is held, and it is in training."""
         if not torch.is_grad_enabled() or torch.compiler.is_compiling() or transformed():
             return None
-        config = self.net.embeddings.config
-        constant = self.net.trunk is None and config.tasks is None and not (config.given or config.noise)
-        if not constant or has_hooks(self.net.embeddings) or has_hooks(self.net.heads):
+        if self.net.trunk is not None or self.net.code_source.why_changing() is not None:
+            return None
+        if has_hooks(self.net.embeddings) or has_hooks(self.net.heads):
             return None
         sources = [*self.net.embeddings.stored, self.net.heads.scale]
         made = [trainer.forms_made for trainer in self.trainers]
         if made != self._made or len(sources) != len(self._seen) or not all(map(_same, sources, self._seen)):
-            if any(source.requires_grad for source in sources) or not self._made_from_codes():
+            if not self._made_from_codes():
                 return None  # the maps' trainers will look at the codes
             self._made, self._seen = made, [source.detach().clone() for source in sources]
         held, parameters = [], []
@@ -70,4 +72,4 @@ class NetTrainer:
 
 
 def _same(a: Tensor, b: Tensor) -> bool:
-    return not a.requires_grad and a.dtype == b.dtype and a.device == b.device and torch.equal(a, b)
+    return a.dtype == b.dtype and a.device == b.device and torch.equal(a, b)

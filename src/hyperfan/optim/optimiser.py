@@ -93,6 +93,9 @@ class HyperNetOptimiser(torch.optim.Optimizer):
         """
         for trainer in self._trainers:
             trainer.release(discard)
+        for trainer_of_net in self._net_trainers:
+            if trainer_of_net.net.trainer is trainer_of_net:
+                trainer_of_net.net.attach(None)
 
     def use(self, kind: Kind | None = None) -> None:
         """Train every head by this plan where that is possible, or, with ``None``, by the fastest."""
@@ -145,8 +148,9 @@ class HyperNetOptimiser(torch.optim.Optimizer):
         for trainer in self._trainers:
             if uses[id(trainer.weight)] > 1 or uses[id(trainer.bias)] > 1:
                 trainer.share("it is shared with another hypernet")
-        for net in nets:
-            net.trainer = NetTrainer(net, [trainer for trainer in self._trainers if trainer.net is net])
+        self._net_trainers = [NetTrainer(net, [t for t in self._trainers if t.net is net]) for net in nets]
+        for trainer_of_net in self._net_trainers:
+            trainer_of_net.net.attach(trainer_of_net)
 
     def _groups(self) -> Groups:
         """The group of each parameter."""
@@ -154,7 +158,7 @@ class HyperNetOptimiser(torch.optim.Optimizer):
 
     def __getstate__(self) -> dict[str, Any]:
         self.sync()
-        return {**super().__getstate__(), "nets": self._nets}
+        return {**super().__getstate__(), "nets": self._nets, "rule": self.rule}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         nets = state.pop("nets", None)  # which load_state_dict, calling this too, does not give
