@@ -89,7 +89,7 @@ def test_a_picture_that_does_not_decode(root):
 
 def test_without_pillow_it_is_not_the_pictures_that_are_blamed(root, monkeypatch):
     files = read_pictures(root, held_out=0, skip_bad=True).train
-    monkeypatch.setitem(sys.modules, "PIL.Image", None)
+    monkeypatch.setitem(sys.modules, "PIL", None)
     with pytest.raises(DataError, match=r"pip install 'hyperfan\[data\]'"):
         Crops(files, 8, 0)
 
