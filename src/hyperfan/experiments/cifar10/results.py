@@ -124,8 +124,8 @@ def _why_fan_out_explodes(config: Cifar10) -> str:
     too_large = [(row.moment or 0) * (row.variance or 0) * (row.fan_in or 0) / 2 for row in rows]
     return (
         " Kaiming fan-out explodes here, where the paper's section 3 expects it to vanish. The output layer makes only "
-        f"{outputs} values at a time, so that its variance, 2/{outputs}, is no smaller than that of kernels with a "
-        f"fan-in of {' or '.join(f'{fan:g}' for fan in fans)} should be. The codes, whose squares sum up to "
+        f"{outputs} values at a time, so that its variance, 2/{outputs}, is no smaller than what kernels with a "
+        f"fan-in of {' or '.join(f'{fan:g}' for fan in fans)} need. The codes, whose squares sum up to "
         f"{moment:g}, then multiply it: by the plan the 3×3 kernels' variance is {min(too_large):.2g} to "
         f"{max(too_large):.3g} times too large."
     )

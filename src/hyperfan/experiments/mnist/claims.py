@@ -200,7 +200,8 @@ def _means(c: Claim, e: "MnistResults") -> None:
         gains[init] = Estimate.of([r.accuracy(epochs) - best[r.config.seed] for r in runs if r.config.seed in best])
         c.measure(f"{init} above the better of both", gains[init], ".4f")
         c.decide(f"{init}: less than {ACCURACY_MARGIN:.1%} better", _no_better(gains[init]))
-    c.headline = f"{MEANS[0]} above the better of both: {gains[MEANS[0]].format('.2%')} of accuracy"
+    best_mean = max(gains, key=lambda init: gains[init].value)
+    c.headline = f"{best_mean}, the best mean, above the better of both: {_points(gains[best_mean])}"
 
 
 def _sharing(c: Claim, e: "MnistResults") -> None:
@@ -209,7 +210,7 @@ def _sharing(c: Claim, e: "MnistResults") -> None:
         gain = _gain(e.after(epochs, init=init, heads="separate"), e.after(epochs, init=init), epochs)
         c.measure(f"{init}: accuracy after {epochs} epochs, separate above shared", gain, ".4f")
         c.decide(f"{init}: separate heads are less than {ACCURACY_MARGIN:.1%} better", _no_better(gain))
-        c.headline = c.headline or f"{init}, separate heads above shared: {gain.format('.2%')} of accuracy"
+        c.headline = c.headline or f"{init}, separate heads above shared: {_points(gain)}"
 
 
 def _adam(c: Claim, e: "MnistResults") -> None:
@@ -244,6 +245,12 @@ def _no_better(gain: Estimate) -> Fact:
     if gain.low is None or gain.high is None:
         return None
     return True if gain.high < ACCURACY_MARGIN else False if gain.low > 0 else None
+
+
+def _points(gain: Estimate) -> str:
+    """A gain in accuracy in percentage points, which may be negative."""
+    low, high = (None if end is None else 100 * end for end in (gain.low, gain.high))
+    return f"{Estimate(100 * gain.value, gain.n, low, high).format('.2f')} percentage points of accuracy"
 
 
 def _beside(e: "MnistResults", init: str, other: str, layer: int) -> Estimate:

@@ -1,6 +1,6 @@
 """A claim of the paper, taken apart into facts that an interval can decide, and its section on a page."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from enum import StrEnum
 from importlib.resources import files
@@ -76,7 +76,7 @@ class Claim:
     @property
     def counts(self) -> str:
         """How many facts are so, of how many."""
-        return f"{list(self.facts.values()).count(True)} of {len(self.facts)} facts"
+        return f"{list(self.facts.values()).count(True)} of {_facts(self.facts)}"
 
     @property
     def contested(self) -> list[str]:
@@ -155,5 +155,5 @@ def claim_sections(claims: Sequence[Claim]) -> str:
     return "\n".join(sections)
 
 
-def _facts(labels: Sequence[str]) -> str:
+def _facts(labels: Collection[str]) -> str:
     return "1 fact" if len(labels) == 1 else f"{len(labels)} facts"
