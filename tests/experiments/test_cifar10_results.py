@@ -113,10 +113,8 @@ def test_the_loss_at_the_end_is_that_of_the_last_hundred_batches(tmp_path):
 def test_why_kaiming_fan_out_explodes_is_told_in_the_plans_numbers(tmp_path):
     """Its head draws 2/864 for kernels of 2/864 and 2/1728, and a code of 50 values of variance 1 multiplies that."""
     claim = verdict(tmp_path)
-    said = (
-        "variance, 2/864, is no smaller than that of kernels with a fan-in of 864 or 1728 should be. The codes, whose "
-    )
-    assert f"{said}squares sum up to 50, then multiply it" in claim.remark
+    assert "2/864, is no smaller than what kernels with a fan-in of 864 or 1728 need." in claim.remark
+    assert "The codes, whose squares sum up to 50, then multiply it" in claim.remark
     assert claim.remark.endswith("variance is 1.6 to 100 times too large.")
     for init, low, high in (("kaiming-fan-out", 45, 55), ("kaiming-fan-in", 450, 650), ("hyperfan-in", 0.95, 1.05)):
         label = f"{init}: variance of generated kernels over the classical net's, before training"

@@ -94,7 +94,7 @@ def test_a_run_that_is_not_of_the_grid_is_not_kept(out, tmp_path):
     [
         (b"no gzip", "cannot be read as a record of runs"),
         (gzip.compress(b'{"config": 1')[:-9], "cannot be read as a record of runs"),
-        (gzip.compress(b"x" * 999)[:12] + b"\xff" * 20, "cannot be read as a record of runs"),
+        (gzip.compress(b"x")[:10] + b"\xff" * 20, "cannot be read as a record of runs"),
         (gzip.compress(b'{"config": 1'), "cannot be read as a record of runs"),
         (gzip.compress(b'{"config": {}, "rows": []}\n'), "is damaged: line 1 should hold config, environment, rows"),
         (gzip.compress(b"[]\n"), "is damaged: line 1 should hold config, environment, rows"),
