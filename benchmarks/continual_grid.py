@@ -18,7 +18,7 @@ def run(rounds: int = 100) -> bool:
     """As many iterations of each of the three tasks."""
     torch.set_num_threads(1)
     warm_up = 5
-    config = Continual(iterations=rounds + warm_up, log_every=rounds + warm_up)
+    config = Continual(seeds=15, iterations=rounds + warm_up, log_every=rounds + warm_up)
     training = ContinualTraining(config)
     steps = iter(range(config.total))
     sample = [reference(config, GridRun(init, RATE, seed))[1] for init in config.inits for seed in (0, 1)]

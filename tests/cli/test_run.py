@@ -311,11 +311,13 @@ def test_bad_options_of_a_grid_leave_nothing_behind(capsys, args, message):
 def test_all_grids_are_swept(capsys, monkeypatch):
     seen = {}
 
-    def swept(runs, jobs, **more):
+    def sweep(runs, jobs, **more):
         seen.update(runs)
         return dict.fromkeys(runs, "finished")
 
-    monkeypatch.setattr("hyperfan.experiments.sweep.sweep", swept)
+    monkeypatch.setattr("hyperfan.experiments.sweep.sweep", sweep)
     assert continual(capsys, "--all", "--seeds", "3")[0] == 0
-    assert [(c.optimiser, len(c.runs)) for c in seen.values()] == [("sgd", 9 * 4 * 3), ("adam", 3 * 4 * 3)]
+    swept = [(c.optimiser, c.seed, len(c.runs)) for c in seen.values()]
+    assert swept == [
+        ("sgd", 0, 9 * 4 * 3), ("sgd", 1000, 9 * 4), ("adam", 0, 3 * 4 * 3), ("adam", 1000, 3 * 4)]  # fmt: skip
     assert all(path.parent == Path("runs/continual") for path in seen)

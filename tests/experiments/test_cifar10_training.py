@@ -1,6 +1,8 @@
 """The CIFAR-10 experiment on pictures of noise: its configuration, its rates, its data, and going on after a stop."""
 
 import dataclasses
+import itertools
+from collections import Counter
 from dataclasses import replace
 
 import pytest
@@ -10,7 +12,7 @@ from toy import InterruptedAfter, Silent, contents
 import hyperfan as hf
 from hyperfan.data import CIFAR10, Labelled, Splits, standardise
 from hyperfan.errors import RunError
-from hyperfan.experiments.cifar10 import PROFILES, RATES, Cifar10, grid, training
+from hyperfan.experiments.cifar10 import BEST, PROFILES, SEARCHED, Cifar10, grid, training
 from hyperfan.experiments.classifier import indices
 from hyperfan.experiments.loop import run
 
@@ -55,16 +57,26 @@ def test_every_field_that_changes_what_is_trained_changes_the_folder():
     assert all(len(folder.parts) == 1 for folder in folders)
 
 
-def test_the_grid_is_every_init_at_every_rate_with_three_seeds_or_more():
-    runs = grid(PROFILES["laptop"])
-    assert len({run.folder for run in runs}) == len(runs) == 3 * sum(map(len, RATES.values())) + 10
-    more = [run for run in runs if run.seed > 2]
-    open_at = [("kaiming-fan-out", lr, seed) for seed in range(3, 8) for lr in (5e-12, 5e-13)]
-    assert [(run.init, run.lr, run.seed) for run in more] == open_at
-    assert {run.init for run in runs} >= {"hyperfan-in", "hyperfan-out", "kaiming-fan-in", "kaiming-fan-out"}
-    assert all(5e-4 in RATES[init] for init in RATES if init != "classical")  # the paper's
-    assert {run.seed for run in grid(replace(PROFILES["laptop"], seed=3))} == set(range(3, 11))
-    assert [run.seed for run in runs] == sorted(run.seed for run in runs)  # each seed is whole before the next
+@pytest.mark.parametrize("seed", [0, 5])
+def test_the_grid_is_a_search_and_longer_runs(seed):
+    """By the issue: the same density of rates, the paper's rate and its neighbours for 3 epochs, Kaiming for one."""
+    base = replace(PROFILES["laptop"], seed=seed)
+    runs = grid(base)
+    assert len({run.folder for run in runs}) == len(runs)
+    searched, longer = ([run for run in runs if (run.seed >= 1000) == short] for short in (True, False))
+    assert {(run.seed, run.total, run.batch) for run in searched} == {(1000 + seed, 50, 100)}
+    for init in ("hyperfan-in", "hyperfan-out", "kaiming-fan-in", "kaiming-fan-out"):
+        rates = [run.rate for run in searched if run.init == init]
+        assert 5e-4 in rates  # the paper's
+        assert [a / b for a, b in itertools.pairwise(rates)] == pytest.approx([10.0] * (len(rates) - 1))
+    assert all(BEST[init] in SEARCHED[init] for init in BEST)
+    settings = Counter((run.init, run.rate, run.total) for run in longer)
+    assert set(settings.values()) == {3}
+    assert {run.seed for run in longer} == set(range(seed, seed + 3))
+    beside = {(init, rate, 1500) for init in ("hyperfan-in", "hyperfan-out") for rate in (5e-3, 5e-4, 5e-5)}
+    beside |= {("classical", rate, 1500) for rate in (0.1, 0.01, 0.001)}
+    assert set(settings) == beside | {(init, rate, 500) for init, rate in BEST.items()}
+    assert all(run.test_images == 10_000 for run in longer)
 
 
 @pytest.mark.parametrize(

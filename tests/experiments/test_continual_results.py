@@ -1,5 +1,6 @@
 """From metrics to verdicts, on grids that are made up so that the answer is known."""
 
+import itertools
 import json
 import math
 from dataclasses import replace
@@ -7,6 +8,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from made_up import write
 from toy import Silent
 
 from hyperfan.errors import RunError
@@ -14,8 +16,10 @@ from hyperfan.experiments.continual import ALL_INITS, EXPERIMENT, PROFILES, TASK
 from hyperfan.experiments.continual.results import ContinualResults, ContinualRun
 from hyperfan.experiments.loop import run
 from hyperfan.experiments.results.claims import Claim
+from hyperfan.experiments.results.record import RECORD_FILE, read_record, write_record
 from hyperfan.experiments.results.runs import Runs, read_run
 from hyperfan.experiments.results.write import write_results, write_summary
+from hyperfan.files import finite_or_none
 from hyperfan.report import tasks
 
 BASE = Continual(seeds=15, iterations=200)
@@ -24,46 +28,88 @@ CONSTANT = 0.3
 """About what the best constant leaves of the first two tasks; of the third, 0.14."""
 
 
-def made_up(levels, config=BASE, spread=0.02, diverged=(), first=None):
+def made_up(levels, config=BASE, spread=0.02, diverged=(), first=None, during=None, odd=None):
     """Losses that go from ten times a level to it, by (init, rate); one level for all, but for those named.
 
-    ``first`` names inits whose losses start higher by a factor.
+    ``first`` and ``during`` name inits whose losses at the start of a task, or within it, are higher by a factor;
+    ``odd`` has levels of the odd seeds.
     """
     draws = torch.Generator().manual_seed(0)
     shape = (len(config.inits), len(config.rates), config.seeds)
     final = torch.full(shape, 0.01)
-    for (init, lr), level in levels.items():
-        final[config.inits.index(init), config.rates.index(lr)] = level
+    for found, seeds in ((levels, slice(None)), (odd or {}, slice(1 - config.seed % 2, None, 2))):
+        for (init, lr), level in found.items():
+            final[config.inits.index(init), config.rates.index(lr), seeds] = level
     final = final * (1 + spread * torch.randn(shape, generator=draws)).abs()
     losses = torch.stack([10 * final, 3 * final, final], -1)[..., None, :].expand(*shape, TASKS, 3).clone()
-    for init, factor in (first or {}).items():
-        losses[config.inits.index(init), ..., 0] *= factor
+    for place, factors in ((0, first), (1, during)):
+        for init, factor in (factors or {}).items():
+            losses[config.inits.index(init), ..., place] *= factor
     for init, lr, seeds in diverged:
         losses[config.inits.index(init), config.rates.index(lr), :seeds, 1:] = math.nan
     grows = torch.tensor([[1.0, 2.0, 3.0], [20.0, 1.0, 3.0], [40.0, 5.0, 1.0]])  # by after and task
-    errors = losses[..., -1][..., None, :] * grows
-    found = ContinualRun(config, [{"kind": "end", "step": config.total, "outcome": "finished"}], {"code": "abc"})
-    # What it would read from its metrics; test_a_grid_is_read_as_it_was_measured has that.
-    vars(found).update(losses=losses, errors=errors, fits=torch.zeros(*shape, TASKS, TASKS, 50))
-    return found
+    return ContinualRun(config, rows(config, losses, losses[..., -1][..., None, :] * grows), {"code": "abc"})
 
 
-class MadeUp(ContinualResults):
-    def __init__(self, sgd, adam, growths):
-        self.made, self.growths = {"sgd": sgd, "adam": adam}, growths
+def rows(config, losses, errors):
+    """The metrics of a grid, from (init, rate, seed, task, measurement) and (init, rate, seed, after, task).
 
-    def grid(self, optimiser):
-        if self.made[optimiser] is None:
-            raise RunError(f"there is no finished run '{optimiser}'")
-        return self.made[optimiser]
+    Every curve is as high everywhere as the number of its run.
+    """
+    runs, each = range(len(config.runs)), range(0, config.iterations + 1, config.log_every)
+    losses, errors = losses.flatten(0, 2), errors.flatten(0, 2)
+    out = [
+        {
+            "kind": "losses",
+            "step": task * config.iterations + iteration,
+            "task": task,
+            "iteration": iteration,
+            "losses": losses[:, task, i].tolist(),
+        }
+        for task in range(TASKS)
+        for i, iteration in enumerate(each)
+    ]
+    out += [{"kind": "errors", "step": (after + 1) * config.iterations, "after": after,
+             "errors": errors[:, after].tolist(), "fits": [[[float(run)] * 50] * TASKS for run in runs]}
+            for after in range(TASKS)]  # fmt: skip
+    return finite_or_none([*out, {"kind": "end", "step": config.total, "outcome": "finished"}])
 
 
-def decided(sgd, adam=None, growths=lambda init, width: [1.0, 1.01]):
-    return {c.name: c for c in MadeUp(sgd, adam, growths).decide()}
+def keeps_scale(init, width):
+    return [1.0, 1.01] * 5
 
 
-ALL = replace(BASE, inits=ALL_INITS)
-ADAM = grid(BASE)[1]
+class World:
+    """Both grids with SGD, and both with Adam, as if they had run; and growths of untrained nets.
+
+    Each pair has a grid to compare on and one to choose rates on, which has the same levels but for ``choosing``.
+    """
+
+    def __init__(
+        self, sgd=None, adam=None, choosing=None, base=BASE, growths=lambda init, width: [1.0, 1.01] * 5, **more
+    ):
+        compare, choose, adam_compare, adam_choose = grid(base)
+        self.grids = [made_up(sgd or {}, compare, **more), made_up(choosing or sgd or {}, choose, **more)]
+        if adam is not None:
+            self.grids += [made_up(adam, adam_compare), made_up(adam, adam_choose)]
+        self.base, self.growths = base, growths
+
+    def results(self, root, monkeypatch):
+        monkeypatch.setattr(results, "growths", self.growths)
+        for found in self.grids:
+            write(root, found.config, found.rows)
+        return ContinualResults(Runs(root, EXPERIMENT), self.base)
+
+
+@pytest.fixture
+def decided(tmp_path, monkeypatch):
+    """Claims by name, in a world with these changes."""
+
+    def decide(*args, **changes):
+        folder = tmp_path / f"world-{len(list(tmp_path.iterdir()))}"
+        return {c.name: c for c in World(*args, **changes).results(folder, monkeypatch).decide()}
+
+    return decide
 
 
 def test_the_best_rate_has_the_smallest_median_and_a_diverged_run_is_worse_than_any():
@@ -90,26 +136,75 @@ def test_a_table_says_diverged():
     assert (row["finite"], row["loss"][1:]) == (0, [math.inf, math.inf])
 
 
-def test_c7_holds_if_hyperfan_is_lower_and_does_not_if_it_is_the_same():
-    lower = {(init, lr): 0.005 for init in claims.HYPERFANS for lr in BASE.rates}
-    assert decided(made_up(lower, ALL))["C7"].verdict == "holds"
-    same = decided(made_up({}, ALL))["C7"]
+LOWER = {(init, lr): 0.005 for init in claims.HYPERFANS for lr in BASE.rates}
+
+
+def test_c7_holds_if_hyperfan_is_lower_and_does_not_if_it_is_the_same(decided):
+    lower = decided(LOWER)["C7"]
+    assert lower.verdict == "holds"
+    assert lower.headline.startswith(
+        "mean loss during the tasks, hyperfan-in: 0.496 [0.492, 0.509] over kaiming-fan-in, "
+    )
+    same = decided()["C7"]
     assert same.verdict == "does not hold"
     assert all(m.estimate.n == 15 for m in same.measured.values())
     assert all("p = " in m.note for m in same.measured.values())
-    higher = {(init, lr): 0.02 for init in claims.HYPERFANS for lr in BASE.rates}
-    assert decided(made_up(higher, ALL))["C7"].verdict == "does not hold"
-    assert decided(made_up({}, ALL, spread=0.9))["C7"].verdict != "holds"
-    late = decided(made_up(lower, ALL, first=dict.fromkeys(claims.HYPERFANS, 10.0)))["C7"]
-    assert late.verdict == "holds in part"
-    assert all(so is ("at the end" in label) for label, so in late.facts.items())
+    higher = dict.fromkeys(LOWER, 0.02)
+    assert decided(higher)["C7"].verdict == "does not hold"
+    assert decided(spread=0.9)["C7"].verdict != "holds"
 
 
-def test_few_seeds_decide_nothing():
-    few = replace(ALL, seeds=5)
-    lower = {(init, lr): 0.001 for init in claims.HYPERFANS for lr in BASE.rates}
-    assert set(decided(made_up(lower, few))["C7"].facts.values()) == {None}
-    assert set(decided(made_up({}, few))["C7"].facts.values()) == {None}
+@pytest.mark.parametrize(("change", "fact"), [("first", "at the start of"), ("during", "during")])
+def test_c7_goes_by_the_start_the_way_and_the_end(decided, change, fact):
+    found = decided(LOWER, **{change: dict.fromkeys(claims.HYPERFANS, 10.0)})["C7"]
+    assert found.verdict == "holds in part"
+    assert all(so is (f"smaller {fact} every" not in label) for label, so in found.facts.items())
+
+
+def test_few_seeds_decide_nothing(decided):
+    few = replace(BASE, seeds=5)
+    assert set(decided(dict.fromkeys(LOWER, 0.001), base=few)["C7"].facts.values()) == {None}
+    assert set(decided(base=few)["C7"].facts.values()) == {None}
+
+
+def test_one_seed_has_no_other_half(decided):
+    found = decided(base=replace(BASE, seeds=1))
+    assert {c.verdict for name, c in found.items() if name != "C16"} == {"not decided"}
+    assert found["C8"].halves[0].facts
+    assert not found["C8"].halves[1].facts
+
+
+def test_rates_are_chosen_on_seeds_that_are_not_compared(tmp_path, monkeypatch):
+    """The compared seeds would choose 0.01 for hyperfan-in, the others choose 0.001."""
+    world = World({("hyperfan-in", 1e-2): 0.001}, choosing={("hyperfan-in", 1e-3): 0.001})
+    found = world.results(tmp_path / "runs", monkeypatch)
+    sgd = found.grid("sgd")
+    assert world.grids[0].best("hyperfan-in") == 1e-2
+    assert sgd.best("hyperfan-in") == 1e-3
+    assert list(sgd.seeds) == list(range(15))
+    c7 = found.decide()[0]
+    assert all("at 0.001 and" in label for label in c7.measured if label.startswith("hyperfan-in over"))
+    row = next(row for row in sgd.table() if row["init"] == "hyperfan-in")
+    assert (row["rate"], row["runs"]) == (1e-3, 15)
+    assert row["loss"] == pytest.approx([0.01] * 3, rel=0.02)
+    write_results(EXPERIMENT, tmp_path / "runs", tmp_path / "out", BASE)
+    page = (tmp_path / "out" / "README.md").read_text()
+    assert "with 15 seeds, and compared at the rate that is best on 4 other seeds" in " ".join(page.split())
+    assert "hyperfan-in at 0.001" in (tmp_path / "out" / "figures" / "fits.svg").read_text()
+
+
+def test_a_fourth_as_many_seeds_choose_rates():
+    assert [(c.optimiser, c.seed, c.seeds) for c in grid(Continual())] == [
+        ("sgd", 0, 60), ("sgd", 1000, 15), ("adam", 0, 60), ("adam", 1000, 15)]  # fmt: skip
+    assert [c.seeds for c in grid(replace(BASE, seeds=1))] == [1] * 4
+
+
+def test_halves_of_the_seeds_that_disagree_are_told(decided):
+    """With even seeds hyperfan is lower, with odd ones higher."""
+    claim = decided(LOWER, odd=dict.fromkeys(LOWER, 0.02))["C7"]
+    assert [half.verdict for half in claim.halves] == ["holds", "does not hold"]
+    assert [{m.estimate.n for m in half.measured.values()} for half in claim.halves] == [{8}, {7}]
+    assert claim.contested == list(claim.facts)
 
 
 def test_an_interval_without_a_small_p_is_not_enough():
@@ -119,43 +214,53 @@ def test_an_interval_without_a_small_p_is_not_enough():
     assert claims._is_smaller(claim, "label", a, [1.0] * 15) is None
 
 
-def test_c8_goes_by_the_runs_that_train():
+def test_c8_goes_by_the_runs_that_train(decided):
     bad = [("kaiming-fan-in", lr, 15) for lr in (1e-2, 1e-3, 1e-4)]
-    claim = decided(made_up({}, ALL, diverged=bad))["C8"]
+    claim = decided(diverged=bad)["C8"]
     assert claim.verdict == "holds"
+    assert claim.headline == "kaiming-fan-in at 0.0001: 0% [0%, 20%] of 15 runs train"
     assert claim.remark.endswith("needs: 1e-05.")
-    assert decided(made_up({}, ALL))["C8"].verdict == "holds in part"  # it trains at the smallest, and at all others
-    other = decided(made_up({("kaiming-fan-in", 1e-4): 0.001}, ALL, diverged=bad[:2]))["C8"]
+    assert decided()["C8"].verdict == "holds in part"  # it trains at the smallest, and at all others
+    other = decided({("kaiming-fan-in", 1e-4): 0.001}, diverged=bad[:2])["C8"]
     assert other.facts["no other rate is better"] is False
     stuck = {("kaiming-fan-in", lr): CONSTANT for lr in BASE.rates}
-    facts = decided(made_up(stuck, ALL))["C8"].facts
+    facts = decided(stuck)["C8"].facts
     assert facts["at 1e-05 more than half do"] is False
 
 
-def test_c15_needs_adam_and_compares_best_rates():
+def test_c15_needs_adam_and_compares_best_rates(decided):
     poor = {("kaiming-fan-in", lr): 0.05 for lr in BASE.rates}
-    undecided = decided(made_up(poor, ALL))["C15"]
+    undecided = decided(poor)["C15"]
     assert undecided.verdict == "not decided"
-    assert "no finished run 'adam'" in undecided.remark
-    assert decided(made_up(poor, ALL), made_up({}, ADAM))["C15"].verdict == "holds"
+    assert "no finished run 'adam" in undecided.remark
+    assert decided(poor, {})["C15"].verdict == "holds"
     better = {("kaiming-fan-in", lr): 0.002 for lr in BASE.rates}
-    facts = decided(made_up(poor, ALL), made_up(better, ADAM))["C15"].facts
+    facts = decided(poor, better)["C15"].facts
     assert list(facts.values()) == [True, True, False]
-    assert decided(made_up({}, ALL), made_up({}, ADAM))["C15"].facts.popitem()[1] is True
+    assert decided({}, {})["C15"].facts.popitem()[1] is True
 
 
-def test_c16_is_decided_by_growth():
+def test_c16_is_decided_by_growth(decided):
     factors = {"xavier-fan-in": 8.0, "xavier-fan-out": 0.3, "xavier-harmonic": 0.5, "m2": 0.4, "m3": 1.5}
+    fits_at = {}
 
     def growths(init, width):
-        return [factors.get(init, 1.0) * f for f in (0.99, 1.0, 1.01)]
+        factor = 1.0 if fits_at.get(init) == width else factors.get(init, 1.0)
+        return [factor * f for f in (0.99, 0.99, 1.0, 1.0, 1.01, 1.01)]
 
     worse = {("m2", lr): 0.05 for lr in BASE.rates} | {("m3", lr): 0.005 for lr in BASE.rates}
-    claim = decided(made_up(worse, ALL), None, growths)["C16"]
+    claim = decided(worse, growths=growths)["C16"]
     assert claim.verdict == "holds"
     assert "M2 ends higher, M3 ends lower, M4 ends neither" in claim.remark
-    factors["m4"] = 2.0
-    assert decided(made_up({}, ALL), None, growths)["C16"].verdict == "holds in part"
+    assert "M2 keeps the scale at no width. M3 keeps the scale at no width." in claim.remark
+    fits_at["m3"] = 112
+    one_width = decided(growths=growths)["C16"]
+    assert one_width.verdict == "holds"  # one number for all widths still does not fit
+    assert "M3 keeps the scale at width 112." in one_width.remark
+    factors["m3"] = 1.0
+    assert decided(growths=growths)["C16"].facts["M3: its one number does not fit all widths"] is False
+    factors |= {"m3": 1.5, "m4": 2.0}
+    assert decided(growths=growths)["C16"].verdict == "holds in part"
 
 
 def test_the_example_of_section_3_grows_as_its_formula_says(monkeypatch):
@@ -174,6 +279,14 @@ def grids(tmp_path_factory):
     for config in grid(SMOKE):
         assert run(config, root / config.folder, Silent()) == "finished"
     return root
+
+
+@pytest.fixture
+def page(grids, tmp_path, monkeypatch):
+    """Results of these grids."""
+    monkeypatch.setattr(results, "growths", lambda init, width: [1.0, 1.1])
+    write_results(EXPERIMENT, grids, tmp_path / "results", SMOKE)
+    return tmp_path / "results"
 
 
 def test_a_grid_is_read_as_it_was_measured(grids):
@@ -210,23 +323,51 @@ def test_a_grid_that_is_stopped_goes_on_to_the_same_bits(tmp_path, grids):
         assert (tmp_path / "a" / name).read_bytes() == (tmp_path / "b" / name).read_bytes()
 
 
-def test_results_have_verdicts_tables_and_figures(grids, tmp_path, monkeypatch):
-    monkeypatch.setattr(results, "growths", lambda init, width: [1.0, 1.1])
-    out = tmp_path / "results"
-    write_results(EXPERIMENT, grids, out, SMOKE)
+def test_results_have_verdicts_tables_and_figures(grids, page):
+    out = page
     assert sorted(p.name for p in (out / "figures").iterdir()) == ["fits.svg", "loss-others.svg", "loss.svg"]
     summary = json.loads((out / "summary.json").read_text())
     assert [c["name"] for c in summary["claims"]] == ["C7", "C8", "C15", "C16"]
     assert [g["optimiser"] for g in summary["grids"]] == ["sgd", "adam"]
-    page = (out / "README.md").read_text()
+    text = (out / "README.md").read_text()
     for name in ("C7", "C8", "C15", "C16"):
-        assert f"## {name}\n" in page
-    assert page.count("| hyperfan-in@exact |") == 2 + len(SMOKE.rates)
-    assert "nan" not in page
+        assert f"## {name}\n" in text
+    assert text.count("| hyperfan-in@exact |") == 2 + len(SMOKE.rates)
+    assert "nan" not in text
     for picture in ("loss", "fits", "loss-others"):
-        assert f"figures/{picture}.svg" in page
+        assert f"figures/{picture}.svg" in text
     with pytest.raises(RunError, match="holds results already"):
         write_results(EXPERIMENT, grids, out, SMOKE)
+
+
+def test_a_record_keeps_the_fits_that_may_be_shown(page):
+    """Those of the median run of each init at each rate; none of the seeds that only choose."""
+    lines = read_record(page / RECORD_FILE)
+    assert [line["config"]["seed"] for line in lines] == [0, 1000, 0, 1000]
+    for line in lines:
+        config = line["config"]
+        runs = len(config["inits"]) * len(config["rates"])
+        for row in line["rows"]:
+            if row["kind"] == "errors":
+                assert len(row["fits"]) == runs * config["seeds"]
+                assert sum(fit is not None for fit in row["fits"]) == (0 if config["seed"] else runs)
+
+
+def test_the_fits_of_a_record_are_those_of_the_run_that_is_drawn(tmp_path):
+    """By errors as they are rounded, which may have another median than those of the run."""
+    world = made_up({}, spread=0.0)
+    errors = [row for row in world.rows if row["kind"] == "errors"][-1]["errors"]
+    for number in range(len(errors)):
+        errors[number] = [0.1 + 1e-9 * (7 * number % 15)] * TASKS
+    write_record(tmp_path / RECORD_FILE, [world.to_dict()])
+    (kept,) = Runs(tmp_path, EXPERIMENT)
+    assert kept.median_seed("hyperfan-in", 1e-3) != world.median_seed("hyperfan-in", 1e-3)
+    for number, (init, lr) in enumerate(itertools.product(BASE.inits, BASE.rates)):
+        median = kept.median_seed(init, lr)
+        shown = kept.fits[kept.at(init, lr)][median]
+        assert shown.tolist() == [[[float(f"{number * 15 + median:.5g}")] * 50] * TASKS] * TASKS
+        others = [seed for seed in range(15) if seed != median]
+        assert kept.fits[kept.at(init, lr)][others].isnan().all()
 
 
 def test_what_is_no_grid_is_said(tmp_path, grids):
@@ -318,5 +459,5 @@ def test_a_grid_names_its_folder():
     assert Path("sgd") == Continual().folder
     assert Continual(inits=("m2", "m3"), rates=(0.1, 1e-5)).folder == Path("sgd_m2+m3_rates-0.1+1e-05")
     assert Continual(inits=ALL_INITS, precision="float64").title == "sgd all-inits precision-float64"
-    assert len(Continual().runs) == 240
-    assert len(Continual(inits=ALL_INITS).runs) == 540
+    assert len(Continual().runs) == 4 * 4 * 60
+    assert len(Continual(inits=ALL_INITS).runs) == 9 * 4 * 60

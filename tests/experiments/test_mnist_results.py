@@ -54,7 +54,9 @@ def runs_dir(tmp_path):
 
 def test_results_say_what_was_found_and_what_is_missing(runs_dir, tmp_path, monkeypatch):
     # Starts need real images; test_mnist_starts has their numbers.
-    monkeypatch.setattr(MnistResults, "starts", lambda self, **changes: World().starts(replace(BASE, **changes)))
+    monkeypatch.setattr(
+        MnistResults, "starts", lambda self, **changes: World().starts(replace(BASE, **changes))[self.part]
+    )
     monkeypatch.setattr(MnistResults, "figures", lambda self: iter(()))
     out = tmp_path / "results"
     out.mkdir()

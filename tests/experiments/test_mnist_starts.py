@@ -53,3 +53,18 @@ def test_images_are_those_of_the_run(images):
     x, y = probed(images, CONFIG)
     assert len(x) == len(y) == 20
     assert not torch.equal(x, probed(images, replace(CONFIG, seed=1))[0])
+
+
+def test_gradients_are_those_at_the_layers_outputs(images):
+    """Of the summed loss, so that each image has its own."""
+    config = replace(CONFIG, init=CLASSICAL)
+    net, _ = build(config)
+    x, y = probed(images, config)
+    outputs = []
+    for layer in net:
+        x = layer(x)
+        if isinstance(layer, torch.nn.Linear):
+            outputs.append(x)
+    expected = torch.autograd.grad(cross_entropy(x, y, reduction="sum"), outputs)
+    found = measure_start(config, *images).gradients
+    assert found == pytest.approx([g.std().item() for g in expected], rel=1e-4)  # sums of 500 products

@@ -42,7 +42,7 @@ Args:
     profile: Of the runs: paper, laptop or smoke.
     data_dir: Where the data is, as for the runs, if untrained nets are measured too.
     overwrite: Replace results that are there.
-    check: Make results again from the metrics that they keep, and say where they differ, instead of writing any.
+    check: Write nothing: make the results in --out again from the metrics that they keep, and say where they differ.
 """
 
 
@@ -179,7 +179,7 @@ def _results_command(name: str) -> Callable[..., int]:
         e = experiment(name)
         with status("reading runs") as log:
             if check:
-                found = check_results(e, out, e.profiles[profile], log, data_dir=data_dir)
+                found = check_results(e, out, log, data_dir=data_dir)
                 print("\n".join(found) if found else f"{out} follows from its runs")
                 return 1 if found else 0
             write_results(e, runs, out, e.profiles[profile], log, data_dir=data_dir, overwrite=overwrite)

@@ -1,6 +1,7 @@
 """What is read from grids of the continual-learning experiment, drawn and published."""
 
 import functools
+import itertools
 import math
 import statistics
 import textwrap
@@ -15,7 +16,15 @@ from torch import Tensor
 from hyperfan.charts.palette import LABELS
 from hyperfan.data.regression import Task
 from hyperfan.errors import RunError
-from hyperfan.experiments.continual import OPTIMISER_NAMES, PAPER_INITS, TASKS, Continual, choosing, grid
+from hyperfan.experiments.continual import (
+    OPTIMISER_NAMES,
+    PAPER_INITS,
+    TASKS,
+    Continual,
+    GridRun,
+    choosing,
+    grid,
+)
 from hyperfan.experiments.continual.claims import CLAIMS, GROWTH_SEEDS, LOSS_MARGIN, MIN_PAIRS, growths
 from hyperfan.experiments.continual.training import points
 from hyperfan.experiments.experiment import CHOOSING_SEED
@@ -51,17 +60,17 @@ class ContinualRun(Run[Continual]):
     """
 
     rates: Mapping[str, float] = field(default_factory=dict)
-    part: slice = slice(None)
+    part: slice = field(default_factory=lambda: slice(None))
 
     @property
     def seeds(self) -> range:
         """The seeds that are looked at."""
         return range(self.config.seed, self.config.seed + self.config.seeds)[self.part]
 
-    def half(self, odd: bool) -> "ContinualRun":
+    def half(self, odd: bool) -> "ContinualRun | None":
         """The grid with even seeds alone, or with odd ones; where rates are chosen it stays whole."""
-        first = (self.config.seed + odd) % 2
-        return self if self.config.seed >= CHOOSING_SEED else replace(self, part=slice(first, None, 2))
+        half = replace(self, part=slice((self.config.seed + odd) % 2, None, 2))
+        return self if self.config.seed >= CHOOSING_SEED else half if half.seeds else None
 
     @functools.cached_property
     def losses(self) -> Tensor:
@@ -80,15 +89,19 @@ class ContinualRun(Run[Continual]):
         return self._read(Kind.ERRORS, "fits", lambda row: (row["after"],), TASKS, len(self.points[0].test_x))
 
     def to_dict(self) -> dict[str, Any]:
-        """As any run, but without the fits that no figure shows: all but that of the median run of each init."""
-        shown = {
-            init: (self.best(init), self.seeds[self.median_seed(init, self.best(init))]) for init in self.config.inits
-        }
-        chosen = [(init, lr, seed) in {(i, *at) for i, at in shown.items()} for init, lr, seed in self.config.runs]
-        found = super().to_dict()
+        """As any run, but of the fits, which are most of it, only those of the median run of each init at each rate.
+
+        A figure shows them at the rates that other seeds choose; of those seeds it shows none.
+        """
+        found, shown = super().to_dict(), set()
+        if self.config.seed < CHOOSING_SEED:
+            kept = replace(self, rows=found["rows"])  # rounded, as they will be read
+            each = itertools.product(self.config.inits, self.config.rates)
+            shown = {GridRun(init, lr, self.seeds[kept.median_seed(init, lr)]) for init, lr in each}
         for row in found["rows"]:
             if row["kind"] == Kind.ERRORS:
-                row["fits"] = [fit if kept else None for fit, kept in zip(row["fits"], chosen, strict=True)]
+                pairs = zip(self.config.runs, row["fits"], strict=True)
+                row["fits"] = [fit if run in shown else None for run, fit in pairs]
         return found
 
     def _read(self, kind: Kind, key: str, place: Callable[[Row], tuple[int, ...]], *shape: int) -> Tensor:
@@ -97,10 +110,12 @@ class ContinualRun(Run[Continual]):
         found = np.full((len(c.runs), TASKS, *shape), math.nan)
         for row in self.of(kind):
             at: Any = (slice(None), *place(row))
+            nothing = np.full(found[at].shape[1:], math.nan)
             try:
-                found[at] = np.array(row[key], dtype=float)  # where None is NaN
+                values = [nothing if value is None else value for value in row[key]]
+                found[at] = np.array(values, dtype=float)  # where None is NaN
             except (TypeError, ValueError) as error:
-                raise RunError(f"{self.path} does not hold the metrics of its grid: {error}") from error
+                raise RunError(f"'{c.title}' does not hold the metrics of its grid: {error}") from error
         return torch.from_numpy(found).view(len(c.inits), len(c.rates), c.seeds, *found.shape[1:])[:, :, self.part]
 
     @functools.cached_property
@@ -119,8 +134,8 @@ class ContinualRun(Run[Continual]):
         return _nan_to_inf(self.losses[self.at(init, lr)][:, :, -1])
 
     def during(self, init: str, lr: float) -> Tensor:
-        """Training loss during each task, the mean of all measurements, (seed, task)."""
-        return _nan_to_inf(self.losses[self.at(init, lr)].mean(-1))
+        """Training loss during each task, the mean of all measurements after the first step, (seed, task)."""
+        return _nan_to_inf(self.losses[self.at(init, lr)][:, :, 1:].mean(-1))
 
     def initial(self, init: str, lr: float) -> Tensor:
         """Training loss before the first step on each task, (seed, task)."""
@@ -256,8 +271,9 @@ class ContinualResults(Results[Continual, ContinualRun]):
     @functools.cached_property
     def grids(self) -> list[ContinualRun]:
         """The grids that are there."""
-        pairs = {c.optimiser: (c, choosing(c)) for c in grid(self.base) if c.seed < CHOOSING_SEED}
-        return [self.grid(name) for name, pair in pairs.items() if all(c in self.runs for c in pair)]
+        wanted = grid(self.base)
+        missing = {c.optimiser for c in wanted if c not in self.runs}
+        return [self.grid(name) for name in dict.fromkeys(c.optimiser for c in wanted) if name not in missing]
 
     def growths(self, init: str, width: int) -> Sequence[float]:
         """The growth of activations from layer to layer in untrained nets."""
@@ -293,6 +309,10 @@ class ContinualResults(Results[Continual, ContinualRun]):
             "seeds": sgd.config.seeds,
             "choosing": choosing(sgd.config).seeds,
             "beta": sgd.config.beta,
+            "points": sgd.config.points,
+            "batch": sgd.config.batch,
+            "tested": len(sgd.points[0].test_x),
+            "embedding": sgd.config.embedding,
             "constant": _constant(sgd),
             "forgotten": FORGOTTEN_FACTOR,
             "forgetting": forgetting(self.grids),

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from hyperfan.data import MNIST, mnist, standardise
 from hyperfan.experiments.experiment import CLASSICAL
-from hyperfan.experiments.mnist import HEADLINE, LAYERS, TEST_IMAGES, Mnist
+from hyperfan.experiments.mnist import CLOSE_SEEDS, HEADLINE, LAYERS, SEEDS, TEST_IMAGES, Mnist
 from hyperfan.experiments.mnist.claims import CLAIMS, SETTLED_WITHIN
 from hyperfan.experiments.mnist.training import build, probe_images
 from hyperfan.experiments.results.runs import ClassifierRun, NamedFigure
@@ -233,7 +233,21 @@ class MnistResults(Results[Mnist, MnistRun]):
     def fields(self) -> dict[str, Any]:
         """Accuracies, and the folders of figures."""
         figures = "\n".join(f"- [{v.replace('-', ' ')}](figures/{v})" for v in self.variants())
-        return {"seed": self.base.seed, "accuracies": self.table(), "figures": figures}
+        base = self.base
+        return {
+            "seed": base.seed,
+            "accuracies": self.table(),
+            "figures": figures,
+            "images": base.images,
+            "batch": base.batch,
+            "tested": TEST_IMAGES,
+            "probed": base.probe_images,
+            "probe_every": base.probe_every,
+            "embedding": base.embedding,
+            "starts": START_SEEDS,
+            "seeds": SEEDS,
+            "close": CLOSE_SEEDS,
+        }
 
 
 def headline(base: Mnist) -> list[Mnist]:

@@ -1,6 +1,6 @@
 """A claim of the paper, taken apart into facts that an interval can decide, and its section on a page."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from enum import StrEnum
 from importlib.resources import files
@@ -76,12 +76,18 @@ class Claim:
     @property
     def counts(self) -> str:
         """How many facts are so, of how many."""
-        return f"{list(self.facts.values()).count(True)} of {len(self.facts)} facts"
+        return f"{list(self.facts.values()).count(True)} of {_facts(self.facts)}"
+
+    @property
+    def contested(self) -> list[str]:
+        """Facts that are so with one half of the seeds, and not with the other."""
+        return [label for label in self.facts if {True, False} <= {half.facts.get(label) for half in self.halves}]
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values, for JSON."""
         halves = [{"verdict": half.verdict, "facts": half.facts} for half in self.halves]
-        return {**asdict(replace(self, halves=[])), "halves": halves, "verdict": self.verdict, "counts": self.counts}
+        found = {"verdict": self.verdict, "counts": self.counts, "contested": self.contested}
+        return {**asdict(replace(self, halves=[])), "halves": halves, **found}
 
 
 Claims = Mapping[str, tuple[str, Callable[[Claim, Any], object]]]
@@ -110,32 +116,44 @@ def markdown_table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     return "\n".join(f"| {' | '.join(row)} |" for row in [header, ["---"] * len(header), *rows])
 
 
+VERDICT_HEADER = ("claim", "the paper says", "verdict", "the number that decides", "on even / odd seeds alone")
+
+
+def verdict_row(link: str, claim: Mapping[str, Any]) -> list[str]:
+    """The cells under :data:`VERDICT_HEADER` of a claim as its ``to_dict`` gives it; an older one may lack some."""
+    verdict = f"**{claim['verdict']}**" + (f" ({claim['counts']})" if "counts" in claim else "")
+    halves = " / ".join(half["verdict"] for half in claim.get("halves", []))
+    halves += f", which disagree on {_facts(claim['contested'])}" if claim.get("contested") else ""
+    return [link, claim["statement"], verdict, claim.get("headline", ""), halves]
+
+
 def verdict_table(claims: Sequence[Claim]) -> str:
     """The verdict on each claim, with a link to its section."""
-    rows = [
-        (
-            f"[{c.name}](#{c.name.lower()})",
-            c.statement,
-            f"**{c.verdict}** ({c.counts})",
-            " / ".join(half.verdict for half in c.halves),
-        )
-        for c in claims
-    ]
-    return markdown_table(("claim", "the paper says", "verdict", "on even / odd seeds alone"), rows)
+    return markdown_table(VERDICT_HEADER, [verdict_row(f"[{c.name}](#{c.name.lower()})", c.to_dict()) for c in claims])
 
 
 def claim_sections(claims: Sequence[Claim]) -> str:
     """Everything that was measured and decided, under a heading for each claim."""
     sections = []
     for c in claims:
-        answers = {label: [ANSWERS[each.facts.get(label)] for each in (c, *c.halves)] for label in c.facts}
-        facts = [f"| {' | '.join([label, *found])} |" for label, found in answers.items()]
+        columns = ["what it comes down to", "all seeds", *(["even seeds", "odd seeds"] if c.halves else [])]
+        facts = [[label, *(ANSWERS[each.facts.get(label)] for each in (c, *c.halves))] for label in c.facts]
         measured = [
-            f"| {label} | {m.estimate.format(m.form)}, n = {m.estimate.n}{m.note} |" for label, m in c.measured.items()
+            [label, f"{m.estimate.format(m.form)}, n = {m.estimate.n}{m.note}"] for label, m in c.measured.items()
         ]
-        rows = {"facts": "\n".join(facts), "measured": "\n".join(measured)}
-        columns = ["all seeds", *(["even seeds", "odd seeds"] if c.halves else [])]
-        rows |= {"columns": " | ".join(columns), "rule": "|".join(["---"] * len(columns))}
-        text = template(__package__, "claim.md").format(**vars(c) | rows, verdict=c.verdict, counts=c.counts)
+        disagreement = f"Even and odd seeds disagree on {_facts(c.contested)}." if c.contested else ""
+        text = template(__package__, "claim.md").format(
+            name=c.name,
+            statement=c.statement,
+            verdict=c.verdict,
+            counts=c.counts,
+            remarks=" ".join(filter(None, (c.remark, disagreement))),
+            facts=markdown_table(columns, facts),
+            measured=markdown_table(("measured", "value [95 % interval], seeds"), measured),
+        )
         sections.append("\n".join(line.rstrip() for line in text.splitlines()) + "\n")
     return "\n".join(sections)
+
+
+def _facts(labels: Collection[str]) -> str:
+    return "1 fact" if len(labels) == 1 else f"{len(labels)} facts"

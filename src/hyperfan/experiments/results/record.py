@@ -3,17 +3,25 @@
 import gzip
 import json
 import re
+import zlib
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 from hyperfan.errors import RunError
 from hyperfan.files import atomic_write, read_json
+from hyperfan.metrics import Kind, Row
 
 RECORD_FILE = "runs.jsonl.gz"
+PARTS = {"config": dict, "environment": dict, "rows": list}
+"""What a line of a record holds."""
 DIGITS = 5
-"""Of every number in a record."""
-NUMBER = re.compile(r"[-−]?\d+(?:,\d{3})*(?:\.\d+)?(?:e[-+−]?\d+)?")
+"""Of every number in a record, but for those of kinds named below."""
+DIGITS_OF_KIND = {Kind.MOMENTS: 8}
+"""Weights move by a millionth of their size between two probes, and a claim compares that."""
+NUMBER = re.compile(r"[-−]?\d+(?:\.\d+)?(?:e[-+−]?\d+)?")
+EXACT_DIGITS = 2
+"""An integer of no more digits is a count, which must be equal."""
 RELATIVE_TOLERANCE = 1e-4
 """Of numbers in a summary: untrained nets, which a page measures anew, differ in their last bits between CPUs."""
 
@@ -28,68 +36,93 @@ def write_record(file: Path, runs: Iterable[Mapping[str, Any]]) -> None:
 def read_record(file: Path) -> list[Mapping[str, Any]]:
     """The runs of such a file."""
     try:
-        return [json.loads(line) for line in gzip.decompress(file.read_bytes()).splitlines()]
-    except (OSError, EOFError, ValueError) as error:
+        runs = [json.loads(line) for line in gzip.decompress(file.read_bytes()).splitlines()]
+    except (OSError, EOFError, ValueError, zlib.error) as error:
         raise RunError(f"{file} cannot be read as a record of runs: {error}") from error
+    for number, run in enumerate(runs, 1):
+        if not isinstance(run, dict) or not all(isinstance(run.get(part), kind) for part, kind in PARTS.items()):
+            raise RunError(f"{file} is damaged: line {number} should hold {', '.join(PARTS)} of a run")
+    return runs
 
 
-def rounded(value: Any) -> Any:
-    """Plain values with every number rounded to a few digits."""
+def rounded_row(row: Row) -> dict[str, Any]:
+    """A line of metrics with its numbers rounded to the digits that a record keeps of its kind."""
+    digits = DIGITS_OF_KIND.get(row["kind"], DIGITS)
+    return {key: rounded(value, digits) for key, value in row.items()}
+
+
+def rounded(value: Any, digits: int = DIGITS) -> Any:
+    """Plain values with every float rounded to so many significant digits.
+
+    >>> rounded({"loss": [0.123456789, None, 7]})
+    {'loss': [0.12346, None, 7]}
+    """
     match value:
         case float():
-            return float(f"{value:.{DIGITS}g}")
+            return float(f"{value:.{digits}g}")
         case list() | tuple():
-            return [rounded(v) for v in value]
+            return [rounded(v, digits) for v in value]
         case Mapping():
-            return {key: rounded(v) for key, v in value.items()}
+            return {key: rounded(v, digits) for key, v in value.items()}
     return value
 
 
+# ── comparing two folders of results ───────────────────────────────────────────────────────────────────────────────
+
+
 def differences(old: Path, new: Path) -> Iterator[str]:
-    """Where files of two results folders differ: numbers of a summary, lines of a page, and other files as a whole."""
+    """Where the files of two results folders differ, a line for each number or line of text; of figures, for each."""
     names = sorted({p.relative_to(root).as_posix() for root in (old, new) for p in root.rglob("*") if p.is_file()})
     for name in names:
         a, b = old / name, new / name
         if not a.exists() or not b.exists():
-            yield f"{name} is {'new' if b.exists() else 'no longer made'}"
+            yield f"{name} is missing" if b.exists() else f"{name} does not come from the runs"
+        elif name == RECORD_FILE:
+            if read_record(a) != read_record(b):
+                yield f"{name} differs"
         elif name.endswith(".json"):
             yield from _values(read_json(a), read_json(b), name)
         elif name.endswith(".md"):
             yield from _lines(a.read_text(encoding="utf-8"), b.read_text(encoding="utf-8"), name)
-        elif not name.endswith(".svg") and a.read_bytes() != b.read_bytes():
+        elif any(_lines(a.read_text(encoding="utf-8"), b.read_text(encoding="utf-8"), name)):
             yield f"{name} differs"
 
 
 def _values(a: Any, b: Any, where: str) -> Iterator[str]:
-    if isinstance(a, dict) and isinstance(b, dict):
-        for key in a.keys() | b.keys():
-            if key != "environment":
-                yield from _values(a.get(key), b.get(key), f"{where}: {key}")
-    elif isinstance(a, list) and isinstance(b, list) and len(a) == len(b):
-        for i, (x, y) in enumerate(zip(a, b, strict=True)):
-            yield from _values(x, y, f"{where}[{i}]")
-    elif isinstance(a, str) and isinstance(b, str):
-        yield from _lines(a, b, where)
-    elif isinstance(a, float) and isinstance(b, float):
-        if abs(a - b) > RELATIVE_TOLERANCE * abs(a):
-            yield f"{where} was {a:.6g} and comes out as {b:.6g}"
-    elif a != b:
-        yield f"{where} was {a} and comes out as {b}"
+    match a, b:
+        case dict(), dict():
+            for key in sorted(a.keys() | b.keys()):
+                if key != "environment":
+                    yield from _values(a.get(key), b.get(key), f"{where}: {key}")
+        case list(), list() if len(a) == len(b):
+            for i, (x, y) in enumerate(zip(a, b, strict=True)):
+                yield from _values(x, y, f"{where}[{i}]")
+        case str(), str():
+            yield from _lines(a, b, where)
+        case float(), float():
+            if abs(a - b) > RELATIVE_TOLERANCE * abs(a):
+                yield f"{where} is {a:.6g} and comes out as {b:.6g}"
+        case _ if a != b:
+            yield f"{where} is {a} and comes out as {b}"
 
 
 def _lines(a: str, b: str, where: str) -> Iterator[str]:
-    """Lines that differ by more than one in the last digit of a number."""
+    """Lines that differ by more than one in the last digit of a number; of texts of other lengths, the first."""
     old, new = a.splitlines(), b.splitlines()
     if len(old) != len(new):
-        yield f"{where} had {len(old)} lines and comes out with {len(new)}"
-    for i, (x, y) in enumerate(zip(old, new, strict=False), 1):
-        if NUMBER.sub("", x) != NUMBER.sub("", y) or not all(map(_close, NUMBER.findall(x), NUMBER.findall(y))):
-            yield f"{where}, line {i} was {x!r} and comes out as {y!r}"
+        yield f"{where} has {len(old)} lines and comes out with {len(new)}"
+        return
+    for i, (x, y) in enumerate(zip(old, new, strict=True), 1):
+        numbers = NUMBER.findall(x), NUMBER.findall(y)
+        if NUMBER.sub("0", x) != NUMBER.sub("0", y) or not all(map(_close, *numbers)):
+            yield f"{where}, line {i} is {x!r} and comes out as {y!r}"
 
 
 def _close(a: str, b: str) -> bool:
-    """Whether two numbers differ by no more than one in their last digit."""
-    x, y = (float(text.replace("−", "-").replace(",", "")) for text in (a, b))
+    """Whether two numbers differ by no more than one in their last digit; small integers must be equal."""
+    if a == b or (a.isdecimal() and len(a) <= EXACT_DIGITS):
+        return a == b
+    x, y = (float(text.replace("−", "-")) for text in (a, b))
     mantissa, _, exponent = a.replace("−", "-").partition("e")
     unit = 10.0 ** (int(exponent or 0) - len(mantissa.partition(".")[2]))
     return abs(x - y) <= 1.01 * unit

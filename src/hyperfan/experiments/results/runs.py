@@ -18,7 +18,7 @@ from hyperfan.experiments.experiment import (
     read_configuration,
 )
 from hyperfan.experiments.folder import CONFIG_FILE, ENV_FILE, TIMES_FILE
-from hyperfan.experiments.results.record import RECORD_FILE, read_record, rounded
+from hyperfan.experiments.results.record import RECORD_FILE, read_record, rounded, rounded_row
 from hyperfan.experiments.results.statistics import Estimate
 from hyperfan.files import read_json
 from hyperfan.metrics import METRICS_FILE, Kind, Row, describe_divergence, divergence, is_over, of_kind, read_metrics
@@ -54,15 +54,14 @@ class Run(ABC, Generic[C]):
         return next(of_kind(self.rows[::-1], kind), None)
 
     def half(self, odd: bool) -> "Run[C] | None":
-        """The run with the even seeds alone, or the odd ones; ``None`` if nothing is left. Seeds that choose stay."""
+        """The run with even seeds alone, or with odd ones; ``None`` if none is left. Those that choose rates stay."""
         seed = getattr(self.config, "seed", 0)
         return self if seed >= CHOOSING_SEED or seed % 2 == odd else None
 
     def to_dict(self) -> dict[str, Any]:
         """What a page needs of the run, as a record keeps it; the diagnosis is left to the run's own page."""
-        rows = [row for row in self.rows if row["kind"] != Kind.DIAGNOSIS]
-        found: dict[str, Any] = rounded({"environment": self.environment, "rows": rows})
-        return {"config": self.config.to_dict(), **found}
+        rows = [rounded_row(row) for row in self.rows if row["kind"] != Kind.DIAGNOSIS]
+        return {"config": self.config.to_dict(), "environment": rounded(self.environment), "rows": rows}
 
     @abstractmethod
     def sentence(self) -> str:
@@ -164,13 +163,19 @@ class Runs(Generic[R]):
             if run.config.experiment != experiment.name:
                 raise RunError(f"{file.parent} is a run of {run.config.experiment}, not of {experiment.name}")
             self._add(run)
-        if (root / RECORD_FILE).exists():
-            for line in read_record(root / RECORD_FILE):
-                self._add(self._kind(read_configuration(line["config"]), line["rows"], line["environment"], root))
+        if (record := root / RECORD_FILE).exists():
+            for line in read_record(record):
+                try:
+                    self._add(self._from_record(line))
+                except RunError as error:
+                    raise RunError(f"{record}: {error}") from error
 
-    @property
-    def _kind(self) -> Any:
-        return self.experiment.part("results", "Run")
+    def _from_record(self, line: Mapping[str, Any]) -> R:
+        config = read_configuration(line["config"])
+        if config.experiment != self.experiment.name:
+            raise RunError(f"it holds runs of {config.experiment}, not of {self.experiment.name}")
+        run: R = self.experiment.part("results", "Run")(config, line["rows"], line["environment"])
+        return run
 
     def _add(self, run: R) -> None:
         if is_over(run.rows):
@@ -182,7 +187,7 @@ class Runs(Generic[R]):
         kept = copy.copy(self)
         kept._found = {}
         for line in lines:
-            kept._add(self._kind(read_configuration(line["config"]), line["rows"], line["environment"]))
+            kept._add(self._from_record(line))
         return kept, lines
 
     def half(self, odd: bool) -> "Runs[R]":

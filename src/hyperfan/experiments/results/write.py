@@ -10,9 +10,18 @@ from pathlib import Path
 from typing import Any, ClassVar, Generic, TypeVar
 
 from hyperfan.errors import RunError
-from hyperfan.experiments.experiment import EXPERIMENTS, Configuration, Experiment
+from hyperfan.experiments.experiment import EXPERIMENTS, Configuration, Experiment, read_configuration
 from hyperfan.experiments.folder import environment
-from hyperfan.experiments.results.claims import Claim, Claims, claim_sections, markdown_table, template, verdict_table
+from hyperfan.experiments.results.claims import (
+    VERDICT_HEADER,
+    Claim,
+    Claims,
+    claim_sections,
+    markdown_table,
+    template,
+    verdict_row,
+    verdict_table,
+)
 from hyperfan.experiments.results.record import RECORD_FILE, differences, write_record
 from hyperfan.experiments.results.runs import NamedFigure, Run, Runs, read_run
 from hyperfan.experiments.results.statistics import Estimate
@@ -55,7 +64,7 @@ class Results(ABC, Generic[C, R]):
     columns: ClassVar[Sequence[tuple[str, str, str]]] = ()
     """The table of settings on the page: each column's header, and key and format of its numbers."""
     part = slice(None)
-    """Which seeds of untrained nets are looked at."""
+    """Which of the untrained nets are looked at, one for each seed from the base's."""
 
     def __init__(
         self, runs: Runs[R], base: C, data_dir: Path | None = None, log: Callable[[str], object] = lambda _: None
@@ -111,9 +120,10 @@ class Results(ABC, Generic[C, R]):
     def decide(self) -> list[Claim]:
         """Decide each claim, on all seeds and on each half of them."""
         claims = self._decide()
+        base: Any = self.base
         for odd in (False, True):
             half = copy.copy(self)
-            half.runs, half.part = self.runs.half(odd), slice(odd, None, 2)
+            half.runs, half.part = self.runs.half(odd), slice((base.seed + odd) % 2, None, 2)
             for claim, other in zip(claims, half._decide(), strict=True):
                 claim.halves.append(other)
         return claims
@@ -205,35 +215,46 @@ def write_results(
 
 
 def check_results(
-    experiment: Experiment[C],
+    experiment: Experiment[Any],
     out: Path,
-    base: C,
     log: Callable[[str], object] = lambda _: None,
     *,
     data_dir: Path | None = None,
 ) -> list[str]:
-    """Make results again from the metrics they keep; returns where a number or a line comes out otherwise."""
+    """Make results again from the metrics that they keep; returns where a number or a line comes out otherwise."""
     if not (out / RECORD_FILE).exists():
         raise RunError(f"{out} keeps no metrics of its runs, {RECORD_FILE}: name a folder of results with --out")
+    summary = read_json(out / SUMMARY_FILE)
+    try:
+        base = read_configuration(summary["base"])
+    except (KeyError, TypeError, RunError) as error:
+        raise RunError(f"{out / SUMMARY_FILE} does not say which runs it is about: {error}") from error
+    if base.experiment != experiment.name:
+        raise RunError(f"{out} has results of {base.experiment}, not of {experiment.name}")
     with tempfile.TemporaryDirectory() as folder:
         write_results(experiment, out, Path(folder), base, log, data_dir=data_dir)
         return list(differences(out, Path(folder)))
 
 
 def write_index(root: Path) -> None:
-    """Write one table of all claims of the results under a folder, with the number that decides each."""
-    rows = []
-    for name in EXPERIMENTS:
-        file = root / name / SUMMARY_FILE
-        if not file.exists():
-            continue
-        for claim in read_json(file)["claims"]:
-            link = f"[{claim['name']}]({name}/{README_FILE}#{claim['name'].lower()})"
-            verdict = f"**{claim['verdict']}** ({claim['counts']})"
-            halves = " / ".join(half["verdict"] for half in claim["halves"])
-            number = claim["headline"].replace("|", "·")
-            order = int(claim["name"].removeprefix("C"))
-            rows.append((order, [link, claim["statement"], verdict, number, halves]))
-    header = ["claim", "the paper says", "verdict", "the number that decides", "on even / odd seeds alone"]
-    table = markdown_table(header, [row for _, row in sorted(rows, key=lambda row: row[0])])
-    write_text(root / README_FILE, template(__package__, "index.md").format(claims=table))
+    """Write one table of all claims of the results in a folder, unless its page is about something else."""
+    file, text = root / README_FILE, template(__package__, "index.md")
+    heading = text.partition("\n")[0]
+    if file.exists() and not file.read_text(encoding="utf-8").startswith(heading):
+        return
+    found = [
+        (claim, f"[{claim['name']}, {name}]({name}/{README_FILE}#{claim['name'].lower()})")
+        for name in EXPERIMENTS
+        if (root / name / SUMMARY_FILE).exists()
+        for claim in read_json(root / name / SUMMARY_FILE)["claims"]
+    ]
+    if found:
+        found.sort(key=lambda pair: _number(pair[0]["name"]))
+        rows = [verdict_row(link, claim) for claim, link in found]
+        write_text(file, text.format(claims=markdown_table(VERDICT_HEADER, rows)))
+
+
+def _number(claim: str) -> tuple[bool, int]:
+    """A key to sort claims by: the paper's by their numbers, others after them."""
+    number = claim.removeprefix("C")
+    return (False, int(number)) if number.isdecimal() else (True, 0)
