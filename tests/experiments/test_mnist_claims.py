@@ -10,7 +10,7 @@ from made_up import rows, write
 from hyperfan.errors import RunError
 from hyperfan.experiments.experiment import CLASSICAL
 from hyperfan.experiments.mnist import EXPERIMENT, HYPERFANS, MEANS, Mnist, grid
-from hyperfan.experiments.mnist.claims import _gain
+from hyperfan.experiments.mnist.claims import CLAIMS, _gain
 from hyperfan.experiments.mnist.results import MnistResults, MnistRun, Start
 from hyperfan.experiments.results.runs import Runs
 from hyperfan.experiments.results.statistics import Estimate, growth
@@ -29,7 +29,7 @@ def decided(runs, starts, base):
     return {c.name: c for c in results.decide()}
 
 
-NAMES = "C1 C2 C3 C4 C5 C6 C12 C13 C14 C15".split()
+NAMES = list(CLAIMS)
 
 
 class World:

@@ -10,6 +10,7 @@ from test_mnist_claims import BASE, World
 
 from hyperfan.errors import RunError
 from hyperfan.experiments.mnist import EXPERIMENT, Mnist, grid
+from hyperfan.experiments.mnist.claims import CLAIMS
 from hyperfan.experiments.mnist.results import MnistResults, paper_figures
 from hyperfan.experiments.results.write import write_results, write_summary
 
@@ -61,11 +62,12 @@ def test_results_say_what_was_found_and_what_is_missing(runs_dir, tmp_path, monk
     summary = json.loads((out / "summary.json").read_text())
     missing = grid(BASE)[-1]
     assert summary["missing"] == [missing.title]
-    assert [c["name"] for c in summary["claims"]] == "C1 C2 C3 C4 C5 C6 C12 C13 C14 C15".split()
+    assert [c["name"] for c in summary["claims"]] == list(CLAIMS)
     assert sum(len(row["seeds"]) for row in summary["settings"]) == len(grid(BASE)) - 1
     page = (out / "README.md").read_text()
     for claim in summary["claims"]:
-        assert f"**Verdict: {claim['verdict']}.**" in page.split(f"## {claim['name']}\n")[1].split("\n## ")[0]
+        section = page.split(f"## {claim['name']}\n")[1].split("\n## ")[0]
+        assert f"**Verdict: {claim['verdict']}**, {claim['counts']}." in section
     assert f"Not run yet: {missing.title}." in page
     assert {"value", "n", "low", "high"} <= set(
         summary["claims"][0]["measured"].popitem()[1]["estimate"]
@@ -106,5 +108,5 @@ def test_what_is_missing_is_said_before_anything_takes_time(tmp_path):
     told = []
     with pytest.raises(RunError, match="there is no finished run 'classical seed-0 epochs-2'"):
         write_results(EXPERIMENT, tmp_path / "nowhere", tmp_path / "out", BASE, told.append)
-    assert told == [f"0 of 79 runs are in {tmp_path / 'nowhere'}"]
+    assert told == [f"0 of {len(grid(BASE))} runs are in {tmp_path / 'nowhere'}"]
     assert not (tmp_path / "out").exists()

@@ -36,13 +36,14 @@ def loss_of(net: nn.Module, x: Tensor, y: Tensor, **call: Any) -> Tensor:
 
 
 class Twins:
-    """Two equal nets, ours with an optimiser of hyperfan, the other with torch's of the same name."""
+    """Two equal nets, ours with an optimiser of hyperfan, the other with torch's that it equals."""
 
     def __init__(self, net: hf.HyperNet, optimiser: str = "SGD", **options: Any) -> None:
         self.ours, self.theirs = net, copy.deepcopy(net)
         self.options = options
-        self.opt = getattr(hf, optimiser)(self.ours, **options)
-        self.oracle = getattr(torch.optim, optimiser)(self.theirs.parameters(), **options)
+        kind = getattr(hf, optimiser)
+        self.opt = kind(self.ours, **options)
+        self.oracle = kind.torch_class(self.theirs.parameters(), **options)
 
     def train(self, steps: int = STEPS, between: Callable[["Twins", int], None] | None = None, **call: Any) -> None:
         """Train both on the same data and noise, and compare losses at each step and everything at the end."""

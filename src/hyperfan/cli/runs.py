@@ -42,6 +42,7 @@ Args:
     profile: Of the runs: paper, laptop or smoke.
     data_dir: Where the data is, as for the runs, if untrained nets are measured too.
     overwrite: Replace results that are there.
+    check: Make results again from the metrics that they keep, and say where they differ, instead of writing any.
 """
 
 
@@ -164,20 +165,27 @@ def results_commands(args: Sequence[str]) -> dict[str, Callable[..., Any]]:
     return {name: _results_command(name) for name in EXPERIMENTS}
 
 
-def _results_command(name: str) -> Callable[..., None]:
+def _results_command(name: str) -> Callable[..., int]:
     def command(
         runs: Path = Path("runs") / name,
         out: Path = Path("results") / name,
         profile: Profile = "paper",
         data_dir: Path | None = None,
         overwrite: bool = False,
-    ) -> None:
-        from hyperfan.experiments.results.write import README_FILE, write_results
+        check: bool = False,
+    ) -> int:
+        from hyperfan.experiments.results.write import README_FILE, check_results, write_index, write_results
 
         e = experiment(name)
         with status("reading runs") as log:
+            if check:
+                found = check_results(e, out, e.profiles[profile], log, data_dir=data_dir)
+                print("\n".join(found) if found else f"{out} follows from its runs")
+                return 1 if found else 0
             write_results(e, runs, out, e.profiles[profile], log, data_dir=data_dir, overwrite=overwrite)
+            write_index(out.parent)
         print(out / README_FILE)
+        return 0
 
     command.__doc__ = RESULTS_HELP.format(name=name)
     return command

@@ -23,6 +23,8 @@ EXPERIMENTS = ("mnist", "continual", "cifar10", "imagenet")
 """Packages beside this module, each with an ``EXPERIMENT``. Commands, results and reports all come from here."""
 CLASSICAL = "classical"
 """In place of an init method: the mainnet without a hypernet."""
+CHOOSING_SEED = 1000
+"""The first of the seeds on which learning rates are chosen, so that comparisons are made on others."""
 
 
 class Training(ABC):

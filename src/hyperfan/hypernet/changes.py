@@ -21,6 +21,7 @@ def fingerprint(tensors: Iterable[Tensor]) -> Tensor:
     picked = []
     for t in tensors:
         flat = t.detach().reshape(-1)
+        flat = torch.view_as_real(flat.resolve_conj()).reshape(-1) if flat.is_complex() else flat
         step = max(1, len(flat) // SAMPLES) | 1  # odd, so as not to stay in one column
         picked.append(flat[::step].cpu().double())
     return torch.cat(picked).view(torch.int64)  # NaN equals NaN

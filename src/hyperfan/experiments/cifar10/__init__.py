@@ -4,7 +4,7 @@ from dataclasses import dataclass, replace
 from typing import ClassVar, Literal
 
 from hyperfan.errors import RunError
-from hyperfan.experiments.experiment import CLASSICAL, ClassifierConfiguration, Experiment
+from hyperfan.experiments.experiment import CHOOSING_SEED, CLASSICAL, ClassifierConfiguration, Experiment
 
 IMAGES, TEST_IMAGES = 50_000, 10_000
 
@@ -71,9 +71,7 @@ class Cifar10(ClassifierConfiguration):
 ON_CPU = Cifar10(device="cpu")
 PROFILES = {
     "paper": Cifar10(),
-    "laptop": replace(
-        ON_CPU, batch=20, batches=500, test_images=1000, test_every=100, log_every=20, checkpoint_every=100
-    ),
+    "laptop": replace(ON_CPU, epochs=3, test_every=250, checkpoint_every=50),
     "smoke": replace(
         ON_CPU, lr=1e-5, epochs=1, batch=2, images=8, test_images=20, test_every=2, log_every=1, checkpoint_every=2
     ),
@@ -81,24 +79,51 @@ PROFILES = {
 
 HYPERFANS = ("hyperfan-in", "hyperfan-out")
 BASELINES = ("kaiming-fan-in", "kaiming-fan-out")
-SEEDS, MAX_SEEDS = 3, 8
-UNDECIDED_RATES = {"kaiming-fan-out": (5e-12, 5e-13)}
-"""Rates at which three seeds left it open whether an init trains, so that they have more."""
-RATES = {
-    CLASSICAL: (1e-2,),
-    # From the paper's rate down by tenths, until nothing moves any more.
+SEEDS = 3
+SEARCH_BATCHES, SEARCH_TEST_IMAGES = 50, 1000
+"""Of the runs that search."""
+SEARCHED = {
+    **dict.fromkeys(HYPERFANS, tuple(float(f"5e-{k}") for k in range(2, 8))),
     "kaiming-fan-in": tuple(float(f"5e-{k}") for k in range(4, 18)),
     "kaiming-fan-out": tuple(float(f"5e-{k}") for k in range(4, 14)),
-    **dict.fromkeys(HYPERFANS, (5e-4, 2e-4, 1e-4, 5e-5, 2e-5, 1e-5)),
 }
-"""Which learning rates are tried for each init."""
+"""For each init, rates a tenth apart, from one at which it diverges to one at which nothing moves."""
+BEST = {"kaiming-fan-in": 5e-15, "kaiming-fan-out": 5e-11}
+"""Rates at which both train for longer, known from such a search with batches of 20."""
+NEIGHBOUR = 10.0
+"""The factor between a rate and its neighbours."""
+
+
+def search(base: Cifar10) -> list[Cifar10]:
+    """The short runs that search the best rate of each init."""
+    seed, test_images = base.seed + CHOOSING_SEED, min(base.test_images, SEARCH_TEST_IMAGES)
+    short = replace(base, seed=seed, batches=min(base.total, SEARCH_BATCHES), test_images=test_images)
+    return [replace(short, init=init, lr=lr) for init, rates in SEARCHED.items() for lr in rates]
+
+
+def at_the_papers_rate(base: Cifar10) -> list[Cifar10]:
+    """Hyperfan and the classical net at the paper's learning rates, seed by seed."""
+    seeds = range(base.seed, base.seed + SEEDS)
+    return [replace(base, init=init, seed=seed) for seed in seeds for init in (*HYPERFANS, CLASSICAL)]
+
+
+def baselines(base: Cifar10) -> list[Cifar10]:
+    """Both Kaiming inits for an epoch, seed by seed."""
+    short = replace(base, epochs=1)
+    seeds = range(base.seed, base.seed + SEEDS)
+    return [replace(short, init=init, lr=BEST[init], seed=seed) for seed in seeds for init in BASELINES]
+
+
+def neighbours(base: Cifar10) -> list[Cifar10]:
+    """Hyperfan and the classical net at rates around the paper's."""
+    runs = at_the_papers_rate(base)
+    return [replace(run, lr=float(f"{run.rate * factor:g}")) for run in runs for factor in (1 / NEIGHBOUR, NEIGHBOUR)]
 
 
 def grid(base: Cifar10) -> list[Cifar10]:
-    """Every run that the claim rests on: each init at each of its rates, seed by seed."""
-    seeds = range(base.seed, base.seed + MAX_SEEDS)
-    runs = [replace(base, init=init, seed=seed, lr=lr) for seed in seeds for init in RATES for lr in RATES[init]]
-    return [run for run in runs if run.seed < base.seed + SEEDS or run.lr in UNDECIDED_RATES.get(run.init, ())]
+    """Every run that the claim rests on, the most important first."""
+    trained = at_the_papers_rate(base)
+    return [*search(base), *trained[:3], *baselines(base), *trained[3:], *neighbours(base)]
 
 
 EXPERIMENT = Experiment(

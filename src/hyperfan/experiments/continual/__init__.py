@@ -1,10 +1,11 @@
 """Continual learning, the paper's section 4.2: three regression tasks, one after another."""
 
+import math
 from dataclasses import dataclass, replace
 from typing import ClassVar, Literal, NamedTuple
 
 from hyperfan.errors import RunError
-from hyperfan.experiments.experiment import Configuration, Experiment
+from hyperfan.experiments.experiment import CHOOSING_SEED, Configuration, Experiment
 
 TASKS = 3
 PAPER_INITS = ("kaiming-fan-in", "kaiming-fan-out", "hyperfan-in", "hyperfan-out")
@@ -48,7 +49,7 @@ class Continual(Configuration):
 
     inits: tuple[str, ...] = PAPER_INITS
     rates: tuple[float, ...] = (1e-2, 1e-3, 1e-4, 1e-5)
-    seeds: int = 15
+    seeds: int = 60
     seed: int = 0
     optimiser: Literal["sgd", "adam"] = "sgd"
     iterations: int = 6000
@@ -110,9 +111,19 @@ PROFILES = {
 }
 
 
+CHOOSING_SHARE = 4
+"""One seed to choose rates on for so many to compare on."""
+
+
+def choosing(base: Continual) -> Continual:
+    """The same grid on the seeds that learning rates are chosen on."""
+    return replace(base, seed=base.seed + CHOOSING_SEED, seeds=math.ceil(base.seeds / CHOOSING_SHARE))
+
+
 def grid(base: Continual) -> list[Continual]:
-    """The grids that the claims rest on: every init with SGD, and some with Adam."""
-    return [replace(base, inits=ALL_INITS), replace(base, inits=ADAM_INITS, optimiser="adam")]
+    """The grids that the claims rest on: every init with SGD, and some with Adam; each also to choose rates on."""
+    compared = [replace(base, inits=ALL_INITS), replace(base, inits=ADAM_INITS, optimiser="adam")]
+    return [config for each in compared for config in (each, choosing(each))]
 
 
 EXPERIMENT = Experiment(

@@ -2,6 +2,7 @@
 
 import itertools
 import math
+import statistics
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
@@ -10,7 +11,7 @@ from torch import nn
 
 from hyperfan.codes import Embedding
 from hyperfan.experiments.continual import OPTIMISER_NAMES
-from hyperfan.experiments.results.claims import Claim, Claims, Fact, all_of
+from hyperfan.experiments.results.claims import Claim, Claims, Fact, all_of, any_of
 from hyperfan.experiments.results.statistics import Estimate, growth, ratios, signed_rank
 from hyperfan.experiments.seeds import generator
 from hyperfan.hypernet import HyperNet
@@ -29,7 +30,8 @@ MIN_PAIRS = 6
 """Below so many pairs no p can be under that bound."""
 SCALE_TOLERANCE = 1.1
 """How far from 1 the factor from a layer to the next may be where the scale is kept."""
-WIDTHS = (64, 256)
+WIDTHS = (32, 64, 112, 256)
+FACTOR = "factor from a layer to the next"
 GROWTH_DEPTH, GROWTH_EMBEDDING, GROWTH_SEEDS, GROWTH_INPUTS = 10, 16, 10, 100
 """Layers, embedding size, seeds and inputs of the untrained nets of the paper's section 3."""
 
@@ -38,17 +40,23 @@ def _smaller(c: Claim, results: "ContinualResults") -> None:
     sgd = results.grid("sgd")
     for init, other in itertools.product(HYPERFANS, BASELINES):
         rate, other_rate = sgd.best(init), sgd.best(other)
-        for when, losses in {"at the start": sgd.initial, "at the end": sgd.final}.items():
+        moments = {"at the start": sgd.initial, "during": sgd.during, "at the end": sgd.final}
+        for when, losses in moments.items():
             pairs = zip(losses(init, rate).T.tolist(), losses(other, other_rate).T.tolist(), strict=True)
-            label = f"{init} over {other}, at {rate:g} and {other_rate:g}: loss {when} of task"
+            of = "" if when == "during" else " of"
+            label = f"{init} over {other}, at {rate:g} and {other_rate:g}: loss {when}{of} task"
             facts = [_is_smaller(c, f"{label} {task}", a, b) for task, (a, b) in enumerate(pairs, 1)]
-            c.decide(f"{init}: smaller {when} of every task than {other}", all_of(facts))
-    c.remark = "Points have noise of variance 0.0025, so the loss of a task that is fitted well ends about there."
+            c.decide(f"{init}: smaller {when}{of} every task than {other}", all_of(facts))
+        c.headline = c.headline or f"{label} 1, ratio {c.measured[f'{label} 1'].estimate.format()}"
+    c.remark = (
+        "Points have noise of variance 0.0025, so the loss of a task that is fitted well ends about there. Near the "
+        "edge of divergence runs are chaotic: the last bit, which another CPU rounds otherwise, decides which survive."
+    )
 
 
 def _rates(c: Claim, results: "ContinualResults") -> None:
     sgd = results.grid("sgd")
-    n, smallest, best = sgd.config.seeds, min(sgd.config.rates), sgd.best(BASELINE)
+    n, smallest, best = len(sgd.seeds), min(sgd.config.rates), sgd.best(BASELINE)
     for lr in sgd.config.rates:
         c.measure(f"{BASELINE} at {lr:g}: share of runs that stay finite", Estimate.share(sgd.finite(BASELINE, lr), n))
         label = f"{BASELINE} at {lr:g}: share that ends every task better than a constant would"
@@ -57,6 +65,9 @@ def _rates(c: Claim, results: "ContinualResults") -> None:
             c.decide(f"at {lr:g} fewer than half of the runs train", share.within(high=0.5))
         else:
             c.decide(f"at {lr:g} more than half do", share.within(0.5))
+    at = sorted(sgd.config.rates)[1]
+    share = Estimate.share(sgd.trained(BASELINE, at), n)
+    c.headline = f"at {at:g}, {share.format('.0%')} of {n} runs train"
     scores = [sgd.scores(BASELINE, lr) for lr in (best, smallest)]
     better = best != smallest and _is_smaller(c, f"{best:g} over {smallest:g}: mean final loss", *scores)
     c.decide("no other rate is better", None if better is None else not better)
@@ -72,6 +83,8 @@ def _optimisers(c: Claim, results: "ContinualResults") -> None:
         found = scores[init, optimiser] = grid.scores(init, lr)
         c.measure(f"{init}, {name} at {lr:g}: mean final loss of the tasks, median", Estimate.median(found))
     good, bad, helped = scores["hyperfan-in", "sgd"], scores[BASELINE, "sgd"], scores[BASELINE, "adam"]
+    c.headline = f"median final loss: hyperfan-in with SGD {statistics.median(good):.2g}, {BASELINE} with SGD "
+    c.headline += f"{statistics.median(bad):.2g}, with Adam {statistics.median(helped):.2g}"
     worse = _is_smaller(c, f"hyperfan-in over {BASELINE}, both SGD", good, bad)
     c.decide(f"{BASELINE} with SGD, at its best rate, is worse than hyperfan-in with SGD", worse)
     c.decide("Adam at its best rate makes it better", _is_smaller(c, f"{BASELINE}, Adam over SGD", helped, bad))
@@ -88,9 +101,10 @@ def _heuristics(c: Claim, results: "ContinualResults") -> None:
         facts = []
         for width in WIDTHS:
             factor = Estimate.ratio(results.growths(init, width))
-            within = c.measure(f"{name}: factor from a layer to the next, width {width}", factor).within(*bounds)
+            within = c.measure(f"{name}: {FACTOR}, width {width}", factor).within(*bounds)
             facts.append(None if within is None else within == expected)
-        c.decide(label, all_of(facts))
+        c.decide(label, all_of(facts) if name not in ONE_NUMBER else any_of(facts))
+    c.headline = f"M4: {FACTOR}, {c.measured[f'M4: {FACTOR}, width {WIDTHS[-1]}'].estimate.format()}"
     sgd, comparisons = results.grid("sgd"), []
     good_rate = sgd.best("hyperfan-in")
     for init in ("m2", "m3", "m4"):
@@ -114,12 +128,14 @@ SCHEMES = (
     ("M1, fan-in", "xavier-fan-in", "M1, fan-in: activations explode with depth", EXPLODES, True),
     ("M1, fan-out", "xavier-fan-out", "M1, fan-out: they vanish", VANISHES, True),
     ("M1, both fans", "xavier-harmonic", "M1, both fans: they explode or vanish", KEEPS, False),
-    ("M2, std 0.01", "m2", "M2: its one number is right at no width tried", KEEPS, False),
-    ("M3, head/10", "m3", "M3: its one number is right at no width tried", KEEPS, False),
+    ("M2, std 0.01", "m2", "M2: its one number does not fit all widths", KEEPS, False),
+    ("M3, head/10", "m3", "M3: its one number does not fit all widths", KEEPS, False),
     ("M4", "m4", "M4: activations keep their scale", KEEPS, True),
     ("hyperfan-in", "hyperfan-in", "so they do with hyperfan-in, without a constant embedding", KEEPS, True),
 )
 """Each with its init method, a fact, and within which bounds the factor from a layer to the next then is, or is not."""
+ONE_NUMBER = ("M2, std 0.01", "M3, head/10")
+"""Of these one width at which the factor is not within its bounds is enough."""
 
 
 # ── untrained nets ─────────────────────────────────────────────────────────────────────────────────────────────────
@@ -167,7 +183,10 @@ def _is_smaller(c: Claim, label: str, a: Sequence[float], b: Sequence[float]) ->
 
 
 CLAIMS: Claims = {
-    "C7": ("In continual learning hyperfan has smaller losses at the start and the end of each task", _smaller),
+    "C7": (
+        "In continual learning hyperfan has smaller losses at the start, during and at the end of each task",
+        _smaller,
+    ),
     "C8": ("Kaiming fan-in trains there only at the smallest rate, 1e-5", _rates),
     "C15": ("Plain SGD suffices with hyperfan where bad inits need Adam", _optimisers),
     "C16": ("M1 to M4 behave as described in its section 3", _heuristics),

@@ -4,8 +4,8 @@ import functools
 import math
 import statistics
 import textwrap
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -15,9 +15,10 @@ from torch import Tensor
 from hyperfan.charts.palette import LABELS
 from hyperfan.data.regression import Task
 from hyperfan.errors import RunError
-from hyperfan.experiments.continual import OPTIMISER_NAMES, PAPER_INITS, TASKS, Continual, grid
+from hyperfan.experiments.continual import OPTIMISER_NAMES, PAPER_INITS, TASKS, Continual, choosing, grid
 from hyperfan.experiments.continual.claims import CLAIMS, GROWTH_SEEDS, LOSS_MARGIN, MIN_PAIRS, growths
 from hyperfan.experiments.continual.training import points
+from hyperfan.experiments.experiment import CHOOSING_SEED
 from hyperfan.experiments.results.claims import markdown_table
 from hyperfan.experiments.results.runs import NamedFigure, Run
 from hyperfan.experiments.results.write import Results
@@ -40,8 +41,27 @@ TASK_LOSSES = [f"loss, task {i + 1}" for i in range(TASKS)]
 BEST_HEADER = ["init", "best rate", "finite", *TASK_LOSSES, *(f"error at the end, task {i + 1}" for i in range(TASKS))]
 
 
+@dataclass(frozen=True)
 class ContinualRun(Run[Continual]):
-    """A finished grid. In its tensors a run that diverged has NaN from then on."""
+    """A finished grid. In its tensors a run that diverged has NaN from then on.
+
+    Args:
+        rates: the best rate of each init, chosen on other seeds; without it this grid's own choose.
+        part: which of its seeds are looked at.
+    """
+
+    rates: Mapping[str, float] = field(default_factory=dict)
+    part: slice = slice(None)
+
+    @property
+    def seeds(self) -> range:
+        """The seeds that are looked at."""
+        return range(self.config.seed, self.config.seed + self.config.seeds)[self.part]
+
+    def half(self, odd: bool) -> "ContinualRun":
+        """The grid with even seeds alone, or with odd ones; where rates are chosen it stays whole."""
+        first = (self.config.seed + odd) % 2
+        return self if self.config.seed >= CHOOSING_SEED else replace(self, part=slice(first, None, 2))
 
     @functools.cached_property
     def losses(self) -> Tensor:
@@ -59,6 +79,18 @@ class ContinualRun(Run[Continual]):
         """Outputs on clean points, (init, rate, seed, after, task, point)."""
         return self._read(Kind.ERRORS, "fits", lambda row: (row["after"],), TASKS, len(self.points[0].test_x))
 
+    def to_dict(self) -> dict[str, Any]:
+        """As any run, but without the fits that no figure shows: all but that of the median run of each init."""
+        shown = {
+            init: (self.best(init), self.seeds[self.median_seed(init, self.best(init))]) for init in self.config.inits
+        }
+        chosen = [(init, lr, seed) in {(i, *at) for i, at in shown.items()} for init, lr, seed in self.config.runs]
+        found = super().to_dict()
+        for row in found["rows"]:
+            if row["kind"] == Kind.ERRORS:
+                row["fits"] = [fit if kept else None for fit, kept in zip(row["fits"], chosen, strict=True)]
+        return found
+
     def _read(self, kind: Kind, key: str, place: Callable[[Row], tuple[int, ...]], *shape: int) -> Tensor:
         """The values of every run, each line at its place in (task, *shape)."""
         c = self.config
@@ -69,7 +101,7 @@ class ContinualRun(Run[Continual]):
                 found[at] = np.array(row[key], dtype=float)  # where None is NaN
             except (TypeError, ValueError) as error:
                 raise RunError(f"{self.path} does not hold the metrics of its grid: {error}") from error
-        return torch.from_numpy(found).view(len(c.inits), len(c.rates), c.seeds, *found.shape[1:])
+        return torch.from_numpy(found).view(len(c.inits), len(c.rates), c.seeds, *found.shape[1:])[:, :, self.part]
 
     @functools.cached_property
     def points(self) -> Sequence[Task]:
@@ -86,6 +118,10 @@ class ContinualRun(Run[Continual]):
         """Training loss at the end of each task, (seed, task); infinite after a divergence."""
         return _nan_to_inf(self.losses[self.at(init, lr)][:, :, -1])
 
+    def during(self, init: str, lr: float) -> Tensor:
+        """Training loss during each task, the mean of all measurements, (seed, task)."""
+        return _nan_to_inf(self.losses[self.at(init, lr)].mean(-1))
+
     def initial(self, init: str, lr: float) -> Tensor:
         """Training loss before the first step on each task, (seed, task)."""
         return _nan_to_inf(self.losses[self.at(init, lr)][:, :, 0])
@@ -101,6 +137,8 @@ class ContinualRun(Run[Continual]):
 
     def best(self, init: str) -> float:
         """The rate with the smallest median score, in which a run that diverged counts as infinite."""
+        if init in self.rates:
+            return self.rates[init]
         found: float = min(self.config.rates, key=lambda lr: (statistics.median(self.scores(init, lr)), lr))
         return found
 
@@ -111,8 +149,7 @@ class ContinualRun(Run[Continual]):
     @functools.cached_property
     def _constants(self) -> Tensor:
         """The loss of the best constant, (seed, task)."""
-        seeds = range(self.config.seed, self.config.seed + self.config.seeds)
-        return torch.tensor([[t.train_y.var(correction=0) for t in points(self.config, s)] for s in seeds])
+        return torch.tensor([[t.train_y.var(correction=0) for t in points(self.config, s)] for s in self.seeds])
 
     def median_seed(self, init: str, lr: float) -> int:
         """The seed whose mean error on all tasks is the median at the end, of an even number the better."""
@@ -134,7 +171,7 @@ class ContinualRun(Run[Continual]):
                     "rate": lr,
                     "finite": self.finite(init, lr),
                     "trained": self.trained(init, lr),
-                    "runs": self.config.seeds,
+                    "runs": len(self.seeds),
                     "loss": [statistics.median(column) for column in self.final(init, lr).T.tolist()],
                     "error": [statistics.median(column) for column in errors[:, -1].T.tolist()],
                     "errors by task after each task": quartiles(errors)[1].tolist(),
@@ -180,7 +217,7 @@ class ContinualRun(Run[Continual]):
 
     def figures(self) -> Iterator[NamedFigure]:
         """Losses by task as in the paper, and what a median run has learnt: every init at its best rate."""
-        seeds, names = self.config.seeds, self._task_names
+        seeds, names = len(self.seeds), self._task_names
         # More than a handful of curves cannot be told apart, so inits that the paper does not show have another figure.
         curves: dict[str, dict[str, Tensor]] = {"loss": {}, "loss-others": {}}
         median_runs = []
@@ -211,18 +248,27 @@ class ContinualResults(Results[Continual, ContinualRun]):
         self.grid("sgd")
 
     def grid(self, optimiser: str) -> ContinualRun:
-        """The grid with an optimiser; raises if there is none."""
-        return self.runs.one(next(c for c in grid(self.base) if c.optimiser == optimiser))
+        """The grid with an optimiser, at rates chosen on other seeds; raises if there is none."""
+        config = next(c for c in grid(self.base) if c.optimiser == optimiser)
+        compared, chooser = self.runs.one(config), self.runs.one(choosing(config))
+        return replace(compared, rates={init: chooser.best(init) for init in config.inits})
 
-    @property
+    @functools.cached_property
     def grids(self) -> list[ContinualRun]:
         """The grids that are there."""
-        return [self.runs.one(config) for config in grid(self.base) if config in self.runs]
+        pairs = {c.optimiser: (c, choosing(c)) for c in grid(self.base) if c.seed < CHOOSING_SEED}
+        return [self.grid(name) for name, pair in pairs.items() if all(c in self.runs for c in pair)]
 
     def growths(self, init: str, width: int) -> Sequence[float]:
         """The growth of activations from layer to layer in untrained nets."""
-        self.log(f"measuring {GROWTH_SEEDS} untrained nets of width {width}: {init}")
-        return growths(init, width)
+        if (init, width) not in self._growths:
+            self.log(f"measuring {GROWTH_SEEDS} untrained nets of width {width}: {init}")
+            self._growths[init, width] = growths(init, width)
+        return self._growths[init, width][self.part]
+
+    @functools.cached_property
+    def _growths(self) -> dict[tuple[str, int], list[float]]:
+        return {}
 
     def figures(self) -> Iterator[NamedFigure]:
         """Those of the grid with SGD."""
@@ -245,6 +291,7 @@ class ContinualResults(Results[Continual, ContinualRun]):
         return {
             "iterations": sgd.config.iterations,
             "seeds": sgd.config.seeds,
+            "choosing": choosing(sgd.config).seeds,
             "beta": sgd.config.beta,
             "constant": _constant(sgd),
             "forgotten": FORGOTTEN_FACTOR,

@@ -75,7 +75,7 @@ class MnistRun(ClassifierRun[Mnist]):
         return statistics.fmean(found)
 
     def restless(self, of: Literal["mean", "deviation"], relative: bool) -> float:
-        """How far the weights' mean or deviation moves in 1000 batches after the first third, averaged over layers.
+        """How far the weights' mean or deviation moves between two probes after the first third, over all layers.
 
         Relative to the deviation at the end, or as it is. A run that diverged has no such number.
         """
@@ -87,6 +87,10 @@ class MnistRun(ClassifierRun[Mnist]):
             scale = moments[-1][2] if relative else 1.0
             moves += [abs(b - a) / scale for a, b in itertools.pairwise(values[len(values) // 3 :])]
         return statistics.fmean(moves)
+
+    def weight_deviation(self, layer: int) -> float:
+        """The standard deviation of a layer's weights at the end; of a run that diverged there is none."""
+        return math.nan if self.diverged else self._weights[layer][-1][2]
 
     @functools.cached_property
     def _weights(self) -> list[list[tuple[int, float, float]]]:
@@ -125,10 +129,12 @@ class Start:
 
     Args:
         activations: standard deviation of each layer's outputs, before the nonlinearity.
+        gradients: standard deviation of the loss's gradient at those outputs.
         flow: for each generated weight, Var(∂L/∂h) over Var(∂L/∂W), the step of a gradient from mainnet to hypernet.
     """
 
     activations: tuple[float, ...]
+    gradients: tuple[float, ...]
     flow: tuple[float, ...]
 
 
@@ -144,8 +150,10 @@ def measure_start(config: Mnist, test_x: Tensor, test_y: Tensor) -> Start:
     plain = net.freeze() if isinstance(net, HyperNet) else net
     outputs, loss = outputs_of_layers(plain, x, y)
     activations = tuple(t.std().item() for t in outputs.values())
+    at_outputs = torch.autograd.grad(loss, list(outputs.values()), retain_graph=True)
+    gradients = tuple(t.std().item() for t in at_outputs)
     if not isinstance(net, HyperNet):
-        return Start(activations, ())
+        return Start(activations, gradients, ())
     pairs = zip(net.generated, net.heads.names, strict=True)
     heads = {tensor.name: net.heads.head(head) for tensor, head in pairs if tensor.role == "weight"}
     grads = torch.autograd.grad(loss / len(x), [plain.get_parameter(name) for name in heads])
@@ -153,7 +161,7 @@ def measure_start(config: Mnist, test_x: Tensor, test_y: Tensor) -> Start:
     for head, grad in zip(heads.values(), grads, strict=True):
         code_grad = head.weight.detach() @ grad.flatten()
         flow.append((code_grad.square().mean() / grad.square().mean()).item())
-    return Start(activations, tuple(flow))
+    return Start(activations, gradients, tuple(flow))
 
 
 class MnistResults(Results[Mnist, MnistRun]):
@@ -180,7 +188,7 @@ class MnistResults(Results[Mnist, MnistRun]):
             self.log(f"measuring {START_SEEDS} untrained nets: {_without_seed(config)}")
             seeds = [replace(config, seed=config.seed + i) for i in range(START_SEEDS)]
             self._starts[config] = [measure_start(c, *self._test_images) for c in seeds]
-        return self._starts[config]
+        return self._starts[config][self.part]
 
     @functools.cached_property
     def _starts(self) -> dict[Mnist, Sequence[Start]]:
@@ -190,6 +198,12 @@ class MnistResults(Results[Mnist, MnistRun]):
     def _test_images(self) -> tuple[Tensor, Tensor]:
         test = mnist(self.data_dir).test
         return standardise(test.images, MNIST.mean, MNIST.std).flatten(1), test.labels
+
+    def after(self, epochs: int, **changes: Any) -> list[MnistRun]:
+        """The runs of a setting that were tested after so many epochs, of whatever length, one for each seed."""
+        full, short = (replace(self.base, **changes, epochs=length) for length in (self.base.epochs, epochs))
+        found = {run.config.seed: run for config in (short, full) for run in self.runs.seeds(config)}
+        return [found[seed] for seed in sorted(found)] or [self.runs.one(short)]
 
     def variants(self) -> dict[str, Mnist]:
         """The variants that have runs of all of their settings."""

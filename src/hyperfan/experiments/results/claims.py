@@ -1,7 +1,7 @@
 """A claim of the paper, taken apart into facts that an interval can decide, and its section on a page."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from enum import StrEnum
 from importlib.resources import files
 from typing import Any
@@ -33,16 +33,25 @@ class Measurement:
 
 @dataclass
 class Claim:
-    """A claim of the paper: what was measured, the facts that must all be so for it to hold, and a remark.
+    """A claim of the paper: what was measured, and the facts that must all be so for it to hold.
 
-    The remark is what a reader should know beside it, if the numbers bear it out.
+    Args:
+        name: C1 to C16.
+        statement: what the paper says.
+        measured: estimates by label.
+        facts: by label.
+        headline: the number that decides it, with what it is.
+        remark: what a reader should know beside it, if the numbers bear it out.
+        halves: the same claim on the even seeds alone, and on the odd ones.
     """
 
     name: str
     statement: str
     measured: dict[str, Measurement] = field(default_factory=dict)
     facts: dict[str, Fact] = field(default_factory=dict)
+    headline: str = ""
     remark: str = ""
+    halves: "list[Claim]" = field(default_factory=list)
 
     @property
     def verdict(self) -> Verdict:
@@ -64,9 +73,15 @@ class Claim:
         self.facts[label] = fact
         return fact
 
+    @property
+    def counts(self) -> str:
+        """How many facts are so, of how many."""
+        return f"{list(self.facts.values()).count(True)} of {len(self.facts)} facts"
+
     def to_dict(self) -> dict[str, Any]:
         """Plain values, for JSON."""
-        return {**asdict(self), "verdict": self.verdict}
+        halves = [{"verdict": half.verdict, "facts": half.facts} for half in self.halves]
+        return {**asdict(replace(self, halves=[])), "halves": halves, "verdict": self.verdict, "counts": self.counts}
 
 
 Claims = Mapping[str, tuple[str, Callable[[Claim, Any], object]]]
@@ -77,6 +92,12 @@ def all_of(facts: Iterable[Fact]) -> Fact:
     """Whether all facts are so; one that is not decides."""
     found = set(facts)
     return False if False in found else None if None in found else True
+
+
+def any_of(facts: Iterable[Fact]) -> Fact:
+    """Whether one of the facts is so; one that is decides."""
+    found = set(facts)
+    return True if True in found else None if None in found else False
 
 
 def template(package: str, name: str) -> str:
@@ -91,19 +112,30 @@ def markdown_table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
 
 def verdict_table(claims: Sequence[Claim]) -> str:
     """The verdict on each claim, with a link to its section."""
-    rows = [(f"[{c.name}](#{c.name.lower()})", c.statement, f"**{c.verdict}**") for c in claims]
-    return markdown_table(("claim", "the paper says", "verdict"), rows)
+    rows = [
+        (
+            f"[{c.name}](#{c.name.lower()})",
+            c.statement,
+            f"**{c.verdict}** ({c.counts})",
+            " / ".join(half.verdict for half in c.halves),
+        )
+        for c in claims
+    ]
+    return markdown_table(("claim", "the paper says", "verdict", "on even / odd seeds alone"), rows)
 
 
 def claim_sections(claims: Sequence[Claim]) -> str:
     """Everything that was measured and decided, under a heading for each claim."""
     sections = []
     for c in claims:
-        facts = [f"| {label} | {ANSWERS[fact]} |" for label, fact in c.facts.items()]
+        answers = {label: [ANSWERS[each.facts.get(label)] for each in (c, *c.halves)] for label in c.facts}
+        facts = [f"| {' | '.join([label, *found])} |" for label, found in answers.items()]
         measured = [
             f"| {label} | {m.estimate.format(m.form)}, n = {m.estimate.n}{m.note} |" for label, m in c.measured.items()
         ]
         rows = {"facts": "\n".join(facts), "measured": "\n".join(measured)}
-        text = template(__package__, "claim.md").format(**vars(c) | rows, verdict=c.verdict)
+        columns = ["all seeds", *(["even seeds", "odd seeds"] if c.halves else [])]
+        rows |= {"columns": " | ".join(columns), "rule": "|".join(["---"] * len(columns))}
+        text = template(__package__, "claim.md").format(**vars(c) | rows, verdict=c.verdict, counts=c.counts)
         sections.append("\n".join(line.rstrip() for line in text.splitlines()) + "\n")
     return "\n".join(sections)

@@ -1,14 +1,16 @@
 """Finished runs, and what is read from their metrics."""
 
+import copy
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
 from hyperfan.errors import RunError
 from hyperfan.experiments.experiment import (
+    CHOOSING_SEED,
     ClassifierConfiguration,
     Configuration,
     Experiment,
@@ -16,6 +18,7 @@ from hyperfan.experiments.experiment import (
     read_configuration,
 )
 from hyperfan.experiments.folder import CONFIG_FILE, ENV_FILE, TIMES_FILE
+from hyperfan.experiments.results.record import RECORD_FILE, read_record, rounded
 from hyperfan.experiments.results.statistics import Estimate
 from hyperfan.files import read_json
 from hyperfan.metrics import METRICS_FILE, Kind, Row, describe_divergence, divergence, is_over, of_kind, read_metrics
@@ -49,6 +52,17 @@ class Run(ABC, Generic[C]):
     def last(self, kind: Kind) -> Row | None:
         """The last line of a kind, if there is one."""
         return next(of_kind(self.rows[::-1], kind), None)
+
+    def half(self, odd: bool) -> "Run[C] | None":
+        """The run with the even seeds alone, or the odd ones; ``None`` if nothing is left. Seeds that choose stay."""
+        seed = getattr(self.config, "seed", 0)
+        return self if seed >= CHOOSING_SEED or seed % 2 == odd else None
+
+    def to_dict(self) -> dict[str, Any]:
+        """What a page needs of the run, as a record keeps it; the diagnosis is left to the run's own page."""
+        rows = [row for row in self.rows if row["kind"] != Kind.DIAGNOSIS]
+        found: dict[str, Any] = rounded({"environment": self.environment, "rows": rows})
+        return {"config": self.config.to_dict(), **found}
 
     @abstractmethod
     def sentence(self) -> str:
@@ -138,7 +152,7 @@ R = TypeVar("R", bound=Run[Any])
 
 
 class Runs(Generic[R]):
-    """All finished runs of an experiment under a folder, by what they do."""
+    """Finished runs of an experiment, by what they do: those in folders under a root, or those of a record."""
 
     def __init__(self, root: Path, experiment: Experiment[Any]) -> None:
         self.experiment = experiment
@@ -149,8 +163,34 @@ class Runs(Generic[R]):
             run: Any = read_run(file.parent)
             if run.config.experiment != experiment.name:
                 raise RunError(f"{file.parent} is a run of {run.config.experiment}, not of {experiment.name}")
-            if is_over(run.rows):
-                self._found[run.config.title] = run
+            self._add(run)
+        if (root / RECORD_FILE).exists():
+            for line in read_record(root / RECORD_FILE):
+                self._add(self._kind(read_configuration(line["config"]), line["rows"], line["environment"], root))
+
+    @property
+    def _kind(self) -> Any:
+        return self.experiment.part("results", "Run")
+
+    def _add(self, run: R) -> None:
+        if is_over(run.rows):
+            self._found[run.config.title] = run
+
+    def recorded(self, configs: Iterable[Configuration]) -> "tuple[Runs[R], list[dict[str, Any]]]":
+        """Those of some configurations that are there, as they are read again from a record, and its lines."""
+        lines = [self._found[c.title].to_dict() for c in configs if c in self]
+        kept = copy.copy(self)
+        kept._found = {}
+        for line in lines:
+            kept._add(self._kind(read_configuration(line["config"]), line["rows"], line["environment"]))
+        return kept, lines
+
+    def half(self, odd: bool) -> "Runs[R]":
+        """The runs with even seeds alone, or with odd ones."""
+        half = copy.copy(self)
+        found: Any = {title: run.half(odd) for title, run in self._found.items()}
+        half._found = {title: run for title, run in found.items() if run is not None}
+        return half
 
     def __contains__(self, config: Configuration) -> bool:
         """Whether there is a run of this configuration."""

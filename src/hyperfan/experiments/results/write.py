@@ -1,6 +1,8 @@
 """Writes what people see of runs: the page and figures of a finished run, and the results of an experiment."""
 
+import copy
 import functools
+import tempfile
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, replace
@@ -8,12 +10,13 @@ from pathlib import Path
 from typing import Any, ClassVar, Generic, TypeVar
 
 from hyperfan.errors import RunError
-from hyperfan.experiments.experiment import Configuration, Experiment
+from hyperfan.experiments.experiment import EXPERIMENTS, Configuration, Experiment
 from hyperfan.experiments.folder import environment
 from hyperfan.experiments.results.claims import Claim, Claims, claim_sections, markdown_table, template, verdict_table
+from hyperfan.experiments.results.record import RECORD_FILE, differences, write_record
 from hyperfan.experiments.results.runs import NamedFigure, Run, Runs, read_run
 from hyperfan.experiments.results.statistics import Estimate
-from hyperfan.files import explain_write_errors, finite_or_none, write_json, write_text
+from hyperfan.files import explain_write_errors, finite_or_none, read_json, write_json, write_text
 from hyperfan.report import run_page
 from hyperfan.text import capitalise
 
@@ -51,6 +54,8 @@ class Results(ABC, Generic[C, R]):
     """The claims, each with the function that decides it, which is given the results."""
     columns: ClassVar[Sequence[tuple[str, str, str]]] = ()
     """The table of settings on the page: each column's header, and key and format of its numbers."""
+    part = slice(None)
+    """Which seeds of untrained nets are looked at."""
 
     def __init__(
         self, runs: Runs[R], base: C, data_dir: Path | None = None, log: Callable[[str], object] = lambda _: None
@@ -104,6 +109,16 @@ class Results(ABC, Generic[C, R]):
         return markdown_table([header for header, _, _ in self.columns], rows)
 
     def decide(self) -> list[Claim]:
+        """Decide each claim, on all seeds and on each half of them."""
+        claims = self._decide()
+        for odd in (False, True):
+            half = copy.copy(self)
+            half.runs, half.part = self.runs.half(odd), slice(odd, None, 2)
+            for claim, other in zip(claims, half._decide(), strict=True):
+                claim.halves.append(other)
+        return claims
+
+    def _decide(self) -> list[Claim]:
         """Decide each claim. One whose runs are missing is not decided, and its remark names them."""
         found = []
         for name, (statement, decide) in self.claims.items():
@@ -166,8 +181,8 @@ def write_results(
             raise RunError(f"{out} holds files and no {SUMMARY_FILE}, so they are no results: choose another by --out")
         if not overwrite:
             raise RunError(f"{out} holds results already: --overwrite replaces them")
-    runs: Runs[Any] = Runs(runs_dir, experiment)
     wanted = experiment.grid(base)
+    runs, lines = Runs[Any](runs_dir, experiment).recorded(wanted)
     missing = [c.title for c in wanted if c not in runs]
     log(f"{len(wanted) - len(missing)} of {len(wanted)} runs are in {runs_dir}")
     results: Results[C, Any] = experiment.part("results", "Results")(runs, base, data_dir, log)
@@ -178,7 +193,7 @@ def write_results(
         write_figures(out / FIGURES_FOLDER, results.figures())
         content = {
             "environment": environment(),
-            "code of the runs": sorted({str(runs.one(c).environment.get("code")) for c in wanted if c in runs}),
+            "code of the runs": sorted({str(run.environment.get("code")) for run in runs}),
             "base": base.to_dict(),
             **results.summary(),
             "claims": [c.to_dict() for c in claims],
@@ -186,3 +201,39 @@ def write_results(
         }
         write_text(out / README_FILE, results.page(claims, missing))
         write_json(out / SUMMARY_FILE, finite_or_none(content))
+        write_record(out / RECORD_FILE, lines)
+
+
+def check_results(
+    experiment: Experiment[C],
+    out: Path,
+    base: C,
+    log: Callable[[str], object] = lambda _: None,
+    *,
+    data_dir: Path | None = None,
+) -> list[str]:
+    """Make results again from the metrics they keep; returns where a number or a line comes out otherwise."""
+    if not (out / RECORD_FILE).exists():
+        raise RunError(f"{out} keeps no metrics of its runs, {RECORD_FILE}: name a folder of results with --out")
+    with tempfile.TemporaryDirectory() as folder:
+        write_results(experiment, out, Path(folder), base, log, data_dir=data_dir)
+        return list(differences(out, Path(folder)))
+
+
+def write_index(root: Path) -> None:
+    """Write one table of all claims of the results under a folder, with the number that decides each."""
+    rows = []
+    for name in EXPERIMENTS:
+        file = root / name / SUMMARY_FILE
+        if not file.exists():
+            continue
+        for claim in read_json(file)["claims"]:
+            link = f"[{claim['name']}]({name}/{README_FILE}#{claim['name'].lower()})"
+            verdict = f"**{claim['verdict']}** ({claim['counts']})"
+            halves = " / ".join(half["verdict"] for half in claim["halves"])
+            number = claim["headline"].replace("|", "·")
+            order = int(claim["name"].removeprefix("C"))
+            rows.append((order, [link, claim["statement"], verdict, number, halves]))
+    header = ["claim", "the paper says", "verdict", "the number that decides", "on even / odd seeds alone"]
+    table = markdown_table(header, [row for _, row in sorted(rows, key=lambda row: row[0])])
+    write_text(root / README_FILE, template(__package__, "index.md").format(claims=table))
