@@ -320,8 +320,8 @@ class ImagenetResults(Results[Imagenet, ImagenetRun]):
     def uncertainties(self) -> dict[str, list[Row]]:
         """Lines about uncertainty by noise, as far as there are runs."""
         base = replace(self.base, init=NOISE_INIT)
-        runs = {noise: self.runs.seeds(replace(base, noise=noise)) for noise in NOISES}
-        found = {f"noise {noise:g}": [row for r in its if (row := r.uncertainty())] for noise, its in runs.items()}
+        runs = {f"{NOISE_INIT}, noise {noise:g}": self.runs.seeds(replace(base, noise=noise)) for noise in NOISES}
+        found = {label: [row for r in its if (row := r.uncertainty())] for label, its in runs.items()}
         return {label: rows for label, rows in found.items() if rows}
 
     def _panels(self, base: Imagenet) -> dict[str, Any]:
