@@ -5,6 +5,7 @@ import hashlib
 import io
 import random
 import tarfile
+import zipfile
 
 import pytest
 from mirrors import mirrors
@@ -96,6 +97,59 @@ def test_an_archive_without_all_of_the_set_leaves_no_folder(monkeypatch, tmp_pat
         with pytest.raises(DataError, match="val cannot be read: No such file"):
             fetch("imagenette", tmp_path)
     assert [p.name for p in tmp_path.iterdir()] == ["imagenette2-160.tgz"]
+
+
+TINY_CLASSES = ("n02124075", "n01443537")
+
+
+def tiny_imagenet_archive(*extra, annotated=True):
+    """Tiny ImageNet in small: two classes, in the order of its list, and what is not unpacked."""
+    made = io.BytesIO()
+    picture = io.BytesIO()
+    Image.new("L", (64, 64), 77).save(picture, "JPEG")
+    with zipfile.ZipFile(made, "w") as members:
+        top = "tiny-imagenet-200"
+        members.writestr(f"{top}/wnids.txt", "".join(f"{name}\n" for name in TINY_CLASSES))
+        members.writestr(f"{top}/words.txt", "")
+        for i, name in enumerate(TINY_CLASSES):
+            members.writestr(f"{top}/train/{name}/images/{name}_0.JPEG", picture.getvalue())
+            members.writestr(f"{top}/train/{name}/{name}_boxes.txt", "")
+            members.writestr(f"{top}/val/images/val_{i}.JPEG", picture.getvalue())
+        members.writestr(f"{top}/test/images/test_0.JPEG", picture.getvalue())
+        if annotated:
+            lines = [f"val_{i}.JPEG\t{name}\t0\t0\t62\t62\n" for i, name in enumerate(TINY_CLASSES)]
+            members.writestr(f"{top}/val/val_annotations.txt", "".join(lines))
+        for name in extra:
+            members.writestr(name, picture.getvalue())
+    return made.getvalue()
+
+
+def test_a_zip_archive_becomes_a_folder_and_nothing_leaves_it(monkeypatch, tmp_path):
+    escapes = ["../out.JPEG", "/tmp/out.JPEG", "tiny-imagenet-200/val/images/../../../../out.JPEG",
+               "tiny-imagenet-200/train/n02124075/images/..\\out.JPEG"]  # fmt: skip
+    with mirrors(tiny_imagenet_archive(*escapes)) as site:
+        offer(monkeypatch, "tiny-imagenet", site.content, site=site)
+        folder = fetch("tiny-imagenet", tmp_path / "new")
+        assert folder == tmp_path / "new/tiny-imagenet-200"
+        assert {str(p.relative_to(tmp_path)) for p in tmp_path.rglob("*") if p.is_file()} == {
+            f"new/tiny-imagenet-200/{name}"
+            for name in (
+                *("wnids.txt", "words.txt", "val/val_annotations.txt"),
+                *("val/images/val_0.JPEG", "val/images/val_1.JPEG"),
+                *(f"train/{name}/images/{name}_0.JPEG" for name in TINY_CLASSES),
+            )
+        }
+        asked = len(site.asked)
+        fetch("tiny-imagenet", tmp_path / "new")
+        assert len(site.asked) == asked
+
+
+def test_a_zip_archive_without_all_of_the_set_leaves_no_folder(monkeypatch, tmp_path):
+    with mirrors(tiny_imagenet_archive(annotated=False)) as site:
+        offer(monkeypatch, "tiny-imagenet", site.content, site=site)
+        with pytest.raises(DataError, match=r"there is no .*val_annotations\.txt"):
+            fetch("tiny-imagenet", tmp_path)
+    assert [p.name for p in tmp_path.iterdir()] == ["tiny-imagenet-200.zip"]
 
 
 def test_single_files_go_into_the_folder_of_their_set(monkeypatch, tmp_path):

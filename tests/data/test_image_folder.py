@@ -2,6 +2,7 @@
 
 import pickle
 import re
+import shutil
 import subprocess
 import sys
 
@@ -10,7 +11,7 @@ import torch
 from PIL import Image
 from torch.utils.data import DataLoader
 
-from hyperfan.data import ImageFolder, imagenette
+from hyperfan.data import ImageFolder, imagenette, tiny_imagenet
 from hyperfan.data.folder import IMAGENETTE
 from hyperfan.errors import DataError
 
@@ -146,6 +147,85 @@ def test_imagenette_without_a_split_says_how_to_get_it(tmp_path):
         match=r"val cannot be read: No such file or directory\. To get the data: hyperfan data fetch imagenette",
     ):
         imagenette(tmp_path)
+
+
+@pytest.fixture
+def tiny(tmp_path):
+    """Tiny ImageNet in small, in its layout: 3 pictures of each of two classes to train on, 2 to test on."""
+    root = tmp_path / "tiny-imagenet-200"
+    for name in ("b", "a"):
+        for i in range(3):
+            picture(root / f"train/{name}/images/{name}_{i}.JPEG")
+        (root / f"train/{name}/{name}_boxes.txt").write_text("")
+    for i in range(4):
+        picture(root / f"val/images/val_{i}.JPEG", 10 * i, mode="L")
+    lines = [f"val_{i}.JPEG\t{name}\t0\t0\t3\t2\n" for i, name in enumerate("baab")]
+    (root / "val/val_annotations.txt").write_text("".join(lines))
+    (root / "wnids.txt").write_text("b\na\n")
+    return root
+
+
+def test_tiny_imagenet_has_a_folder_of_images_in_each_class(tiny):
+    folder = ImageFolder(tiny, "train")
+    assert folder.classes == ("a", "b")
+    names = [path.removeprefix(f"{tiny}/train/") for path, _ in folder.files]
+    assert names == [f"{name}/images/{name}_{i}.JPEG" for name in "ab" for i in range(3)]
+
+
+def test_pictures_in_a_class_s_folder_come_before_those_in_one_below(tiny):
+    picture(tiny / "train/a/own.png")
+    assert [path for path, label in ImageFolder(tiny, "train").files if label == 0] == [f"{tiny}/train/a/own.png"]
+
+
+def test_a_file_of_annotations_tells_the_classes(tiny):
+    folder = ImageFolder(tiny, "val")
+    assert folder.classes == ("a", "b")
+    names = [(path.removeprefix(f"{tiny}/val/images/"), label) for path, label in folder.files]
+    assert names == [("val_1.JPEG", 0), ("val_2.JPEG", 0), ("val_0.JPEG", 1), ("val_3.JPEG", 1)]
+    assert folder[3][0][:, 0, 0].tolist() == [30, 30, 30]  # a grey picture
+
+
+@pytest.mark.parametrize(
+    ("fault", "message"),
+    [
+        (lambda val: (val / "val_annotations.txt").unlink(), r"there is no .*val/val_annotations\.txt that tells"),
+        (
+            lambda val: picture(val / "images/val_9.JPEG"),
+            r"val_9\.JPEG has no class: .*val_annotations\.txt has no line",
+        ),
+        (lambda val: (val / "images/val_2.JPEG").unlink(), r"images lacks val_2\.JPEG, of which .* tells the class"),
+        (lambda val: (val / "val_annotations.txt").write_text("val_0.JPEG b\n"), r"line 1: 'val_0\.JPEG b' is not a"),
+        (lambda val: shutil.rmtree(val / "images"), r"images cannot be read: No such file"),
+        (lambda val: [p.unlink() for p in (val / "images").iterdir()], r"images holds no pictures"),
+    ],
+    ids=["no annotations", "not annotated", "no picture", "no tab", "no folder", "empty"],
+)
+def test_what_is_wrong_with_annotated_pictures_is_told_in_a_line(tiny, fault, message):
+    fault(tiny / "val")
+    with pytest.raises(DataError, match=message) as caught:
+        ImageFolder(tiny, "val")
+    assert "\n" not in str(caught.value)
+
+
+def test_an_empty_folder_of_images(tiny):
+    for path in (tiny / "train/b/images").iterdir():
+        path.unlink()
+    with pytest.raises(DataError, match=re.escape(f"{tiny / 'train/b/images'} holds no pictures")):
+        ImageFolder(tiny, "train")
+    assert ImageFolder(tiny, "train", skip_empty=True).empty == ("b",)
+
+
+def test_tiny_imagenet_has_the_classes_of_its_list(tiny):
+    train, val = tiny_imagenet(tiny.parent)
+    assert (len(train), len(val)) == (6, 4)
+    (tiny / "wnids.txt").write_text("b\na\nc\n")
+    with pytest.raises(
+        DataError, match=r"train holds 2 classes, from a to b, that are not the 3 of .*wnids\.txt.*fetch"
+    ):
+        tiny_imagenet(tiny.parent)
+    (tiny / "wnids.txt").unlink()
+    with pytest.raises(DataError, match=r"wnids\.txt cannot be read.*hyperfan data fetch tiny-imagenet"):
+        tiny_imagenet(tiny.parent)
 
 
 def test_pillow_is_loaded_only_for_a_picture():

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from hyperfan.data import cifar10, imagenette, mnist
+from hyperfan.data import cifar10, imagenette, mnist, tiny_imagenet
 from hyperfan.data.lookup import cache_folder, data_folder, find
 from hyperfan.errors import DataError
 
@@ -50,14 +50,19 @@ def test_the_set_s_own_folder_comes_before_the_folder_itself(places):
     assert find("mnist", given) == given / "mnist"
 
 
-@pytest.mark.parametrize("reader", [mnist, cifar10, imagenette])
+@pytest.mark.parametrize("reader", [mnist, cifar10, imagenette, tiny_imagenet])
 @pytest.mark.parametrize("holds", [1, 2])
 def test_nothing_is_taken_from_elsewhere_if_a_folder_was_given(places, reader, holds):
     """The folder given is empty; another holds something."""
-    for name in (f"mnist/{FILE}", "cifar-10-batches-bin/test_batch.bin", "imagenette2-160/train"):
+    for name in (
+        f"mnist/{FILE}",
+        "cifar-10-batches-bin/test_batch.bin",
+        "imagenette2-160/train",
+        "tiny-imagenet-200/train",
+    ):
         (places[holds] / name).parent.mkdir()
         (places[holds] / name).write_bytes(b"")
-    with pytest.raises(DataError, match=f"no {reader.__name__} in {places[0]}"):
+    with pytest.raises(DataError, match=f"no {reader.__name__.replace('_', '-')} in {places[0]}"):
         reader(places[0])
 
 

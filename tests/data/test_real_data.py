@@ -4,17 +4,18 @@ import pytest
 import torch
 
 from checks import SIGMAS
-from hyperfan.data import CIFAR10, MNIST, cifar10, imagenette, mnist, standardise
+from hyperfan.data import CIFAR10, MNIST, cifar10, imagenette, mnist, standardise, tiny_imagenet
 from hyperfan.data.lookup import find
 from hyperfan.errors import DataError
 
 
 def there(reader):
     """Read the set from where users have it; one that is not there is skipped, one that is damaged is not."""
+    name = reader.__name__.replace("_", "-")
     try:
-        find(reader.__name__)
+        find(name)
     except DataError as error:
-        pytest.skip(f"{error}. To run this test: hyperfan data fetch {reader.__name__}")
+        pytest.skip(f"{error}. To run this test: hyperfan data fetch {name}")
     return reader()
 
 
@@ -68,3 +69,13 @@ def test_imagenette():
             assert pixels.shape[0] == 3
             assert min(pixels.shape[1:]) == 160
             assert folder.files[i][0].split("/")[-2] == folder.classes[label]
+
+
+def test_tiny_imagenet():
+    train, val = there(tiny_imagenet)
+    assert train.classes == val.classes
+    for folder, many in ((train, 500), (val, 50)):
+        assert len(folder) == many * len(folder.classes)
+        for i in range(0, len(folder), len(folder) // 200):  # of which about two are grey
+            assert folder[i][0].shape == (3, 64, 64)
+    assert all(path.split("/")[-3] == train.classes[label] for path, label in train.files)

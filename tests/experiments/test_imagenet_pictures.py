@@ -70,6 +70,50 @@ def test_a_class_without_pictures(root):
     assert found.left_out == ("train/c2 has no pictures",)
 
 
+def test_the_first_classes_are_used_in_the_order_of_the_list(root):
+    with pytest.raises(HyperfanError, match=r"--first-classes 5: .*train has 4 classes"):
+        read_pictures(root, held_out=0, skip_bad=False, first_classes=5)
+    found = read_pictures(root, held_out=1, skip_bad=False, first_classes=3)
+    assert (found.name, found.classes, found.held_out) == (root.name, ("a", "b"), ("c",))
+    (root / "wnids.txt").write_text("c\nd\na\n")
+    found = read_pictures(root, held_out=1, skip_bad=False, first_classes=3)
+    assert (found.classes, found.held_out) == (("c", "d"), ("a",))
+    assert names(found.train, root) == [(f"train/{c}/{i}.png", k) for k, c in enumerate("cd") for i in range(5)]
+    assert names(found.unknown, root) == [("val/a/0.png", 2), ("val/a/1.png", 2)]
+    assert read_pictures(root, held_out=1, skip_bad=False).held_out == ("b",)  # which is not in the list
+
+
+def test_a_class_of_the_list_that_is_not_there(root):
+    (root / "wnids.txt").write_text("d\nzebra\na\nb\nc\n")
+    with pytest.raises(DataError, match=r"train lacks the class zebra, which .*wnids\.txt lists.*--skip-bad"):
+        read_pictures(root, held_out=0, skip_bad=False, first_classes=2)
+    found = read_pictures(root, held_out=0, skip_bad=True, first_classes=3)
+    assert found.classes == ("d", "a")
+    assert found.left_out == ("zebra is in wnids.txt and not in train",)
+
+
+def test_the_layout_of_tiny_imagenet(tmp_path):
+    """Also found in a folder that holds it; a class to test on that train lacks is told as of other layouts."""
+    root = tmp_path / "tiny-imagenet-200"
+    (root / "val/images").mkdir(parents=True)
+    for c, name in enumerate("ba"):
+        (root / f"train/{name}/images").mkdir(parents=True)
+        Image.new("L", (64, 64), c).save(root / f"train/{name}/images/{name}_0.JPEG")
+        Image.new("L", (64, 64), c).save(root / f"val/images/val_{c}.JPEG")
+    (root / "wnids.txt").write_text("b\na\n")
+    (root / "val/val_annotations.txt").write_text("val_0.JPEG\ta\t0\nval_1.JPEG\tb\t0\n")
+    found = read_pictures(tmp_path, held_out=0, skip_bad=False)
+    assert (found.name, found.classes) == ("tiny-imagenet-200", ("b", "a"))
+    assert names(found.test, root) == [("val/images/val_1.JPEG", 0), ("val/images/val_0.JPEG", 1)]
+    assert Crops(found.train, 64, None)[0, 0][0].shape == (3, 64, 64)
+    before = found.fingerprint
+    (root / "val/val_annotations.txt").write_text("val_0.JPEG\tb\t0\nval_1.JPEG\ta\t0\n")
+    assert read_pictures(root, held_out=0, skip_bad=False).fingerprint != before
+    (root / "val/val_annotations.txt").write_text("val_0.JPEG\tb\t0\nval_1.JPEG\tzebra\t0\n")
+    with pytest.raises(DataError, match=r"has the class zebra, which .*train lacks"):
+        read_pictures(root, held_out=0, skip_bad=False)
+
+
 def test_a_picture_that_does_not_decode(root):
     bad = root / "train/b/3.png"
     bad.write_bytes(b"no picture")

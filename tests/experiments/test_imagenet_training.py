@@ -63,24 +63,42 @@ def test_the_papers_run():
 def test_every_field_that_changes_what_is_trained_changes_the_folder():
     other = {"seed": 1, "epochs": 2, "lr": 0.5, "weight_decay": 0.1, "last": "plain", "norm": False, "noise": 0.2,
              "scope": "layer", "samples": 2, "fidelity": "exact", "embedding": 2, "width": 0.5, "size": 32,
-             "held_out": 1, "images": 1000, "batch": 2, "batches": 2, "threads": 2, "init": "m2",
+             "first_classes": 2, "held_out": 1, "images": 1000, "batch": 2, "batches": 2, "threads": 2, "init": "m2",
              "checkpoint_every": 2}  # fmt: skip
-    watching = {"test_images", "test_every", "log_every", "device", "workers", "skip_bad"}
+    watching = {"test_images", "interim_images", "test_every", "log_every", "device", "workers", "skip_bad"}
     assert {f.name for f in dataclasses.fields(Imagenet)} == {*other, *watching}
     folders = [Imagenet(**{name: value}).folder for name, value in other.items()]
     assert len({Imagenet().folder, *folders}) == len(other) + 1
 
 
-def test_the_grid_is_every_init_with_and_without_norm_and_last_layer():
-    runs = grid(PROFILES["laptop"])
-    assert len({run.folder for run in runs}) == len(runs) == 4 * 2 * 2 * 3
-    assert {(r.init, r.last, r.norm, r.seed) for r in runs} == {
-        (init, last, norm, seed)
-        for init in INITS
-        for last in ("generated", "plain")
-        for norm in (True, False)
-        for seed in range(3)
-    }
+def test_the_laptop_s_runs():
+    """Tiny ImageNet: 50 classes of 500 pictures, two epochs, and about eight tests."""
+    c = PROFILES["laptop"]
+    assert (c.first_classes, c.held_out, c.images) == (60, 10, (60 - 10) * 500)
+    assert (c.size, c.width, c.batch, c.lr, c.epochs, c.total) == (64, 0.5, 64, 0.025, 2, 780)
+    assert len([step for step in range(1, c.total + 1) if step % c.tested_every == 0 or step == c.total]) == 8
+    assert (c.workers, c.threads, c.device) == (0, 1, "cpu")
+
+
+def test_the_grid_has_the_most_important_runs_first():
+    base = PROFILES["laptop"]
+    runs = grid(base)
+    assert len({run.folder for run in runs}) == len(runs) == 24 + 9 + 8 + 24
+    settings = {(init, last) for init in INITS for last in ("generated", "plain")}
+    for seed in range(3):
+        part = runs[8 * seed : 8 * (seed + 1)]
+        assert {(r.init, r.last) for r in part} == settings
+        assert {(r.seed, r.norm, r.width, r.noise) for r in part} == {(seed, True, 0.5, 0.1)}
+    assert [(r.seed, r.noise) for r in runs[24:33]] == [(seed, noise) for seed in range(3) for noise in (0, 0.3, 1)]
+    assert {(r.init, r.last, r.norm, r.width) for r in runs[24:33]} == {("hyperfan-in", "generated", True, 0.5)}
+    assert {(r.init, r.last) for r in runs[33:41]} == {(r.init, r.last) for r in runs[41:49]} == settings
+    assert {(r.seed, r.norm, r.width, r.total) for r in runs[33:41]} == {(0, True, 1.0, 780)}
+    assert {(r.seed, r.norm, r.width, r.total) for r in runs[41:49]} == {(0, False, 0.5, 100)}
+
+
+def test_the_grid_of_the_paper_has_no_run_twice():
+    runs = grid(PROFILES["paper"])
+    assert len({run.folder for run in runs}) == len(runs) == 24 + 9 + 24
 
 
 @pytest.mark.parametrize(
@@ -108,7 +126,7 @@ def test_the_number_of_pictures_is_checked(pictures):
 
 
 def test_without_pictures(tmp_path):
-    with pytest.raises(DataError, match="hyperfan data fetch imagenette"):
+    with pytest.raises(DataError, match="hyperfan data fetch tiny-imagenet"):
         SMALL.start(tmp_path)
 
 
@@ -261,6 +279,18 @@ def test_what_is_tested(tmp_path, pictures):
             assert told[kind][name] == counts.tolist()
 
 
+def test_tests_before_the_end_may_use_fewer_pictures(tmp_path, pictures):
+    run(replace(SMALL, interim_images=3), tmp_path / "a", Silent(), data_dir=pictures)
+    rows = read_metrics(tmp_path / "a")
+    first, last = [r for r in rows if r["kind"] == "test"]
+    assert first["accuracy"] in (0, 1 / 3, 2 / 3, 1)
+    for row in (first, last):  # so that the two can be compared
+        assert row["loss"] == pytest.approx(9 * row["nll"])
+    (told,) = [r for r in rows if r["kind"] == "uncertainty"]
+    assert sum(n for n, _, _ in told["reliability"]) == 9
+    assert told["data"] == pictures.name
+
+
 def test_no_picture_is_lost_from_a_histogram():
     """In float32 the entropy of guessing may be a hair above ln(classes)."""
     sure = torch.full((50,), math.log(8) * (1 + 1e-6))
@@ -307,6 +337,7 @@ def test_a_run_does_not_go_on_with_other_pictures(tmp_path, pictures):
     plan = json.loads((tmp_path / "a/plan.json").read_text())
     assert plan["data"]["classes"] == ["a", "b", "c"]
     assert plan["data"]["pictures"] == 18
+    assert plan["data"]["held out"] == ["d"]
 
 
 def test_bad_pictures_are_skipped_and_counted_if_asked(tmp_path, pictures):

@@ -16,6 +16,7 @@ from hyperfan.report import (
     evolution,
     fits,
     loss_and_accuracy,
+    losses_and_accuracies,
     losses_by_task,
     ridges,
     save,
@@ -97,6 +98,7 @@ def test_runs_of_different_length_are_averaged_alike():
     assert [y for x, y in drawn if x <= 300] == [2.0] * sum(x <= 300 for x, _ in drawn)
     assert {y for x, y in drawn if x > 300} == {3.0}
     assert texts(training_losses({"panel": both, "other": both}, "title")).count("batch") == 2
+    assert texts(losses_and_accuracies({"panel": both, "other": both}, "title")).count("batch") == 4
 
 
 def test_losses_that_are_no_numbers_are_gaps_and_a_run_that_diverges_at_once_is_said_to():
@@ -210,6 +212,7 @@ def figures(compared):
     return {
         "loss": loss_and_accuracy(compared, 6000, title),
         "training": training_losses({"panel": compared}, title),
+        "accuracies": losses_and_accuracies({"panel": compared}, title),
         "evolution": evolution(compared, "activations", PANELS, 6000, title),
         "ridges": ridges(compared, "activations", PANELS, title, last=True),
         "rates": accuracy_by_rate({"m2": {0.1: [0.5, None]}}, 0.1, title),

@@ -9,11 +9,13 @@ import tyro
 from hyperfan.cli.output import status
 
 
-def fetch(name: tyro.conf.Positional[Literal["mnist", "cifar10", "imagenette"]], data_dir: Path | None = None) -> None:
+def fetch(
+    name: tyro.conf.Positional[Literal["mnist", "cifar10", "imagenette", "tiny-imagenet"]], data_dir: Path | None = None
+) -> None:
     """Download a data set, unless it is there.
 
     Checksums are verified, and a download that broke off is continued.
-    MNIST is 12 MB, CIFAR-10 170 MB, Imagenette 99 MB.
+    MNIST is 12 MB, CIFAR-10 170 MB, Imagenette 99 MB, Tiny ImageNet 248 MB.
 
     Example: hyperfan data fetch mnist
 

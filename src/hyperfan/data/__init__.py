@@ -1,6 +1,6 @@
 """On which data? Readers for the data sets. Nothing is downloaded unless ``fetch`` is called."""
 
-from hyperfan.data.folder import ImageFolder, imagenette
+from hyperfan.data.folder import ImageFolder, imagenette, tiny_imagenet
 from hyperfan.data.labelled import CIFAR10, IMAGENET, MNIST, Labelled, Splits, standardise
 from hyperfan.data.readers import cifar10, mnist
 from hyperfan.data.regression import regression_tasks
@@ -17,4 +17,5 @@ __all__ = [
     "mnist",
     "regression_tasks",
     "standardise",
+    "tiny_imagenet",
 ]

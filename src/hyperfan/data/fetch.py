@@ -7,12 +7,14 @@ import shutil
 import tarfile
 import tempfile
 import warnings
-from collections.abc import Callable
+import zipfile
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import IO
 
 from hyperfan.data.download import File, Progress, download
-from hyperfan.data.folder import imagenette
+from hyperfan.data.folder import imagenette, tiny_imagenet
 from hyperfan.data.lookup import LAYOUTS, data_folder, find
 from hyperfan.data.readers import cifar10, mnist
 from hyperfan.errors import DataError, HyperfanWarning, nearest
@@ -51,11 +53,21 @@ _IMAGENETTE = File(
     "64d0c4859f35a461889e0147755a999a48b49bf38a7e0f9bd27003f10db02fe5",
     ("https://s3.amazonaws.com/fast-ai-imageclas/imagenette2-160.tgz",),
 )
+_TINY_IMAGENET = File(
+    "tiny-imagenet-200.zip",
+    248_100_043,
+    "6198c8ae015e2b3e007c7841da39ec069199b9aa3bfa943a462022fe5e43c821",
+    ("https://cs231n.stanford.edu/tiny-imagenet-200.zip",),
+)
+_TINY_IMAGENET_MEMBERS = (
+    r"tiny-imagenet-200/(wnids\.txt|words\.txt|val/val_annotations\.txt|(train/n\d{8}|val)/images/\w+\.JPEG)"
+)
 
 SOURCES = {
     "mnist": Source(mnist, _MNIST),
     "cifar10": Source(cifar10, (_CIFAR10,), r"cifar-10-batches-bin/(data_batch_[1-5]|test_batch)\.bin"),
     "imagenette": Source(imagenette, (_IMAGENETTE,), r"imagenette2-160/(train|val)/n\d{8}/[^./][^/]*\.JPEG"),
+    "tiny-imagenet": Source(tiny_imagenet, (_TINY_IMAGENET,), _TINY_IMAGENET_MEMBERS),
 }
 
 
@@ -99,14 +111,26 @@ def _install(file: File, source: Source, base: Path, name: str, progress: Progre
 
 
 def _unpack(archive: Path, folder: Path, pattern: str) -> None:
-    """Write the files of a tar archive whose names match in full; its checksum has been verified."""
+    """Write the files of an archive whose names match in full, so that none leaves the folder."""
+    for name, content in _members(archive, pattern):
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        with open(folder / name, "wb") as target:
+            shutil.copyfileobj(content, target)
+
+
+def _members(archive: Path, pattern: str) -> Iterator[tuple[str, IO[bytes]]]:
+    """Names and contents of such files; the checksum of the archive has been verified."""
+    if archive.suffix == ".zip":
+        with zipfile.ZipFile(archive) as zipped:
+            for name in filter(re.compile(pattern).fullmatch, zipped.namelist()):
+                with zipped.open(name) as member:
+                    yield name, member
+        return
     with tarfile.open(archive) as members:
-        for member in members:
-            content = members.extractfile(member)
-            if content and re.fullmatch(pattern, member.name):
-                (folder / member.name).parent.mkdir(parents=True, exist_ok=True)
-                with open(folder / member.name, "wb") as target:
-                    shutil.copyfileobj(content, target)
+        for info in members:
+            content = members.extractfile(info)
+            if content and re.fullmatch(pattern, info.name):
+                yield info.name, content
 
 
 def _set_aside(folder: Path) -> None:

@@ -42,6 +42,7 @@ LAYOUTS = {
     "mnist": Layout("mnist", tuple(name + ending for name in MNIST_FILES for ending in (".gz", ""))),
     "cifar10": Layout("cifar-10-batches-bin", tuple(CIFAR10_FILES)),
     "imagenette": Layout("imagenette2-160", ("train", "val")),
+    "tiny-imagenet": Layout("tiny-imagenet-200", ("train", "val")),
 }
 
 

@@ -5,7 +5,7 @@ from pathlib import Path
 from hyperfan.charts.scale import scale_chart
 from hyperfan.report.diagnosis_page import diagnosis_page
 from hyperfan.report.inside import evolution, ridges
-from hyperfan.report.losses import accuracy_by_rate, loss_and_accuracy, training_losses
+from hyperfan.report.losses import accuracy_by_rate, loss_and_accuracy, losses_and_accuracies, training_losses
 from hyperfan.report.run_data import RunData, Section, Setting, settings
 from hyperfan.report.run_page import run_page
 from hyperfan.report.tasks import Fit, fits, losses_by_task, quartiles, task_panels
@@ -21,6 +21,7 @@ __all__ = [
     "evolution",
     "fits",
     "loss_and_accuracy",
+    "losses_and_accuracies",
     "losses_by_task",
     "quartiles",
     "ridges",

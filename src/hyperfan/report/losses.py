@@ -31,11 +31,24 @@ def loss_and_accuracy(settings: Sequence[Setting], epoch_batches: int, title: st
 
 def training_losses(panels: Mapping[str, Sequence[Setting]], title: str) -> str:
     """Training loss by batch, as an SVG: a panel for each label, the same settings in all of them."""
-    kind, key, _, axis = LOSSES[0]
-    drawn = [_panel(compared, (kind, key, label, axis), "batch", 1, MAX_MEANS) for label, compared in panels.items()]
+    return _by_label(panels, LOSSES[:1], title)
+
+
+def losses_and_accuracies(panels: Mapping[str, Sequence[Setting]], title: str) -> str:
+    """Training loss by batch, and below it test accuracy, as an SVG: a column for each label."""
+    return _by_label(panels, (LOSSES[0], LOSSES[-1]), title)
+
+
+def _by_label(panels: Mapping[str, Sequence[Setting]], rows: Sequence[Loss], title: str) -> str:
+    drawn = [
+        _panel(compared, (kind, key, f"{what}: {label}" if len(rows) > 1 else label, axis), "batch", 1, MAX_MEANS)
+        for kind, key, what, axis in rows
+        for label, compared in panels.items()
+    ]
     compared = next(iter(panels.values()))
     entries = [(s.label, s.look) for s in compared]
-    return figure(title, drawn, len(panels), entries, f"Training loss: {_note(compared).lower()}")
+    what = " and ".join(what for _, _, what, _ in rows)
+    return figure(title, drawn, len(panels), entries, f"{what.capitalize()}: {_note(compared).lower()}")
 
 
 def loss_panels(settings: Sequence[Setting], unit: str, batches: int, max_means: int | None = None) -> list[Panel]:

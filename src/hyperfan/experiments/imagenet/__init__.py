@@ -6,6 +6,8 @@ from typing import ClassVar, Literal
 from hyperfan.errors import RunError
 from hyperfan.experiments.experiment import CLASSICAL, ClassifierConfiguration, Experiment
 
+Last = Literal["generated", "plain"]
+
 
 @dataclass(frozen=True)
 class Imagenet(ClassifierConfiguration):
@@ -26,11 +28,14 @@ class Imagenet(ClassifierConfiguration):
         embedding: size of the embeddings.
         width: multiplies the channels of every layer.
         size: pixels of a picture's sides.
-        held_out: how many classes, the last, are not trained on, to see what the net predicts for unknown classes.
+        first_classes: how many classes to use, the first in the order of wnids.txt if the data has it, or by name;
+            by default all.
+        held_out: how many of these, the last, are not trained on, to see what the net predicts for unknown classes.
         images: how many training pictures to use, spread over the classes.
         batch: pictures in a batch.
         batches: end after so many batches.
         test_images: how many pictures to test on, spread over the classes; by default all.
+        interim_images: how many of these the tests before the end use; by default all.
         test_every: batches between two tests; by default an epoch's.
         log_every: batches that a line of training loss averages over.
         checkpoint_every: batches between checkpoints.
@@ -42,7 +47,7 @@ class Imagenet(ClassifierConfiguration):
     """
 
     experiment: ClassVar[str] = "imagenet"
-    UNTITLED: ClassVar = ("test_images", "test_every", "log_every", "device", "workers", "skip_bad")
+    UNTITLED: ClassVar = ("test_images", "interim_images", "test_every", "log_every", "device", "workers", "skip_bad")
     MAY_BE_ZERO: ClassVar = ("seed", "weight_decay", "noise", "held_out", "workers")
 
     init: str = "hyperfan-in"
@@ -50,7 +55,7 @@ class Imagenet(ClassifierConfiguration):
     epochs: int = 25
     lr: float = 0.1
     weight_decay: float = 0.0005
-    last: Literal["generated", "plain"] = "generated"
+    last: Last = "generated"
     norm: bool = True
     noise: float = 0.1
     scope: Literal["layer", "block", "network"] = "block"
@@ -59,11 +64,13 @@ class Imagenet(ClassifierConfiguration):
     embedding: int = 32
     width: float = 1.0
     size: int = 224
+    first_classes: int | None = None
     held_out: int = 0
     images: int = 1_281_167
     batch: int = 256
     batches: int | None = None
     test_images: int | None = None
+    interim_images: int | None = None
     test_every: int | None = None
     log_every: int = 50
     checkpoint_every: int = 5000
@@ -80,11 +87,12 @@ class Imagenet(ClassifierConfiguration):
             raise RunError(f"--width {self.width:g}: no channels would be left")
 
 
-SMALL_PICTURES = Imagenet(images=800, held_out=2, size=64, width=0.25, batch=32, workers=0, device="cpu")
-LAPTOP_RATE = 0.1 * 32 / 256  # as the batch is smaller
-LAPTOP = replace(
-    SMALL_PICTURES, lr=LAPTOP_RATE, epochs=24, batches=600, test_every=600, log_every=1, checkpoint_every=100
-)
+LAPTOP = Imagenet(
+    lr=0.1 * 64 / 256,  # as the batch is smaller
+    epochs=2, width=0.5, size=64, first_classes=60, held_out=10, images=25_000, batch=64, interim_images=250,
+    test_every=100, log_every=1, checkpoint_every=100, workers=0, device="cpu",
+)  # fmt: skip
+"""Tiny ImageNet: all pictures of 50 classes to train on, 10 classes held out."""
 PROFILES = {
     "paper": Imagenet(),
     "laptop": LAPTOP,
@@ -93,17 +101,42 @@ PROFILES = {
 
 INITS = ("kaiming-fan-in", "kaiming-fan-out", "hyperfan-in", "hyperfan-out")
 SEEDS = 3
+LASTS: tuple[Last, ...] = ("generated", "plain")
+NOISES = (0.0, 0.1, 0.3, 1.0)
+"""Half-widths of the noise at which it is asked whether the entropy tells unknown classes apart."""
+NOISE_INIT = "hyperfan-in"
+BARE_BATCHES = 100
+"""Batches of a run without batch norm, of which only the start is compared."""
 
 
 def grid(base: Imagenet) -> list[Imagenet]:
-    """Every run that the claims rest on: each init, with the last layer generated or not, with batch norm and without.
+    """Every run that the claims rest on, the most important first; of each part, each seed is complete before the next.
 
-    Each seed is complete before the next.
+    Each init with the last layer generated or not; one init at each noise; each init at full width, with one seed; and
+    the start of each init without batch norm.
     """
-    lasts: tuple[Literal["generated", "plain"], ...] = ("generated", "plain")
-    bases = [replace(base, last=last, norm=norm) for norm in (True, False) for last in lasts]
-    seeds = range(base.seed, base.seed + SEEDS)
-    return [replace(b, init=init, seed=seed) for seed in seeds for b in bases for init in INITS]
+    seeds = [replace(base, seed=seed) for seed in range(base.seed, base.seed + SEEDS)]
+    runs = [run for b in seeds for run in every_init(b)]
+    runs += [replace(b, init=NOISE_INIT, noise=noise) for b in seeds for noise in NOISES]
+    runs += every_init(full_width(base))
+    runs += [run for b in seeds for run in every_init(without_norm(b))]
+    return list(dict.fromkeys(runs))
+
+
+def every_init(base: Imagenet) -> list[Imagenet]:
+    """Each init with the last layer generated, and each with a plain one."""
+    return [replace(base, init=init, last=last) for last in LASTS for init in INITS]
+
+
+def full_width(base: Imagenet) -> Imagenet:
+    """The same with as many channels as the paper's net."""
+    return replace(base, width=1.0)
+
+
+def without_norm(base: Imagenet) -> Imagenet:
+    """The first batches of the same without batch norm."""
+    tested = base.test_images or base.interim_images
+    return replace(base, norm=False, batches=min(base.total, BARE_BATCHES), test_images=tested)
 
 
 EXPERIMENT = Experiment(
@@ -111,12 +144,13 @@ EXPERIMENT = Experiment(
     heading="Bayesian MobileNet",
     summary="A Bayesian MobileNet on photographs in folders (the paper's section 4.4). The paper's scale needs GPUs.",
     help=(
-        "--data-dir is a folder with train/<class>/ and val/<class>/, as ImageNet has; by default it is Imagenette. "
+        "--data-dir is a folder with train/<class>/ and val/<class>/, as ImageNet has, or with Tiny ImageNet, which is "
+        "the default. "
         "Several GPUs share each batch under torchrun: torchrun --nproc-per-node 8 -m hyperfan.cli.main run imagenet."
     ),
     example="--profile laptop --init hyperfan-out --last plain",
     profiles=PROFILES,
     grid=grid,
-    varied=("init", "last", "norm"),
+    varied=("init", "last", "norm", "noise", "width"),
     distributed=True,
 )

@@ -1,7 +1,7 @@
 """The photographs of a run: which there are, and batch after batch of them, decoded by workers."""
 
 import hashlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
 from hyperfan.data.crops import centre_crop, random_crop
-from hyperfan.data.folder import ImageFolder, need_pillow, open_picture, pixels
+from hyperfan.data.folder import CLASSES_FILE, ImageFolder, listed_classes, need_pillow, open_picture, pixels
 from hyperfan.data.lookup import fetch_advice, find
 from hyperfan.errors import DataError, HyperfanError
 from hyperfan.experiments.seeds import generator
@@ -24,34 +24,47 @@ Batch = tuple[Tensor, Tensor, dict[str, str]]
 
 @dataclass(frozen=True)
 class Pictures:
-    """The classes trained on, the files to train on, to test on and of unknown classes, and why others are left out."""
+    """The pictures of a run.
 
+    Args:
+        name: of the folder that holds them all.
+        classes: those trained on.
+        train, test: files of those classes.
+        held_out: the classes not trained on.
+        unknown: files of those classes, to test on.
+        left_out: why classes are left out.
+    """
+
+    name: str
     classes: tuple[str, ...]
     train: Files
     test: Files
+    held_out: tuple[str, ...]
     unknown: Files
     left_out: tuple[str, ...]
 
     @property
     def fingerprint(self) -> str:
-        """SHA-256 of the names of all pictures, wherever they lie."""
-        names = ["/".join(Path(path).parts[-3:]) for path, _ in (*self.train, *self.test, *self.unknown)]
+        """SHA-256 of the names of all pictures, wherever they lie, and of the numbers of their classes."""
+        files = (*self.train, *self.test, *self.unknown)
+        names = ["/".join((*Path(path).parts[-3:], str(label))) for path, label in files]
         return hashlib.sha256("\n".join(names).encode()).hexdigest()
 
 
-def read_pictures(data_dir: Path | None, held_out: int, skip_bad: bool) -> Pictures:
-    """Read a folder laid out as ImageNet is: <root>/train/<class>/ and <root>/val/<class>/.
+def read_pictures(data_dir: Path | None, held_out: int, skip_bad: bool, first_classes: int | None = None) -> Pictures:
+    """Read a folder laid out as ImageNet or Tiny ImageNet is.
 
     Args:
-        data_dir: the root, or a folder with Imagenette in it, which is also the default.
-        held_out: how many classes not to train on, the last by name; their pictures to test on are ``unknown``.
+        data_dir: the folder with train/ and val/, or one with Tiny ImageNet in it, which is also the default.
+        held_out: how many classes not to train on, the last; their pictures to test on are ``unknown``.
         skip_bad: leave out classes without pictures, and those to test on that are not trained on.
+        first_classes: how many classes to use, the first; by default all.
     """
     if data_dir is not None and (data_dir / "train").is_dir():
         root = data_dir
     else:
-        with fetch_advice("imagenette", data_dir):
-            root = find("imagenette", data_dir)
+        with fetch_advice("tiny-imagenet", data_dir):
+            root = find("tiny-imagenet", data_dir)
     train, val = (ImageFolder(root, split, skip_empty=skip_bad) for split in ("train", "val"))
     left_out = [f"{split}/{name} has no pictures" for split, f in (("train", train), ("val", val)) for name in f.empty]
     stray = [name for name in val.classes if name not in train.classes]
@@ -61,22 +74,47 @@ def read_pictures(data_dir: Path | None, held_out: int, skip_bad: bool) -> Pictu
             "remove it, or pass --skip-bad to leave such classes out"
         )
     left_out += [f"val/{name} is not in train" for name in stray]
-    kept = len(train.classes) - held_out
+    listed = ordered_classes(root, train.classes)[:first_classes]
+    if len(listed) < (first_classes or 0):
+        raise HyperfanError(f"--first-classes {first_classes}: {root / 'train'} has {len(listed)} classes")
+    missing = [name for name in listed if name not in (*train.classes, *train.empty)]
+    if missing and not skip_bad:
+        raise DataError(
+            f"{root / 'train'} lacks the class {missing[0]}, which {root / CLASSES_FILE} lists: pass --first-classes "
+            "to use only the first of the list, or --skip-bad to leave such classes out"
+        )
+    left_out += [f"{name} is in {CLASSES_FILE} and not in train" for name in missing]
+    used = tuple(name for name in listed if name in train.classes)
+    kept = len(used) - held_out
     if kept < 2:
         raise HyperfanError(
-            f"--held-out {held_out}: of {len(train.classes)} classes in {root / 'train'} two must remain to train on"
+            f"--held-out {held_out}: of {len(used)} classes in {root / 'train'} two must remain to train on"
         )
-    known = {name: i for i, name in enumerate(train.classes)}
-    if not set(val.classes) & set(train.classes[:kept]):
+    labels = {name: label for label, name in enumerate(used)}
+    tested = _labelled(val, labels)
+    if not any(label < kept for _, label in tested):
         raise DataError(f"{root / 'val'} has none of the classes trained on, so that there is nothing to test on")
-    named = [(path, known[val.classes[label]]) for path, label in val.files if val.classes[label] in known]
     return Pictures(
-        train.classes[:kept],
-        [(path, label) for path, label in train.files if label < kept],
-        [(path, label) for path, label in named if label < kept],
-        [(path, label) for path, label in named if label >= kept],
+        root.resolve().name,
+        used[:kept],
+        [(path, label) for path, label in _labelled(train, labels) if label < kept],
+        [(path, label) for path, label in tested if label < kept],
+        used[kept:],
+        [(path, label) for path, label in tested if label >= kept],
         tuple(left_out),
     )
+
+
+def ordered_classes(root: Path, classes: Sequence[str]) -> tuple[str, ...]:
+    """The classes that the set lists, in that order, if it has a list; then those that are only folders, by name."""
+    listed = listed_classes(root) if (root / CLASSES_FILE).exists() else ()
+    return tuple(dict.fromkeys((*listed, *classes)))
+
+
+def _labelled(folder: ImageFolder, labels: Mapping[str, int]) -> Files:
+    """The files of some classes with their labels, class after class."""
+    names = ((path, folder.classes[label]) for path, label in folder.files)
+    return sorted([(path, labels[name]) for path, name in names if name in labels], key=lambda file: file[1])
 
 
 def evenly_spaced(files: Files, count: int | None) -> Files:

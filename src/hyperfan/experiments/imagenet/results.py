@@ -2,24 +2,40 @@
 
 import functools
 import math
-from collections.abc import Iterator, Sequence
-from dataclasses import replace
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, replace
 from typing import Any
 
-from hyperfan.charts.palette import LABELS, looks
+from hyperfan.charts.palette import looks
+from hyperfan.errors import HyperfanWarning, RunError
 from hyperfan.experiments.folder import PLAN_FILE
-from hyperfan.experiments.imagenet import INITS, PROFILES, Imagenet
-from hyperfan.experiments.results.claims import Claim, Claims
-from hyperfan.experiments.results.runs import ClassifierRun, NamedFigure, ratio
+from hyperfan.experiments.imagenet import (
+    INITS,
+    LASTS,
+    NOISE_INIT,
+    NOISES,
+    PROFILES,
+    SEEDS,
+    Imagenet,
+    Last,
+    full_width,
+    without_norm,
+)
+from hyperfan.experiments.imagenet.training import parts
+from hyperfan.experiments.results.claims import Claim, Claims, markdown_table
+from hyperfan.experiments.results.runs import ClassifierRun, NamedFigure, difference, mean, ratio
 from hyperfan.experiments.results.statistics import Estimate
 from hyperfan.experiments.results.write import PAPER, Results, mean_of
 from hyperfan.experiments.scores import BINS
 from hyperfan.files import read_json
+from hyperfan.hypernet import HyperNet
 from hyperfan.metrics import Kind, Row
 from hyperfan.report import (
     RunData,
     Section,
     loss_and_accuracy,
+    losses_and_accuracies,
     settings,
     training_losses,
     uncertainty,
@@ -31,21 +47,24 @@ UNCERTAINTY_TITLE = "Does it know what it does not know?"
 UNCERTAINTY_CAPTION = (
     "Where a net is honest, its accuracy is its confidence; what it does not know should have a high entropy."
 )
-UNCERTAINTY_PICTURE = "![Reliability, and entropy on known and unknown classes](figures/uncertainty.svg)\n\n"
-VARIANTS: dict[str, dict[str, Any]] = {
-    "batch norm, all generated": {"norm": True, "last": "generated"},
-    "batch norm, last layer plain": {"norm": True, "last": "plain"},
-    "no batch norm, all generated": {"norm": False, "last": "generated"},
-    "no batch norm, last layer plain": {"norm": False, "last": "plain"},
+LAST_LABELS: dict[Last, str] = {"generated": "all generated", "plain": "last layer plain"}
+PICTURES = {
+    "width": "Training loss and test accuracy by init at full width",
+    "start": "Training loss by init without batch norm",
+    "uncertainty": "Reliability, and entropy on known and unknown classes, by noise",
 }
-"""The label of each panel, and how its runs differ from the base."""
-SCORES = ("accuracy", "nll", "brier", "ece")
-SEPARATION = "separation by entropy"
+"""The figures that a page has if their runs are there, and what they show."""
+POSITIVE_SCORES = ("nll", "brier", "ece")
+SEPARATION, DISAGREEMENT = "separation by entropy", "mean disagreement"
 FAN_IN, FAN_OUT, HYPERFANS = INITS[0], INITS[1], INITS[2:]
 FAR_FACTOR = 2.0
-"""A factor between two losses that is far."""
-EQUAL_FACTOR = 1.25
-"""A factor within which two losses are about equal."""
+"""A factor between the losses of two first batches that is far."""
+START_FACTOR = 1.25
+"""A factor within which the losses of two first batches are about equal."""
+EQUAL_SHARE = 0.25
+"""The share of a setting's lead over guessing within which another accuracy is about equal to its own."""
+CHANCE = 0.5
+"""The separation of a number that tells nothing."""
 OVERFLOWED_LOSS = 1e30
 """The value of a loss that overflowed, where losses are compared."""
 
@@ -55,8 +74,15 @@ class ImagenetRun(ClassifierRun[Imagenet]):
 
     @property
     def classes(self) -> int:
-        """The number of classes trained on, which depends on the data; the run's plan lists them."""
-        return len(read_json(self.path / PLAN_FILE)["data"]["classes"])
+        """The number of classes trained on, which the data may decide; then a run that diverged has it in its plan."""
+        row, c = self.uncertainty(), self.config
+        if row is not None:
+            return int(row["classes"])
+        if (self.path / PLAN_FILE).exists():
+            return len(read_json(self.path / PLAN_FILE)["data"]["classes"])
+        if c.first_classes is None:
+            raise RunError(f"'{c.title}' diverged, and nothing tells how many classes its data had")
+        return c.first_classes - c.held_out
 
     def first_loss(self) -> float:
         """The training loss of the first batch, or of the batches in the first line; infinite if it overflowed."""
@@ -67,9 +93,20 @@ class ImagenetRun(ClassifierRun[Imagenet]):
         """The mean training loss over the last quarter; infinite if it diverged."""
         return math.inf if self.diverged else self.training_loss(-(-self.config.total // 4))
 
+    def learnt(self) -> float:
+        """How far the training loss of the last quarter is below that of guessing; 0 if it diverged."""
+        return 0.0 if self.diverged else math.log(self.classes) - self.last_loss()
+
     def uncertainty(self) -> Row | None:
         """The line about its uncertainty, if it came to its end."""
         return self.last(Kind.UNCERTAINTY)
+
+    def separation(self) -> float:
+        """How well the entropy tells held-out classes from the others (AUROC); of a run that diverged, not at all."""
+        row = self.uncertainty()
+        if row is not None and SEPARATION not in row:
+            raise RunError(f"'{self.config.title}' has no held-out classes: --held-out 10 holds out ten")
+        return CHANCE if row is None else float(row[SEPARATION])
 
     def sentence(self) -> str:
         """How it ended, its scores, and what it was."""
@@ -80,7 +117,7 @@ class ImagenetRun(ClassifierRun[Imagenet]):
             text += "".join(f", {name} {'not finite' if v is None else f'{v:.3g}'}" for name, v in named.items())
             text += f", {scores['skipped']} pictures or classes skipped" if scores["skipped"] else ""
         norm = "batch norm" if c.norm else "no batch norm"
-        return f"{text}; {c.init}, {norm}, last layer {c.last}, SGD at {c.lr:g}, seed {c.seed}."
+        return f"{text}; {c.init}, {norm}, last layer {c.last}, noise {c.noise:g}, SGD at {c.lr:g}, seed {c.seed}."
 
     def figures(self) -> Iterator[NamedFigure]:
         """Loss and accuracy, and uncertainty."""
@@ -98,53 +135,107 @@ class ImagenetRun(ClassifierRun[Imagenet]):
         return replace(super().data(), stage=("batch", 1), sections=sections)
 
 
+ByInit = Mapping[str, Sequence[ImagenetRun]]
+
+
 def _first(run: ImagenetRun) -> float:
     return min(run.first_loss(), OVERFLOWED_LOSS)
 
 
-def _last(run: ImagenetRun) -> float:
-    return min(run.last_loss(), OVERFLOWED_LOSS)
+def _accuracy(run: ImagenetRun) -> float:
+    return run.accuracy()
 
 
-LOSSES = {"loss of the first batch": _first, "training loss, last quarter": _last}
-
-
-def _compare(c: Claim, results: "ImagenetResults", last: str) -> None:
-    base, found = results.base, results.need_each(INITS, last=last, norm=True)
+def _start(c: Claim, found: ByInit) -> None:
+    """Compare the losses of the first batches."""
+    when = "loss of the first batch"
     for init, runs in found.items():
-        for when, loss in LOSSES.items():
-            c.measure(f"{init}: {when}", Estimate.ratio([loss(r) for r in runs]))
+        c.measure(f"{init}: {when}", Estimate.ratio([_first(r) for r in runs]))
     for init in HYPERFANS:
-        start, end = (
-            c.measure(f"{FAN_IN} over {init}: {when}", ratio(found[FAN_IN], found[init], loss))
-            for when, loss in LOSSES.items()
-        )
-        c.decide(f"fan-in starts more than {FAR_FACTOR:g} times as high as {init}", start.within(FAR_FACTOR))
-        c.decide(f"fan-in learns more slowly than {init}: its loss is still higher at the end", end.within(1))
+        far = c.measure(f"{FAN_IN} over {init}: {when}", ratio(found[FAN_IN], found[init], _first))
+        c.decide(f"fan-in starts more than {FAR_FACTOR:g} times as high as {init}", far.within(FAR_FACTOR))
+    starts = {i: c.measure(f"{FAN_OUT} over {i}: {when}", ratio(found[FAN_OUT], found[i], _first)) for i in HYPERFANS}
+    near = starts[HYPERFANS[0]].within(1 / START_FACTOR, START_FACTOR)
+    c.decide(f"fan-out is about equal to {HYPERFANS[0]}: {when}", near)
+    c.headline = f"fan-in starts {c.measured[f'{FAN_IN} over {HYPERFANS[0]}: {when}'].estimate.format()} times as high"
+
+
+def _learning(c: Claim, found: ByInit, classes: int) -> None:
+    """Compare how far the inits have come, by test accuracy."""
+    when = "test accuracy at the end"
+    for init, runs in found.items():
+        c.measure(f"{init}: {when}", mean(runs, _accuracy), ".1%")
+        below = mean(runs, ImagenetRun.learnt)
+        c.measure(f"{init}: ln {classes} − training loss of the last quarter", below)
     for init in HYPERFANS:
-        for when, loss in LOSSES.items():
-            about = c.measure(f"{FAN_OUT} over {init}: {when}", ratio(found[FAN_OUT], found[init], loss))
-            c.decide(f"fan-out is about equal to {init}: {when}", about.within(1 / EQUAL_FACTOR, EQUAL_FACTOR))
+        lower = c.measure(f"{FAN_IN} − {init}: {when}", difference(found[FAN_IN], found[init], _accuracy), ".3f")
+        c.decide(f"fan-in learns more slowly than {init}: {when} is lower", lower.within(high=0))
+    for init in HYPERFANS:
+        margin = EQUAL_SHARE * (mean(found[init], _accuracy).value - 1 / classes)
+        apart = difference(found[FAN_OUT], found[init], _accuracy)
+        c.measure(f"{FAN_OUT} − {init}: {when}", apart, ".3f", f"; about equal is up to {margin:.3f}")
+        c.decide(f"fan-out is about equal to {init}: {when}", apart.within(-margin, margin))
+
+
+def _compare(c: Claim, results: "ImagenetResults", last: Last) -> None:
+    base, found = results.base, results.by_init(results.base, last)
+    if last == "generated":
+        _start(c, found)
+    _learning(c, found, results.classes)
     c.remark = (
         f"Tested: {base.total} batches of {base.batch} pictures of {base.size} pixels, at one learning rate. Not "
         "tested: ImageNet itself, and other rates."
     )
+    if last == "plain":
+        apart = difference(found[FAN_IN], found[HYPERFANS[0]], _accuracy)
+        c.headline = f"accuracy of fan-in − hyperfan-in: {apart.format('.3f')}"
+        loss = Estimate.ratio([_first(r) for runs in found.values() for r in runs])
+        c.remark += (
+            " No fact is about the start: the last layer is the same under every init, and batch norm takes the scale "
+            f"of every other away, so that all start at the same loss ({loss.format()}), whatever their scale."
+        )
 
 
 def _without_norm(c: Claim, results: "ImagenetResults") -> None:
-    for last in ("generated", "plain"):
-        bare, normed = (results.need_each(INITS, last=last, norm=norm) for norm in (False, True))
+    bare_base = without_norm(results.base)
+    for last in LASTS:
+        bare, normed = results.by_init(bare_base, last), results.by_init(results.base, last)
         for init, runs in bare.items():
             setting = f"{init}, last layer {last}"
             c.measure(f"{setting}, no batch norm: loss of the first batch", Estimate.ratio([_first(r) for r in runs]))
             diverged = Estimate.share(sum(r.diverged for r in runs), len(runs))
-            c.measure(f"{setting}, no batch norm: share of runs that diverge", diverged)
+            c.measure(f"{setting}, no batch norm: share of runs that diverge in {bare_base.total} batches", diverged)
             higher = ratio(runs, normed[init], _first)
             c.measure(f"{setting}: first loss without batch norm over with it", higher)
             if init == FAN_IN:
+                c.headline = c.headline or f"{setting}: first loss {higher.format()} times as high without batch norm"
                 c.decide(f"{setting}: without batch norm it starts far higher", higher.within(FAR_FACTOR))
             else:
-                c.decide(f"{setting}: without batch norm it starts no higher", higher.within(high=EQUAL_FACTOR))
+                c.decide(f"{setting}: without batch norm it starts no higher", higher.within(high=START_FACTOR))
+
+
+def _unknown_classes(c: Claim, results: "ImagenetResults") -> None:
+    found = {noise: results.at_noise(noise) for noise in NOISES}
+    for noise, runs in found.items():
+        c.measure(f"noise {noise:g}: test accuracy at the end", mean(runs, _accuracy), ".1%")
+        separation = c.measure(f"noise {noise:g}: {SEPARATION}", mean(runs, ImagenetRun.separation), ".3f")
+        rows = [row for r in runs if (row := r.uncertainty())]
+        if noise and rows:
+            for kind in ("known", "unknown"):
+                values = [row[DISAGREEMENT][kind] for row in rows]
+                c.measure(f"noise {noise:g}: disagreement of draws, {kind} classes, nats", Estimate.ratio(values))
+        c.decide(f"noise {noise:g}: the entropy is higher on held-out classes", separation.within(CHANCE))
+    for noise in NOISES[1:]:
+        gain = difference(found[noise], found[NOISES[0]], ImagenetRun.separation)
+        c.measure(f"noise {noise:g} − no noise: {SEPARATION}", gain, ".3f")
+        c.decide(f"noise {noise:g} tells held-out classes apart better than no noise", gain.within(0))
+    best = max(NOISES, key=lambda noise: mean(found[noise], ImagenetRun.separation).value)
+    c.headline = f"separation {mean(found[best], ImagenetRun.separation).format('.3f')} at noise {best:g}, the best"
+    c.remark = (
+        f"{NOISE_INIT}, all generated. {SEPARATION.capitalize()} is how often a picture of a held-out class has a "
+        "higher entropy than one of the others (AUROC; 0.5 is chance). Intervals are over seeds, for the same held-out "
+        "classes and pictures: other classes may differ by more."
+    )
 
 
 CLAIMS: Claims = {
@@ -154,6 +245,10 @@ CLAIMS: Claims = {
         functools.partial(_compare, last="generated"),
     ),
     "C11": ("the same with the last layer not generated", functools.partial(_compare, last="plain")),
+    "Unknown": (
+        "(not the paper's) the entropy of the predictions tells held-out classes apart, and better with more noise",
+        _unknown_classes,
+    ),
     "BN": (
         "(not the paper's) batch norm hides that fan-in explodes: without it fan-in alone starts higher",
         _without_norm,
@@ -161,14 +256,33 @@ CLAIMS: Claims = {
 }
 
 
+def logit_variances(config: Imagenet, classes: int) -> dict[str, float]:
+    """Variance of a logit at the start for features of mean square 1, d_j·Var(W), by init, from the nets' plans."""
+    mainnet, hypernet = parts(replace(config, last="generated"), classes)
+    found = {}
+    for init in INITS:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", HyperfanWarning)
+            rows = HyperNet(mainnet, init=init, fidelity="paper", **hypernet).plan.rows
+        last = [row for row in rows if row.made_by == "head"][-1]
+        assert last.fan_in is not None
+        assert last.variance is not None
+        assert last.moment is not None
+        found[init] = last.fan_in * last.variance * last.moment
+    return found
+
+
 class ImagenetResults(Results[Imagenet, ImagenetRun]):
-    """Losses of all variants, scores of all settings, and three claims."""
+    """Losses and accuracies of all variants, scores of all settings, and four claims."""
 
     claims = CLAIMS
     columns = (
         ("init", "init", ""),
         ("last layer", "last", ""),
         ("batch norm", "norm", ""),
+        ("width", "width", "g"),
+        ("noise", "noise", "g"),
+        ("batches", "batches", ""),
         ("seeds", "seeds", ""),
         ("diverged", "diverged", ""),
         ("accuracy", "accuracy", ".1%"),
@@ -178,62 +292,118 @@ class ImagenetResults(Results[Imagenet, ImagenetRun]):
         ("unknown", "unknown", ".2f"),
     )
 
+    def by_init(self, base: Imagenet, last: Last) -> dict[str, list[ImagenetRun]]:
+        """The runs of each init; raises if one has none."""
+        return {init: self.runs.need(replace(base, init=init, last=last)) for init in INITS}
+
+    def at_noise(self, noise: float) -> list[ImagenetRun]:
+        """The runs at a noise; raises if there are none."""
+        return self.runs.need(replace(self.base, init=NOISE_INIT, noise=noise))
+
     def check(self) -> None:
-        """Every setting must have a run."""
-        for changes in VARIANTS.values():
-            self.need_each(INITS, **changes)
+        """Every init must have a run with batch norm, with the last layer generated and plain."""
+        for last in LASTS:
+            self.by_init(self.base, last)
+
+    @functools.cached_property
+    def tested(self) -> list[Row]:
+        """The lines about uncertainty of all runs, at least one."""
+        if rows := [row for r in self.runs if (row := r.uncertainty())]:
+            return rows
+        raise RunError("no run came to its end without diverging, so that there is nothing to tell")
+
+    @property
+    def classes(self) -> int:
+        """The number of classes trained on."""
+        return int(self.tested[0]["classes"])
 
     def uncertainties(self) -> dict[str, list[Row]]:
-        """Lines about uncertainty of the first variant, by label."""
-        found = {
-            LABELS.get(init, init): [row for r in runs if (row := r.uncertainty())]
-            for init, runs in self.need_each(INITS, **next(iter(VARIANTS.values()))).items()
-        }
+        """Lines about uncertainty by noise, as far as there are runs."""
+        base = replace(self.base, init=NOISE_INIT)
+        runs = {f"{NOISE_INIT}, noise {noise:g}": self.runs.seeds(replace(base, noise=noise)) for noise in NOISES}
+        found = {label: [row for r in its if (row := r.uncertainty())] for label, its in runs.items()}
         return {label: rows for label, rows in found.items() if rows}
 
+    def _panels(self, base: Imagenet) -> dict[str, Any]:
+        """What a figure compares: every init, in a panel for each kind of last layer; none where runs are missing."""
+        try:
+            found = {label: self.by_init(base, last) for last, label in LAST_LABELS.items()}
+        except RunError:
+            return {}
+        return {label: settings({i: [r.rows for r in runs] for i, runs in f.items()}) for label, f in found.items()}
+
     def figures(self) -> Iterator[NamedFigure]:
-        """Losses of each variant, and the uncertainty of the first."""
-        found = {label: self.need_each(INITS, **changes) for label, changes in VARIANTS.items()}
-        panels = {
-            label: settings({init: [r.rows for r in runs] for init, runs in by_init.items()})
-            for label, by_init in found.items()
-        }
-        yield "loss", training_losses(panels, f"{TITLE}: who starts at the right scale?")
+        """Losses and accuracies at both widths, losses without batch norm, and the uncertainty by noise."""
+        return iter(self._figures.items())
+
+    @functools.cached_property
+    def _figures(self) -> dict[str, str]:
+        return dict(self._draw())
+
+    def _draw(self) -> Iterator[NamedFigure]:
+        title = f"{TITLE}: who starts at the right scale?"
+        yield "loss", losses_and_accuracies(self._panels(self.base), title)
+        if panels := self._panels(full_width(self.base)):
+            yield "width", losses_and_accuracies(panels, f"{TITLE} at full width")
+        if panels := self._panels(without_norm(self.base)):
+            yield "start", training_losses(panels, f"{TITLE} without batch norm")
         if rows := self.uncertainties():
-            title = f"{UNCERTAINTY_TITLE} Batch norm, all generated"
-            yield "uncertainty", uncertainty(rows, next(iter(rows.values()))[0]["classes"], title)
+            yield "uncertainty", uncertainty(rows, next(iter(rows.values()))[0]["classes"], UNCERTAINTY_TITLE)
 
     def numbers(self, runs: Sequence[ImagenetRun]) -> dict[str, Any]:
         """Scores and losses of a setting."""
         config, finished = runs[0].config, [r for r in runs if not r.diverged]
         scores = [s for r in finished if (s := r.last(Kind.TEST))]
         return {
-            "init": config.init,
-            "last": config.last,
-            "norm": config.norm,
-            **{name: mean_of([s[name] for s in scores if s[name] is not None]) for name in SCORES},
+            **{name: getattr(config, name) for name in ("init", "last", "norm", "width", "noise")},
+            "batches": config.total,
+            "accuracy": mean_of([s["accuracy"] for s in scores]),
+            **{name: _positive_mean([s[name] for s in scores if s[name] is not None]) for name in POSITIVE_SCORES},
             "unknown": mean_of([u[SEPARATION] for r in finished if (u := r.uncertainty()) and SEPARATION in u]),
             "first loss": [r.first_loss() for r in runs],
             "training loss, last quarter": [r.last_loss() for r in runs],
         }
 
     def fields(self) -> dict[str, Any]:
-        """The scale of the runs, and a row for every setting."""
+        """The scale of the runs, a row for every setting, and the variances of logits."""
         base = self.base
-        first = next((rows[0] for rows in self.uncertainties().values()), None)
+        rows = self.tested
+        classes, tested = self.classes, max(sum(n for n, _, _ in row["reliability"]) for row in rows)
         return {
-            "samples": base.samples,
-            "scale": f"{base.total} batches of {base.batch} pictures of {base.size} pixels, {base.images} in all, at a "
-            f"learning rate of {base.lr:g}.",
-            "tested": 0 if first is None else sum(n for n, _, _ in first["reliability"]),
-            "guess": 0.0 if first is None else math.log(first["classes"]),
-            "picture": "" if first is None else UNCERTAINTY_PICTURE,
-            "bins": BINS,
+            "set": rows[0]["data"],
+            "classes": classes,
+            "images": f"{base.images:,}",
             "held_out": base.held_out or "no",
+            "tested": f"{tested:,}",
+            "tested_unknown": f"{max(sum(row['unknown']['entropy']) if 'unknown' in row else 0 for row in rows):,}",
+            "interim": f"{min(base.interim_images or tested, tested):,}",
+            "epochs": f"{base.total / base.epoch_batches:.3g}",
+            **{name: getattr(base, name) for name in ("samples", "batch", "size", "lr", "width", "noise", "embedding")},
+            "batches": base.total,
+            "bare": without_norm(base).total,
+            "seeds": SEEDS,
+            "noises": ", ".join(f"{noise:g}" for noise in NOISES),
+            "guess": math.log(classes),
+            "bins": BINS,
             "rows": self.table(),
+            "logits": self._logits(classes),
+            **{f"{name}_picture": f"![{alt}](figures/{name}.svg)\n\n" if name in self._figures else ""
+               for name, alt in PICTURES.items()},
             "far": FAR_FACTOR,
-            "near": EQUAL_FACTOR,
+            "near": START_FACTOR,
+            "share": f"{EQUAL_SHARE:.0%}",
             "most": OVERFLOWED_LOSS,
-            "width": base.width,
-            "time": "on GPUs" if base.total == PROFILES[PAPER].total else "under two hours on 2 cores",
-        }
+            "time": "on GPUs" if base.total == PROFILES[PAPER].total else "a day on 2 cores",
+        }  # fmt: skip
+
+    def _logits(self, classes: int) -> str:
+        """A table of the variances of logits, here and at the paper's sizes."""
+        paper, paper_classes = PROFILES[PAPER], 1000
+        here, there = logit_variances(self.base, classes), logit_variances(paper, paper_classes)
+        header = ("init", f"here, {classes} classes", f"the paper's net, {paper_classes} classes")
+        return markdown_table(header, [(init, f"{here[init]:.3g}", f"{there[init]:.3g}") for init in INITS])
+
+
+def _positive_mean(values: Sequence[float]) -> dict[str, Any] | None:
+    """The geometric mean, whose interval is positive too, for JSON; ``None`` where there is no value."""
+    return asdict(Estimate.ratio(values)) if values else None

@@ -42,7 +42,7 @@ class ImagenetTraining(Classifier):
         device_named(config.device)
         ranks = Ranks.of_environment(config.device)
         self.device = device_named(ranks.device)
-        found = read_pictures(data_dir, config.held_out, config.skip_bad)
+        found = read_pictures(data_dir, config.held_out, config.skip_bad, config.first_classes)
         if len(found.train) < config.images:
             raise RunError(
                 f"--images {config.images}: the {len(found.classes)} classes trained on have {len(found.train)} "
@@ -60,7 +60,8 @@ class ImagenetTraining(Classifier):
         self._stream: tuple[int, Iterator[Batch]] = (-1, iter(()))
         self.data = found.fingerprint
         net, plan = build(config, self.classes)
-        plan = {**plan, "data": {"classes": found.classes, "pictures": len(found.train), "sha256": self.data}}
+        data = {"name": found.name, "classes": found.classes, "held out": found.held_out}
+        plan = {**plan, "data": {**data, "pictures": len(found.train), "sha256": self.data}}
         net.to(self.device)
         super().__init__(config, net, plan, SGD(net, lr=config.lr, weight_decay=config.weight_decay), ranks)
 
@@ -94,14 +95,19 @@ class ImagenetTraining(Classifier):
         if step == 0 or (step % self.config.tested_every and step != self.config.total):
             return
         seed = number(self.config.seed, "test", step)
-        probabilities, labels, entropy, disagreement = self._predict(self.known, seed)
+        last = step == self.config.total
+        known = self.known if last else evenly_spaced(self.known, self.config.interim_images)
+        probabilities, labels, entropy, disagreement = self._predict(known, seed)
         scores = score(probabilities, labels)
         values = {**asdict(scores), "skipped": len(self.skipped)}
         reliability = values.pop("reliability")
-        yield {"kind": Kind.TEST, "step": step, "loss": scores.nll * len(labels), **values}
-        if step != self.config.total:
+        # Summed over as many pictures as at the end, so that one can be compared with another.
+        total = scores.nll * len(labels) * len(self.known) / len(known)
+        yield {"kind": Kind.TEST, "step": step, "loss": total, **values}
+        if not last:
             return
         row: dict[str, Any] = {"kind": Kind.UNCERTAINTY, "step": step, "classes": self.classes}
+        row["data"] = self.plan["data"]["name"]
         row["reliability"] = reliability
         row["known"] = _histograms(entropy, disagreement, self.classes)
         if self.unknown:
@@ -109,6 +115,8 @@ class ImagenetTraining(Classifier):
             row["unknown"] = _histograms(other, other_disagreement, self.classes)
             row["separation by entropy"] = separation(entropy, other)
             row["separation by disagreement"] = separation(disagreement, other_disagreement)
+            means = {"known": disagreement, "unknown": other_disagreement}
+            row["mean disagreement"] = {name: values.double().mean().item() for name, values in means.items()}
         yield row
 
     def state(self) -> dict[str, Tensor]:
@@ -162,6 +170,17 @@ def batch_keys(config: Imagenet, ranks: Ranks, step: int) -> list[tuple[int, int
 
 def build(config: Imagenet, classes: int) -> tuple[HyperNet, Any]:
     """The net of a run, and what was written into it, as JSON. A plain last layer starts the same under every init."""
+    mainnet, settings = parts(config, classes)
+    net, plan = classifier.build(mainnet, config, **settings)
+    assert isinstance(net, HyperNet)
+    if config.last == "plain":
+        last = net.mainnet.get_parameter(f"{len(mainnet) - 1}.weight")
+        nn.init.kaiming_uniform_(last, nonlinearity="linear", generator=generator(config.seed, "last"))
+    return net, plan
+
+
+def parts(config: Imagenet, classes: int) -> tuple[nn.Sequential, dict[str, Any]]:
+    """The mainnet of a run on the meta device, and the settings of its hypernet."""
     with torch.device("meta"):
         mainnet = mobilenet(classes, config.width, config.norm)
     embedding = Embedding(config.embedding, noise=config.noise, scope=config.scope if config.noise else "embedding")
@@ -169,12 +188,7 @@ def build(config: Imagenet, classes: int) -> tuple[HyperNet, Any]:
     def generated(t: TensorSpec) -> bool:
         return t.role == "weight" and (config.last == "generated" or t.kind != "Linear")
 
-    net, plan = classifier.build(mainnet, config, embedding, heads="separate", generate=generated)
-    assert isinstance(net, HyperNet)
-    if config.last == "plain":
-        last = net.mainnet.get_parameter(f"{len(mainnet) - 1}.weight")
-        nn.init.kaiming_uniform_(last, nonlinearity="linear", generator=generator(config.seed, "last"))
-    return net, plan
+    return mainnet, {"embedding": embedding, "heads": "separate", "generate": generated}
 
 
 def _histograms(entropy: Tensor, disagreement: Tensor, classes: int) -> dict[str, list[int]]:
