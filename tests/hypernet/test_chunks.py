@@ -410,7 +410,7 @@ def test_bad_chunks_are_refused(bad):
 
 def test_a_target_of_zero_cannot_be_part_of_a_flat_chunk():
     mainnet = nn.Sequential(nn.Linear(9, 3), nn.ReLU(), nn.Linear(3, 3))
-    with pytest.raises(InitError, match=r"'0\.bias' should start at variance 0, which chunks cannot do"):
+    with pytest.raises(InitError, match=r"nothing of '0\.bias' would be generated at the start, which chunks and pro"):
         hf.HyperNet(mainnet, 4, heads=hf.Chunks(size=5, flat=True), generate="weights+biases", init="hyperfan-out")
 
 

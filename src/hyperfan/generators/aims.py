@@ -26,6 +26,7 @@ class Aim:
             that do not look at what is made.
         gain: the gain that went into it, if any.
         mean: what all values start around.
+        share: part of the target that is generated, ρ; the rest is for a base that all codes have in common.
         shared_gain: where a head serves tensors of any target, its variance is this over its width, and the rest of the
             target goes into the scale of each tensor.
     """
@@ -36,6 +37,17 @@ class Aim:
     gain: float | None = None
     mean: float = 0.0
     shared_gain: float = 1.0
+    share: float = 1.0
+
+    @property
+    def generated(self) -> float | None:
+        """Variance of what is generated, ρ·v."""
+        return None if self.target is None else self.share * self.target
+
+    @property
+    def common(self) -> float:
+        """Variance of the base, (1 − ρ)·v."""
+        return 0.0 if self.target is None else (1 - self.share) * self.target
 
 
 @dataclass(frozen=True)

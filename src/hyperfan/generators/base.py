@@ -27,6 +27,7 @@ from hyperfan.codes.moments import expected_moment, measured_moments
 from hyperfan.errors import HyperfanError, InitError
 from hyperfan.formulas.contraction import LINEAR_HEAD, Contraction
 from hyperfan.formulas.fans import Fans
+from hyperfan.generators.added import Base
 from hyperfan.generators.aims import Aim, Draw, InnerParameter, LayerVariance, Solution
 from hyperfan.generators.layout import HeadLayout
 from hyperfan.generators.linear_map import Head, LinearMap
@@ -90,6 +91,7 @@ class Generator(nn.Module, ABC):
         scattered: tensors whose mean square may differ from their variance by more than their own sampling error,
             because few codes or factors make them.
         scale: buffer of factors that belong to single tensors.
+        base: what tensors have in common for all codes, where no head's bias holds it.
     """
 
     config: "GeneratorConfig"
@@ -98,6 +100,9 @@ class Generator(nn.Module, ABC):
     exclusive = True
     scattered: Collection[str] = ()
     scale: Tensor
+    base: Base | None
+    base_in_bias = False
+    """Whether the bias of a tensor's head may hold its base."""
 
     def __init__(self, config: "GeneratorConfig", context: BuildContext) -> None:
         super().__init__()
@@ -105,6 +110,7 @@ class Generator(nn.Module, ABC):
         self.tensors, self.width, self.head_width = tuple(context.tensors), context.width, context.width
         self.n = len(self.tensors)
         self.spans = [slice(i, i + 1) for i in range(self.n)]
+        self.base = None
 
     def _build(self, layouts: dict[str, HeadLayout], scale: tuple[int, ...], context: BuildContext) -> None:
         """Add the heads, and a scale of this shape."""
@@ -123,9 +129,14 @@ class Generator(nn.Module, ABC):
 
     # ── make ───────────────────────────────────────────────────────────────────────────────────────────────────────
 
-    @abstractmethod
     def forward(self, codes: Tensor, *, skip: Skip = (), copy: bool = False, steps: Steps = NO_STEPS) -> Tensors:
-        """Generate tensors from (n, width) codes, or a batch of each from (batch, n, width).
+        """Generate tensors as :meth:`make` does, each on its base if it has one."""
+        tensors = self.make(codes, skip=skip, copy=copy, steps=steps)
+        return tensors if self.base is None else self.base(tensors, steps)
+
+    @abstractmethod
+    def make(self, codes: Tensor, *, skip: Skip = (), copy: bool = False, steps: Steps = NO_STEPS) -> Tensors:
+        """Generate tensors from (n, width) codes, or a batch of each from (batch, n, width), without their base.
 
         Args:
             codes: as :class:`Codes` makes them.
@@ -193,16 +204,17 @@ class Generator(nn.Module, ABC):
         found: dict[int, Solution] = {}
         for name, layout in self.layouts.items():
             of_layout = [aims[i] for i in layout.tensors]
-            variance, scales = self._share(layout, of_layout, [moments[i] for i in layout.tensors])
+            variance, scales = self._solve_layout(layout, of_layout, [moments[i] for i in layout.tensors])
             for i, aim, scale in zip(layout.tensors, of_layout, scales, strict=True):
                 note = f"; Var(H) = {self.contraction(i, 1.0).solution}"
+                note += "" if aim.share == 1 else f" for {aim.share:g} of it, the rest is common"
                 if aim.head is not None:
                     mean_over = "head" if len(layout.heads) == 1 else "factors"
                     note = "" if aim.head(self.head_fans(i)) == variance else f", mean over the {mean_over}"
                 found[i] = Solution(name, aim, variance, scale, note)
         return [found[i] for i in range(len(self.tensors))]
 
-    def _share(
+    def _solve_layout(
         self, layout: HeadLayout, aims: Sequence[Aim], moments: Sequence[float | None]
     ) -> tuple[float | None, list[float]]:
         """The variance of a layout's heads, and the factor of each of its tensors that makes up for the rest."""
@@ -210,20 +222,20 @@ class Generator(nn.Module, ABC):
         given = [a.head(fans) for a in aims if a.head is not None for fans in self._fans(layout)]
         if given:
             return sum(given) / len(given), ones
-        targets = [a.target for a in aims if a.target is not None]
+        targets = [a.generated for a in aims if a.generated is not None]
         known = [m for m in moments if m is not None]
         if len(known) < len(aims):
             return None, ones
         unit = [self.tensor_variance(i, 1.0, m) for i, m in zip(layout.tensors, known, strict=True)]
         product = sum(targets) / sum(unit)  # of the variances of all heads
+        if 0 in targets and (layout.any_target or len(layout.heads) > 1):
+            name = self.tensors[layout.tensors[targets.index(0)]].name
+            raise InitError(
+                f"nothing of '{name}' would be generated at the start, which chunks and products cannot do and still "
+                "learn: give share= a small number, such as 0.01, or leave the tensor out of generate="
+            )
         if layout.any_target:
             product = (aims[0].shared_gain / self.head_width) ** len(layout.heads)
-            for i, target in zip(layout.tensors, targets, strict=True):
-                if target == 0:
-                    raise InitError(
-                        f"'{self.tensors[i].name}' should start at variance 0, which chunks cannot do and still learn: "
-                        "leave it out of generate=, or use init='hyperfan-in'"
-                    )
         if not product:
             return 0.0, ones
         scales = [math.sqrt(v / (u * product)) for v, u in zip(targets, unit, strict=True)]
@@ -236,7 +248,10 @@ class Generator(nn.Module, ABC):
             assert solution.variance is not None
             for name in layout.heads:
                 draw(self.head(name).weight, solution.variance)
-                draw(self.head(name).bias, 0.0, mean=solution.aim.mean)
+                common = solution.aim.common if self.base_in_bias and self.base is None else 0.0
+                draw(self.head(name).bias, common, mean=solution.aim.mean)
+        if self.base is not None:
+            self.base.write_({t.name: s.aim.common for t, s in zip(self.tensors, solutions, strict=True)}, draw)
         self._set_scales_([s.scale for s in solutions])
 
     # ── scale ──────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -266,6 +281,10 @@ class Generator(nn.Module, ABC):
                 f"the bias of head {name} is trained, and serves several tensors, so that one of them cannot be scaled "
                 "alone: do it before training, or use heads='separate'"
             )
+
+    def has_given_base(self, name: str) -> bool:
+        """Whether the base of a tensor was given, and is not drawn."""
+        return self.base is not None and name in self.base and name not in self.base.drawn
 
     # ── structure ──────────────────────────────────────────────────────────────────────────────────────────────────
 

@@ -138,7 +138,7 @@ class ChunkGenerator(Generator):
     def _join(self, layout: HeadLayout, chunks: Tensor) -> Iterable[tuple[int, Tensor]]:
         """The tensors of one head, by index, from (…, chunks, values)."""
 
-    def forward(self, codes: Tensor, *, skip: Skip = (), copy: bool = False, steps: Steps = NO_STEPS) -> Tensors:
+    def make(self, codes: Tensor, *, skip: Skip = (), copy: bool = False, steps: Steps = NO_STEPS) -> Tensors:
         """Each head on the codes of its chunks; the chunks of each tensor joined, with their signs."""
         codes = self.head_inputs(codes, steps)
         tensors: dict[int, Tensor] = {}

@@ -56,7 +56,7 @@ class LowRankHeads(Generator):
             layouts[name] = HeadLayout(heads, [i], [self.spans[i]])
         self._build(layouts, (self.n,), context)
 
-    def forward(self, codes: Tensor, *, skip: Skip = (), copy: bool = False, steps: Steps = NO_STEPS) -> Tensors:
+    def make(self, codes: Tensor, *, skip: Skip = (), copy: bool = False, steps: Steps = NO_STEPS) -> Tensors:
         """The product of each weight's factors."""
         tensors = {}
         for i, (t, name) in enumerate(zip(self.tensors, self.names, strict=True)):

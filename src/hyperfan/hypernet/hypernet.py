@@ -21,6 +21,7 @@ from hyperfan.hypernet.cache import Cache
 from hyperfan.hypernet.kept import Kept, fill_missing_buffers, keep
 from hyperfan.hypernet.parts import build_parts
 from hyperfan.hypernet.per_sample import PerSample
+from hyperfan.hypernet.sharing import BaseArgument, check_share, read_base
 from hyperfan.init.plan import Plan
 from hyperfan.init.registry import Fidelity, Method, as_method
 from hyperfan.mainnet.read import NonlinearityArgument, read
@@ -46,6 +47,10 @@ class HyperNet(nn.Module):
         heads: "shared" has one head for all weights of one shape, "separate" one for each tensor; :class:`Chunks` make
             tensors in pieces, :class:`LowRank` as products. By default shared where each tensor has an embedding.
         init: a method's name (``hyperfan methods`` lists them) or a :class:`Method`.
+        share: part of each tensor's variance that is generated, ρ; the rest is a base that all codes have in common, so
+            that what one condition teaches helps the others. For methods that say which variance a tensor should have.
+        base: where that base comes from: drawn at the "start" and trained; the "mainnet", or tensors by name, which are
+            trained if they require gradients, and else held as they are and not saved.
         fidelity: "exact" uses numeric gains, strides and the codes' actual norms; "paper" is Table 1 to the letter.
         distribution: "uniform" or "normal".
         example: inputs to run the mainnet on once, to see which nonlinearity follows which layer: a tensor, a tuple
@@ -70,6 +75,8 @@ class HyperNet(nn.Module):
         trunk: Trunk = None,
         heads: Sharing | GeneratorConfig | None = None,
         init: str | Method = "hyperfan-in",
+        share: float = 1.0,
+        base: BaseArgument = None,
         fidelity: Fidelity = "exact",
         distribution: Distribution = "uniform",
         example: Any = None,
@@ -80,7 +87,10 @@ class HyperNet(nn.Module):
         self.init, self.fidelity, self.distribution = as_method(init), fidelity, distribution
         self.spec = read(mainnet, example, nonlinearity, warn=False)
         self.generated = select(self.spec, generate)
-        parts = build_parts(self.generated, embedding, trunk, heads, next(mainnet.parameters()).device)
+        check_share(share)
+        self.share = float(share)
+        bases = read_base(base, self.share, mainnet, self.generated)
+        parts = build_parts(self.generated, embedding, trunk, heads, next(mainnet.parameters()).device, bases)
         self.embeddings, self.trunk, self.trunk_spec, self.heads = parts
         self.mainnet = keep(mainnet, [t.name for t in start.plain_tensors(self)])
         self._kept = Kept(self.mainnet)

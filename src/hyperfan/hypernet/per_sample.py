@@ -78,10 +78,11 @@ class PerSample:
         """What is known for inputs of these shapes, and the tensors that layers may do without."""
         if torch.compiler.is_compiling():
             return {}, []
+        deferrable = [i for i in heads.deferrable() if heads.base is None or heads.tensors[i].name not in heads.base]
         if shapes not in self.orders:
-            return {}, heads.deferrable()
+            return {}, deferrable
         orders = self.orders[shapes]
-        return orders, [i for i in heads.deferrable() if orders.get(heads.tensors[i].name) == "codes"]
+        return orders, [i for i in deferrable if orders.get(heads.tensors[i].name) == "codes"]
 
     def _remember(self, shapes: tuple[Any, ...], orders: dict[str, Order]) -> None:
         """Only what was learnt in a call that ended well."""

@@ -96,6 +96,8 @@ def load(
         trunk=trunk if config["trunk"] is None else config["trunk"],
         heads=heads,
         init=method("m2"),
+        share=config.get("share", 1.0),
+        base=_given_base(config.get("base"), mainnet),
         fidelity=config["fidelity"],
         distribution=config["distribution"],
         example=example,
@@ -107,6 +109,14 @@ def load(
     return net
 
 
+def _given_base(base: dict[str, bool] | None, mainnet: nn.Module) -> dict[str, torch.Tensor] | None:
+    """The bases that were given, by name and whether they were trained, from a mainnet."""
+    if base is None:
+        return None
+    parameters = dict(mainnet.named_parameters())
+    return {name: parameters[name].detach().requires_grad_(trained) for name, trained in base.items()}
+
+
 def _config(net: "HyperNet", weights: str, digest: str) -> dict[str, Any]:
     return {
         "hyperfan": hyperfan.__version__,
@@ -116,6 +126,8 @@ def _config(net: "HyperNet", weights: str, digest: str) -> dict[str, Any]:
         "generate": [t.name for t in net.generated],
         "trunk": trunk_widths(net.trunk),
         "heads": net.heads.config.to_json(),
+        "share": net.share,
+        "base": None if net.heads.base is None else net.heads.base.to_json(),
         "init": net.init.name,
         "settings": dict(net.init.settings),
         "fidelity": net.fidelity,

@@ -43,7 +43,7 @@ def first_plan(net: "HyperNet") -> Plan:
     plain = [t for t in plain_tensors(net) if generated.intersection(t.weights)]
     if not any(t.is_meta for t in net.heads.parameters()):
         return write(net, plain)
-    targets, moments = Targets(net.generated, net.init, net.fidelity), _expected_moments(net)
+    targets, moments = Targets(net.generated, net.init, net.fidelity, net.share), _expected_moments(net)
     return _plan(net, targets, net.heads.solve(targets.aims(), moments), moments, plain)
 
 
@@ -67,7 +67,7 @@ def write(
     """Draw everything, of the plain parameters these; returns the plan as it was written."""
     heads, codes, exact = net.heads, net.code_source, net.fidelity == "exact"
     # What cannot be done is said before anything is written.
-    targets = Targets(net.generated, net.init, net.fidelity)
+    targets = Targets(net.generated, net.init, net.fidelity, net.share)
     aims, trunk_rows, plain_rows = targets.aims(), _trunk_rows(net), _plain_rows(net, plain)
     heads.solve(aims, _expected_moments(net))
     constants = _constant_embeddings(net)
@@ -98,6 +98,8 @@ def write(
 
 def rescale(net: "HyperNet", factors: Mapping[str, float]) -> Plan:
     """Multiply generated tensors; returns the plan as it is then."""
+    if net.heads.base is not None:
+        net.heads.base.scale_(factors)
     in_head = net.heads.scale_(factors)
     index = {t.name: i for i, t in enumerate(net.generated)}
     rows = []
@@ -110,7 +112,7 @@ def rescale(net: "HyperNet", factors: Mapping[str, float]) -> Plan:
                 target *= factor**2
             elif variance is not None and row.moment is not None:  # of a method without one, what the tensor has now
                 target = net.heads.tensor_variance(index[row.tensor], variance, row.moment) * scale**2
-            row = replace(row, variance=variance, scale=scale, target=target)
+            row = replace(row, variance=variance, scale=scale, target=target, base=row.base * factor**2)
         rows.append(row)
     return replace(net.plan, rows=tuple(rows))
 
@@ -124,7 +126,7 @@ def _plan(
     net: "HyperNet", targets: Targets, solutions: Sequence[Solution], moments: Moments, plain: Sequence[TensorSpec]
 ) -> Plan:
     rows = [
-        generated_row(t, targets.reading(t.name), solution, moment)
+        generated_row(t, targets.reading(t.name), solution, moment, base_given=net.heads.has_given_base(t.name))
         for t, solution, moment in zip(net.generated, solutions, moments, strict=True)
     ]
     listed = {t.name for t in (*net.generated, *plain)}
@@ -170,10 +172,10 @@ def _missing_factors(net: "HyperNet", aims: Sequence[Aim]) -> dict[str, float]:
     squares = dict.fromkeys(net.heads.scattered, 0.0)
     for task in tasks:  # one by one, so that two sets of weights are never held
         with torch.no_grad():
-            tensors = net.generate(task=task, noise=False)
+            tensors = net.heads.make(net.codes(task=task, noise=False), copy=True)
         for name in squares:
             squares[name] += tensors[name].double().square().mean().item() / len(tasks)
-    targets = {t.name: aim.target for t, aim in zip(net.generated, aims, strict=True)}
+    targets = {t.name: aim.generated for t, aim in zip(net.generated, aims, strict=True)}
     return {
         name: math.sqrt(target / square)
         for name, square in squares.items()

@@ -31,6 +31,7 @@ class Row:
         variance: of the head's weight, or of the parameter itself; 0 writes a constant, ``None`` is not known yet.
         mean: what the head's bias starts at, or the parameter itself.
         scale: factor c on the code, or on what is made of it, so that a shared head meets the target of each tensor.
+        base: variance of what is common to all codes, part of the target.
         equation: where the numbers come from.
     """
 
@@ -47,6 +48,7 @@ class Row:
     variance: float | None = 0.0
     mean: float = 0.0
     scale: float = 1.0
+    base: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -65,18 +67,24 @@ class Plan:
         return f"{self.method}, {self.paper}; fidelity {self.fidelity}, {self.distribution}"
 
     def __str__(self) -> str:
-        return f"{self.title}\n{table(HEADER, [cells(row) for row in self.rows])}"
+        return f"{self.title}\n{table(*self._table())}"
 
     def _repr_html_(self) -> str:
         """The table, for a notebook."""
-        return notebook_table(self.title, HEADER, [cells(row) for row in self.rows])
+        return notebook_table(self.title, *self._table())
+
+    def _table(self) -> tuple[list[str], list[list[str]]]:
+        """Header and cells, of a base only where there is one."""
+        shown = [h for h in HEADER if h != BASE or any(row.base for row in self.rows)]
+        return shown, [[cells(row)[HEADER.index(h)] for h in shown] for row in self.rows]
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values, for JSON."""
         return dataclasses.asdict(self)
 
 
-HEADER = "tensor,role,head,fan-in,fan-out,gain,target variance,‖h‖²,scale,head variance,equation".split(",")
+BASE = "base variance"
+HEADER = f"tensor,role,head,fan-in,fan-out,gain,target variance,‖h‖²,scale,head variance,{BASE},equation".split(",")
 
 
 def cells(row: Row) -> list[str]:
@@ -88,18 +96,21 @@ def cells(row: Row) -> list[str]:
         *(number(x) for x in (row.fan_in, row.fan_out, row.gain, row.target, row.moment)),
         number(row.scale if row.made_by == "head" else None),
         "when written" if row.variance is None and row.made_by == "head" else number(row.variance),
+        number(row.base or None),
         row.equation,
     ]
 
 
-def generated_row(tensor: TensorSpec, read: Reading, solution: Solution, moment: float | None) -> Row:
+def generated_row(
+    tensor: TensorSpec, read: Reading, solution: Solution, moment: float | None, *, base_given: bool = False
+) -> Row:
     """The row of a generated tensor, from how the method read it and how the generator reaches what it asks."""
     aim, known = solution.aim, not math.isnan(read.fan_in)
     return Row(
         tensor.name,
         tensor.role,
         "head",
-        aim.equation + solution.note,
+        aim.equation + solution.note + ("; on the base given" if base_given else ""),
         solution.head,
         fan_in=read.fan_in if known else None,
         fan_out=read.fan_out if known else None,
@@ -109,6 +120,7 @@ def generated_row(tensor: TensorSpec, read: Reading, solution: Solution, moment:
         variance=solution.variance,
         mean=aim.mean,
         scale=solution.scale,
+        base=0.0 if base_given else aim.common,
     )
 
 

@@ -16,10 +16,13 @@ from hyperfan.mainnet.spec import TensorSpec
 
 
 class Targets:
-    """Readings and aims by tensor name. Each reading is made once, those of the layers before it first."""
+    """Readings and aims by tensor name. Each reading is made once, those of the layers before it first.
 
-    def __init__(self, tensors: Sequence[TensorSpec], method: Method, fidelity: Fidelity) -> None:
-        self.method, self.fidelity = method, fidelity
+    Of a target variance, ``share`` is generated; the rest is a base.
+    """
+
+    def __init__(self, tensors: Sequence[TensorSpec], method: Method, fidelity: Fidelity, share: float = 1.0) -> None:
+        self.method, self.fidelity, self.share = method, fidelity, share
         self._tensors = {t.name: t for t in tensors}
         self._biases: dict[str, list[str]] = {}
         for t in tensors:
@@ -45,7 +48,8 @@ class Targets:
         start = self._tensors[name].start
         if start is not None:
             return Aim(f"H = 0, β = {start:g}", head=lambda fans: 0.0, mean=start)
-        return self._aim(self.reading(name))
+        aim = self._aim(self.reading(name))
+        return aim if aim.target is None else replace(aim, share=self.share)
 
     def aims(self) -> list[Aim]:
         """What the method wants of each tensor."""

@@ -53,7 +53,9 @@ class NetTrainer:
             held.append((form, rows[1]))
             parameters += [trainer.weight, trainer.bias]
             names += rows[0]
-        return dict(zip(names, apply_function(Held, held, *parameters), strict=True))
+        tensors = dict(zip(names, apply_function(Held, held, *parameters), strict=True))
+        base = self.net.heads.base
+        return tensors if base is None else base(tensors, {})
 
     def _made_from_codes(self) -> bool:
         """Whether all trainers hold what their maps make of the net's codes as they are."""

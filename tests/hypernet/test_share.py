@@ -1,0 +1,188 @@
+"""A share of the variance is generated, and the rest is a base that all codes have in common."""
+
+import copy
+
+import pytest
+import torch
+from torch import nn
+
+import hyperfan as hf
+from checks import assert_variance
+from hyperfan.errors import HyperfanError, InitError
+from hyperfan.optim import Memory
+
+HEADS = {
+    "separate": "separate",
+    "low rank": hf.LowRank(4),
+    "flat chunks": hf.Chunks(size=500, flat=True, inputs=0, embedding=8),
+}
+CODES = 30
+
+
+def mainnet():
+    return nn.Sequential(nn.Linear(40, 100), nn.Tanh(), nn.Linear(100, 60))
+
+
+def conditioned(**settings):
+    embedding = hf.Embedding(32, given=True, per="net", distribution="normal", normalise=True)
+    return hf.HyperNet(mainnet(), embedding, **settings)
+
+
+@pytest.mark.parametrize("heads", HEADS)
+@pytest.mark.parametrize("share", [0.5, 0.05])
+def test_variance_and_correlation(heads, share):
+    """Var(W) stays at its target. Two codes of cosine 0 make weights of correlation 1 − ρ."""
+    net = conditioned(heads=HEADS[heads], share=share)
+    made = net.generate(embedding=torch.linalg.qr(torch.randn(32, 32))[0][:CODES])
+    for row in net.plan.rows[:2]:
+        w = made[row.tensor].flatten(1)
+        assert row.base == pytest.approx((1 - share) * row.target)
+        assert w.square().mean().item() == pytest.approx(row.target, rel=0.15)
+        if heads != "flat chunks":  # whose codes have the pieces' embeddings in common
+            apart = (w - w.mean(0)).square().mean().item()  # ρ·v·(1 − 1/n)
+            assert apart == pytest.approx(row.target * share * (1 - 1 / CODES), rel=0.25)
+
+
+def test_all_of_it_is_as_without():
+    torch.manual_seed(0)
+    plain = hf.HyperNet(mainnet(), 8)
+    torch.manual_seed(0)
+    shared = hf.HyperNet(mainnet(), 8, share=1.0)
+    assert all(torch.equal(a, b) for a, b in zip(plain.parameters(), shared.parameters(), strict=True))
+    assert shared.heads.base is None
+    assert "base variance" not in str(shared.plan)
+    assert "base variance" in str(hf.HyperNet(mainnet(), 8, share=0.5).plan)
+
+
+def test_none_of_it_is_a_plain_net_that_codes_can_change():
+    net = conditioned(share=0.0)
+    a, b = (net.generate(embedding=torch.randn(32))["0.weight"] for _ in range(2))
+    assert torch.equal(a, b)
+    assert_variance(a, net.plan.rows[0].target)
+    net(torch.randn(3, 40), embedding=torch.randn(3, 32)).sum().backward()
+    assert net.heads.head("0/weight").weight.grad.any()
+
+
+def test_separate_heads_hold_it_in_their_bias_and_others_beside():
+    assert conditioned(share=0.5).heads.base is None
+    net = conditioned(share=0.5, heads=hf.LowRank(2))
+    assert {name for name, _ in net.named_parameters() if "base" in name} == {
+        "heads.base.0/weight",
+        "heads.base.2/weight",
+    }
+
+
+@pytest.mark.parametrize("heads", HEADS)
+def test_a_code_per_sample_equals_a_loop(heads):
+    net = conditioned(heads=HEADS[heads], share=0.3).double()
+    x, e = torch.randn(5, 40).double(), torch.randn(5, 32).double()
+    each = torch.cat([net(x[i : i + 1], embedding=e[i]) for i in range(5)])
+    torch.testing.assert_close(net(x, embedding=e), each, rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize("optimiser", ["SGD", "AdamW"])
+@pytest.mark.parametrize("heads", ["shared", "separate"])
+def test_optimisers_train_it_like_torch(optimiser, heads):
+    net = hf.HyperNet(mainnet(), 6, heads=heads, share=0.4).double()
+    other = copy.deepcopy(net)
+    opt, oracle = getattr(hf, optimiser)(net, lr=1e-2), getattr(torch.optim, optimiser)(other.parameters(), lr=1e-2)
+    for _ in range(5):
+        x = torch.randn(4, 40).double()
+        for each, its in ((net, opt), (other, oracle)):
+            its.zero_grad()
+            each(x).square().mean().backward()
+            its.step()
+    for (name, p), q in zip(net.named_parameters(), other.parameters(), strict=True):
+        torch.testing.assert_close(p, q, rtol=1e-10, atol=1e-12, msg=name)
+
+
+def test_a_memory_looks_ahead_along_the_base_too():
+    torch.manual_seed(0)
+    embedding = hf.Embedding(4, per="net", tasks=2, trainable=True)
+    net = hf.HyperNet(mainnet(), embedding, heads=hf.LowRank(2), generate="weights+biases", share=0.5).double()
+    memory = Memory(net, tasks=[0])
+    net(torch.randn(4, 40).double(), task=1).square().mean().backward()
+    ahead = memory.drift(lookahead=0.1)
+    moved = copy.deepcopy(net)
+    with torch.no_grad():
+        for p, q in zip(moved.parameters(), net.parameters(), strict=True):
+            if q.grad is not None and q is not net.embeddings.weight:
+                p -= 0.1 * q.grad
+    now, then = moved.generate(task=0), {name: t[0] for name, t in memory.remembered.items()}
+    torch.testing.assert_close(ahead, sum((now[n] - then[n]).square().sum() for n in now))
+
+
+# ── given bases ────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_the_mainnet_as_base():
+    main = mainnet()
+    net = hf.HyperNet(main, 8, base="mainnet", share=0.001)
+    assert "on the base given" in net.plan.rows[0].equation
+    assert (net.generate()["0.weight"] - main[0].weight).std() < 0.2 * main[0].weight.std()
+    assert isinstance(net.heads.base.value("0.weight"), nn.Parameter)
+    before = main[0].weight.clone()
+    net(torch.randn(3, 40)).sum().backward()
+    hf.SGD(net, lr=0.1).step()
+    assert torch.equal(main[0].weight, before)
+    assert not torch.equal(net.heads.base.value("0.weight"), before)
+
+
+def test_a_frozen_base_is_held_once_and_not_saved(tmp_path):
+    main = mainnet().requires_grad_(False)
+    net = hf.HyperNet(main, 8, base="mainnet", share=0.01)
+    assert net.heads.base.value("0.weight").data_ptr() == main[0].weight.data_ptr()
+    assert not any("base" in name for name in net.state_dict())
+    x = torch.randn(2, 40)
+    net.save_pretrained(tmp_path)
+    again = hf.HyperNet.from_pretrained(tmp_path, main)
+    torch.testing.assert_close(again(x), net(x))
+    with pytest.raises(InitError, match=r"the base of '0\.weight' is frozen"):
+        net.rescale_({"0.weight": 2.0})
+
+
+@pytest.mark.parametrize("heads", HEADS)
+def test_a_trained_base_is_saved(tmp_path, heads):
+    net = conditioned(heads=HEADS[heads], share=0.5)
+    net.save_pretrained(tmp_path)
+    again, e = hf.HyperNet.from_pretrained(tmp_path, mainnet()), torch.randn(32)
+    assert again.share == 0.5
+    assert all(
+        torch.equal(a, b)
+        for a, b in zip(net.generate(embedding=e).values(), again.generate(embedding=e).values(), strict=True)
+    )
+
+
+def test_some_bases_given_and_others_drawn():
+    given = {"0.weight": torch.full((100, 40), 3.0)}
+    net = hf.HyperNet(mainnet(), 8, base=given, share=0.1)
+    assert net.generate()["0.weight"].mean().item() == pytest.approx(3.0, abs=0.1)
+    assert_variance(net.heads.base.value("2.weight"), 0.9 * net.plan.rows[1].target)
+
+
+def test_a_tensor_is_rescaled_with_its_base():
+    net = conditioned(heads=hf.LowRank(4), share=0.5)
+    e = torch.randn(32)
+    before = net.generate(embedding=e)
+    net.rescale_({"0.weight": 2.0})
+    after = net.generate(embedding=e)
+    torch.testing.assert_close(after["0.weight"], 2 * before["0.weight"])
+    assert torch.equal(after["2.weight"], before["2.weight"])
+
+
+@pytest.mark.parametrize(
+    ("settings", "error", "message"),
+    [
+        ({"share": 1.5}, InitError, "share=1.5: it is the part of the variance that is generated, from 0 to 1"),
+        ({"share": -0.1}, InitError, "share=-0.1"),
+        ({"share": 0.0, "heads": hf.LowRank(2)}, InitError, "nothing of '0.weight' would be generated"),
+        ({"base": "mainet"}, HyperfanError, "base='mainet': use 'start', 'mainnet', or tensors by name"),
+        ({"base": {"1.weight": torch.zeros(1)}}, HyperfanError, "base= has '1.weight', which is not generated"),
+        ({"base": {"0.weight": torch.zeros(1)}}, HyperfanError, "of shape (1,); it should be (100, 40)"),
+    ],
+)
+def test_bad_input_is_one_line(settings, error, message):
+    with pytest.raises(error) as raised:
+        hf.HyperNet(mainnet(), 8, **settings)
+    assert message in str(raised.value)
+    assert "\n" not in str(raised.value)
