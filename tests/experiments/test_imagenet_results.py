@@ -24,7 +24,7 @@ class World:
         self.accuracy = {"kaiming-fan-in": 0.1, "kaiming-fan-out": 0.31, "hyperfan-in": 0.3, "hyperfan-out": 0.29}
         self.plain = self.accuracy  # the same with a plain last layer
         self.bare = {"kaiming-fan-in": 1e20, "kaiming-fan-out": 3.9, "hyperfan-in": 3.9, "hyperfan-out": 3.9}
-        self.separation = {0.0: 0.55, 0.1: 0.57, 0.3: 0.6, 1.0: 0.65}
+        self.separation = {0.0: 0.55, 0.1: 0.57, 0.3: 0.6, 0.5: 0.65}
         self.spread = 0.01
         for name, value in changes.items():
             old = getattr(self, name)
@@ -83,7 +83,7 @@ def test_a_world_as_the_paper_says(tmp_path):
         ({"plain": {"kaiming-fan-in": 0.4}}, "C11", "fan-in learns more slowly"),
         ({"plain": {"kaiming-fan-out": 0.1}}, "C11", "fan-out is about equal"),
         ({"separation": {0.1: 0.4}}, "Unknown", "noise 0.1"),
-        ({"separation": {1.0: 0.51}}, "Unknown", "noise 1 tells"),
+        ({"separation": {0.5: 0.51}}, "Unknown", "noise 0.5 tells"),
         ({"bare": {"kaiming-fan-in": 3.9}}, "BN", "kaiming-fan-in, last layer generated"),
         ({"bare": {"hyperfan-in": 50.0}}, "BN", "hyperfan-in, last layer plain"),
     ],
@@ -117,7 +117,7 @@ def test_where_seeds_differ_more_than_settings_nothing_is_decided(tmp_path):
 
 
 def test_a_claim_without_its_runs_names_them(tmp_path):
-    claims = {c.name: c for c in World().write(tmp_path, lambda c: c.noise != 1).decide()}
+    claims = {c.name: c for c in World().write(tmp_path, lambda c: c.noise != 0.5).decide()}
     assert claims["Unknown"].verdict == "not decided"
     assert "There is no finished run 'hyperfan-in seed-0" in claims["Unknown"].remark
     assert claims["C10"].verdict == "holds"

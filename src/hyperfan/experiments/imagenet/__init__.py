@@ -102,7 +102,7 @@ PROFILES = {
 INITS = ("kaiming-fan-in", "kaiming-fan-out", "hyperfan-in", "hyperfan-out")
 SEEDS = 3
 LASTS: tuple[Last, ...] = ("generated", "plain")
-NOISES = (0.0, 0.1, 0.3, 1.0)
+NOISES = (0.0, 0.1, 0.3, 0.5)
 """Half-widths of the noise at which it is asked whether the entropy tells unknown classes apart."""
 NOISE_INIT = "hyperfan-in"
 BARE_BATCHES = 100
