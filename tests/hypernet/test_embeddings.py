@@ -241,3 +241,12 @@ def test_a_normalised_code_of_zeros_is_not_a_nan():
 def test_a_plain_bias_beside_a_tied_weight_starts_at_zero():
     net = hf.HyperNet(Tied(nn.Tanh()), 4, example=torch.tensor([1, 2, 3]))
     assert not net.mainnet.get_parameter("decode.bias").any()
+
+
+@pytest.mark.parametrize("dtype", [torch.uint8, torch.int16, torch.int64])
+def test_tasks_of_any_integer_type_are_numbers_and_no_mask(dtype):
+    net = hf.HyperNet(nn.Linear(3, 2), hf.Embedding(4, tasks=3))
+    x, tasks = torch.randn(2, 3), torch.tensor([1, 0])
+    each = torch.cat([net(x[:1], task=1), net(x[1:], task=0)])
+    torch.testing.assert_close(net(x, task=tasks.to(dtype)), each)
+    torch.testing.assert_close(net(x, task=tasks.numpy()[0]), net(x, task=1))

@@ -2,7 +2,7 @@
 
 import math
 from dataclasses import dataclass
-from typing import Literal, TypeGuard, get_args
+from typing import Literal, SupportsIndex, TypeGuard, get_args
 
 from torch import Tensor
 
@@ -70,8 +70,8 @@ class Embedding:
 
 
 def is_index(value: object) -> TypeGuard[int]:
-    """Whether a value is an integer, of which Python's booleans are a kind and no number."""
-    return isinstance(value, int) and not isinstance(value, bool)
+    """Whether a value is an integer, also one of numpy; of which Python's booleans are a kind and no number."""
+    return isinstance(value, SupportsIndex) and not isinstance(value, (bool, Tensor))
 
 
 def _is_count(value: object) -> bool:

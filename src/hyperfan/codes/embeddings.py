@@ -5,6 +5,7 @@ from functools import partial
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional
 
 from hyperfan.codes.draw import fill_
 from hyperfan.codes.embedding import Embedding, Task, is_index
@@ -112,9 +113,12 @@ class Embeddings(nn.Module):
                 raise CallError(
                     f"task= holds {int(task.min())} to {int(task.max())}; the net has tasks 0 to {tasks - 1}"
                 )
-        elif not is_index(task):
+            # Where nobody may look, a negative number is an error here, and would be the last task as an index.
+            chosen = functional.embedding(task.long(), self.weight.flatten(1))
+            return chosen.view(*task.shape, *self.weight.shape[1:])
+        if not is_index(task):
             raise CallError(f"task={task!r}: give an integer, or a tensor of integers with one for each sample")
-        elif not 0 <= task < tasks:
+        if not 0 <= task < tasks:
             raise CallError(f"task={task}, but the net has tasks 0 to {tasks - 1}")
         return self.weight[task]
 
