@@ -46,7 +46,7 @@ class Demonstrations(Configuration):
     MAY_BE_ZERO: ClassVar = ("seed", "beta")
 
     init: str = "hyperfan-in"
-    rates: tuple[float, ...] = (THEIR_RATE, 3e-4, 1e-3, 3e-3)
+    rates: tuple[float, ...] = (THEIR_RATE, 5e-4, 2e-3, 1e-2)
     seeds: int = 12
     seed: int = 0
     tasks: int = MAX_TASKS
