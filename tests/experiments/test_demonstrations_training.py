@@ -1,5 +1,6 @@
 """The demonstrations experiment: its runs side by side against one run in the plainest way, resuming, and its grid."""
 
+import math
 from dataclasses import replace
 
 import pytest
@@ -125,10 +126,11 @@ def test_a_run_that_was_stopped_goes_on_to_the_same_bits(tmp_path, monkeypatch, 
 def test_one_diverged_run_does_not_end_the_others():
     training = DemonstrationsTraining(SMOKE)
     training.stack.theta["heads.bias"][0] = float("nan")
-    assert training.step(0) == training.step(0) or True
-    losses = training._losses(0, 0, 0)["losses"]
-    assert losses[0] != losses[0]
-    assert all(loss == loss for loss in losses[1:])
+    assert math.isfinite(training.step(0))
+    losses = training._losses(1, 0, 1)["losses"]
+    assert [math.isfinite(loss) for loss in losses] == [False, *[True] * (len(losses) - 1)]
+    training.stack.theta["heads.bias"][:] = float("nan")
+    assert math.isnan(training.step(1))  # none is left
 
 
 def test_the_grid_has_every_init_on_seeds_that_choose_and_on_others():

@@ -232,8 +232,13 @@ def write_index(root: Path) -> None:
             verdict = f"**{claim['verdict']}** ({claim['counts']})"
             halves = " / ".join(half["verdict"] for half in claim["halves"])
             number = claim["headline"].replace("|", "·")
-            order = int(claim["name"].removeprefix("C"))
-            rows.append((order, [link, claim["statement"], verdict, number, halves]))
+            rows.append((_number(claim["name"]), [link, claim["statement"], verdict, number, halves]))
     header = ["claim", "the paper says", "verdict", "the number that decides", "on even / odd seeds alone"]
     table = markdown_table(header, [row for _, row in sorted(rows, key=lambda row: row[0])])
     write_text(root / README_FILE, template(__package__, "index.md").format(claims=table))
+
+
+def _number(claim: str) -> tuple[bool, int]:
+    """A key to sort claims by: the paper's by their numbers, others after them."""
+    number = claim.removeprefix("C")
+    return (False, int(number)) if number.isdecimal() else (True, int(claim[1:]))

@@ -1,0 +1,42 @@
+"""Paths in the plane: what runs draw, over what was demonstrated."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from torch import Tensor
+
+from hyperfan.charts.axis import linear_axis
+from hyperfan.charts.figure import figure
+from hyperfan.charts.palette import Look, looks
+from hyperfan.charts.panel import Curve, Panel
+
+NOTE = "Grey: the demonstrations of each shape. Coloured: the path that the net takes from where the first one starts."
+
+
+@dataclass(frozen=True)
+class Drawn:
+    """What one run draws, (shape, point, 2)."""
+
+    label: str
+    paths: Tensor
+
+
+def paths(runs: Sequence[Drawn], demonstrated: Tensor, shapes: Sequence[str], title: str) -> str:
+    """Demonstrations and the paths of runs, as an SVG: a row for each run, a column for each shape.
+
+    ``demonstrated`` is (shape, demonstration, point, 2).
+    """
+    panels = []
+    axis = linear_axis(-1.25, 1.25, 3)
+    for run, look in zip(runs, looks([run.label for run in runs]), strict=True):
+        for i, shape in enumerate(shapes):
+            behind = [Curve(shape, _points(path), kind="reference") for path in demonstrated[i]]
+            curve = Curve(run.label, _points(run.paths[i]), Look(look.colour))
+            heading = f"{run.label}: {shape}" if i == 0 else shape
+            panels.append(Panel(heading, [*behind, curve], axis, axis, size=(300, 190), left=34))
+    return figure(title, panels, len(shapes), note=NOTE)
+
+
+def _points(path: Tensor) -> list[tuple[float, float | None]]:
+    """Points that are on the axes; a path that leaves them has a gap."""
+    return [(x, y) if max(abs(x), abs(y)) < 1.25 else (0.0, None) for x, y in path.tolist()]
