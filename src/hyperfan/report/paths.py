@@ -10,6 +10,8 @@ from hyperfan.charts.figure import figure
 from hyperfan.charts.palette import Look, looks
 from hyperfan.charts.panel import Curve, Panel
 
+EDGE = 1.25
+"""Of a panel; demonstrations have coordinates up to 1."""
 NOTE = "Grey: the demonstrations of each shape. Coloured: the path that the net takes from where the first one starts."
 
 
@@ -26,17 +28,21 @@ def paths(runs: Sequence[Drawn], demonstrated: Tensor, shapes: Sequence[str], ti
 
     ``demonstrated`` is (shape, demonstration, point, 2).
     """
+    return figure(title, path_panels(runs, demonstrated, shapes), len(shapes), note=NOTE)
+
+
+def path_panels(runs: Sequence[Drawn], demonstrated: Tensor, shapes: Sequence[str]) -> list[Panel]:
+    """The panels of such a figure, row by row. A path that leaves its panel has a gap."""
     panels = []
-    axis = linear_axis(-1.25, 1.25, 3)
+    axis = linear_axis(-EDGE, EDGE, 3)
     for run, look in zip(runs, looks([run.label for run in runs]), strict=True):
         for i, shape in enumerate(shapes):
             behind = [Curve(shape, _points(path), kind="reference") for path in demonstrated[i]]
             curve = Curve(run.label, _points(run.paths[i]), Look(look.colour))
             heading = f"{run.label}: {shape}" if i == 0 else shape
             panels.append(Panel(heading, [*behind, curve], axis, axis, size=(300, 190), left=34))
-    return figure(title, panels, len(shapes), note=NOTE)
+    return panels
 
 
 def _points(path: Tensor) -> list[tuple[float, float | None]]:
-    """Points that are on the axes; a path that leaves them has a gap."""
-    return [(x, y) if max(abs(x), abs(y)) < 1.25 else (0.0, None) for x, y in path.tolist()]
+    return [(x, y) if max(abs(x), abs(y)) < EDGE else (0.0, None) for x, y in path.tolist()]

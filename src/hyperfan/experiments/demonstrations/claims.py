@@ -1,7 +1,7 @@
 """What Auddy et al. 2024 say about inits of hypernets, taken apart into facts that an interval can decide."""
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -47,11 +47,9 @@ def _nothing(c: Claim, results: "DemonstrationsResults") -> None:
         label = f"{init} over {KAIMING}, both at their rate {THEIR_RATE:g}: {MEASURES[measure]}"
         _is_smaller(c, label, *(results.run(i).scores(measure, THEIR_RATE) for i in (init, KAIMING)))
     c.headline = f"{MEASURES[END]} over Kaiming's: {', '.join(headline)}"
-    found = results.starts
-    given = [f"{init} {_range(found[init].ratios(found[NEEDED]))}" for init in (KAIMING, *THEIRS)]
     c.remark = (
         "At their widths, the variance that the mainnet's weights start with, over what they need by the plan of "
-        f"{NEEDED}: {'; '.join(given)}."
+        f"{NEEDED}: {weight_ratios(results.starts)}."
     )
 
 
@@ -90,11 +88,19 @@ def start(config: Demonstrations) -> Start:
     stack = Stack([values_of(net)], config.rates[:1], widths(config), config.beta)
     shown = demonstrated(config, config.seed)[:1, :, :WINDOW]
     values: Tensor = stack.generate(stack.theta, stack.embeddings[:, :1])[:, 0].requires_grad_()
-    paths = stack.paths(values, shown[:, :, 0], torch.zeros_like(shown[:, :, 0, :1]), WINDOW - 1, 1 / config.points)
+    paths = stack.paths(
+        values, shown[:, :, 0], torch.zeros_like(shown[:, :, 0, :1]), WINDOW - 1, 1 / (config.points - 1)
+    )
     (gradient,) = torch.autograd.grad(errors(paths, shown).sum(), values)
     parts = torch.split(gradient.double()[0], [t.numel for t in net.generated])
     gradients = {t.name: part.square().mean().sqrt().item() for t, part in zip(net.generated, parts, strict=True)}
     return Start(variances, gradients, {name: r.target for name, r in rows.items() if r.target is not None})
+
+
+def weight_ratios(starts: Mapping[str, Start]) -> str:
+    """From the smallest to the largest ratio of a weight's variance to what it needs, with Kaiming and with theirs."""
+    found = {init: starts[init].ratios(starts[NEEDED]).values() for init in (KAIMING, *THEIRS)}
+    return "; ".join(f"{init} {min(ratios):.1g} to {max(ratios):.1g}" for init, ratios in found.items())
 
 
 # ── measuring and deciding ─────────────────────────────────────────────────────────────────────────────────────────
@@ -109,7 +115,3 @@ def _is_smaller(c: Claim, label: str, a: Sequence[float], b: Sequence[float]) ->
     if ratio.high < 1 and p < SIGNIFICANT_P:
         return True
     return False if ratio.low > 1 / LOSS_MARGIN else None
-
-
-def _range(values: dict[str, float]) -> str:
-    return f"{min(values.values()):.1g} to {max(values.values()):.1g}"

@@ -34,6 +34,7 @@ from hyperfan.experiments.demonstrations.claims import (
     START,
     Start,
     start,
+    weight_ratios,
 )
 from hyperfan.experiments.demonstrations.stack import EPS
 from hyperfan.experiments.demonstrations.training import KEPT_POINTS, demonstrated, shapes
@@ -215,8 +216,11 @@ class DemonstrationsResults(Results[Demonstrations, DemonstrationsRun]):
     @functools.cached_property
     def starts(self) -> dict[str, Start]:
         """How every init starts a net of their widths."""
-        self.log("measuring untrained nets of their widths")
-        return {init: start(replace(self.full_size, init=init)) for init in INITS}
+        return self._measure(self.full_size)
+
+    def _measure(self, config: Demonstrations) -> dict[str, Start]:
+        self.log(f"measuring untrained nets, {_widths(config.hidden)}")
+        return {init: start(replace(config, init=init)) for init in INITS}
 
     def figures(self) -> Iterator[NamedFigure]:
         """Losses by task, and what the first seed draws at the end: every init at its best rate."""
@@ -265,6 +269,8 @@ class DemonstrationsResults(Results[Demonstrations, DemonstrationsRun]):
             "best": self._best(),
             "all": self._all_rates(),
             "variances": self._variances(),
+            "trained_ratios": weight_ratios(self._measure(c)),
+            "edges": self._edges(),
             "gradients": self._gradients(),
             "margin": LOSS_MARGIN,
             "enough": MIN_PAIRS,
@@ -280,6 +286,15 @@ class DemonstrationsResults(Results[Demonstrations, DemonstrationsRun]):
             finite = f"{run.finite(run.best)} of {len(run.seeds)}"
             rows.append([init, f"{run.best:g}", finite, *cells, run.forgetting().format(".2g")])
         return markdown_table(["init", "best rate", "finite", *MEASURES.values(), "forgetting"], rows)
+
+    def _edges(self) -> str:
+        """Which inits are best at the end of the range of rates, where another might be better still."""
+        found = []
+        for init, run in self.found.items():
+            ends = {min(run.config.rates): "smallest", max(run.config.rates): "largest"}
+            if run.best in ends:
+                found.append(f"For {init} the {ends[run.best]} rate is the best, so one beyond it may suit it better.")
+        return " ".join(found)
 
     def _all_rates(self) -> str:
         rows = [[init, *cells] for init, run in self.found.items() for cells in run.cells()]

@@ -13,8 +13,8 @@ is the fan-in of the output layer:
   mainnet's weights would have variance 1/d_k, right by chance where d_j = d_k.
 - But hidden layers get the factor 1/d_k too, which belongs to the output layer alone. With 2/fan_in a hidden ReLU layer
   keeps the code's scale, so each of the L layers divides E[h²] by d_k. The mainnet's weights then start with variance
-  d_k·1/d_k²·E[h²] = E[e²]/d_k^(L+1): with L = 3 and d_k = 300 that is 1e-10, where a layer with 100 inputs needs 5e-3
-  beside generated biases.
+  d_k·1/d_k²·E[h²] = E[e²]/d_k^(L+1): with L = 3 and d_k = 300 that is 1e-10, where a layer that reads 100 ELUs
+  needs 8e-3 beside generated biases.
 - The normal variant passes this number, a variance, as a standard deviation. With embeddings of 256 values the weights
   then start with a variance of 2e-29.
 
