@@ -32,7 +32,7 @@ RATES = (0.01, 0.05)
 
 def alone(config, seed, lr):
     """One run by itself, with the library's own parts, in float64; yields the net and the loss before each step."""
-    net = draw(build(config), seed).double()
+    net = draw(build(config), seed, config.biases).double()
     data = demonstrated(config, seed).double()
     dt = 1 / (config.points - 1)
     for task in range(config.tasks):
@@ -58,16 +58,16 @@ def alone(config, seed, lr):
 
 def in_float64(training):
     """The same training with all numbers in double precision, drawn as in single."""
-    nets = [values_of(draw(build(training.config), seed).double()) for seed in training.seeds]
+    nets = [values_of(draw(build(training.config), seed, training.config.biases).double()) for seed in training.seeds]
     c = training.config
     training.stack, training.data = Stack(nets, c.rates, widths(c), c.beta), training.data.double()
     return training
 
 
-@pytest.mark.parametrize("init", ["hyperfan-in", "auddy2024-kaiming"])
-def test_every_run_equals_one_that_is_trained_alone_with_the_library(init):
+@pytest.mark.parametrize(("init", "biases"), [("hyperfan-in", "zero"), ("auddy2024-kaiming", "torch")])
+def test_every_run_equals_one_that_is_trained_alone_with_the_library(init, biases):
     # A large weight of the regulariser, so that a wrong look-ahead would be seen.
-    config = replace(SMOKE, init=init, rates=RATES, seed=3, beta=0.5)
+    config = replace(SMOKE, init=init, biases=biases, rates=RATES, seed=3, beta=0.5)
     training = in_float64(DemonstrationsTraining(config))
     singles = [alone(config, seed, lr) for lr in RATES for seed in training.seeds]
     for step in range(config.total):
@@ -84,7 +84,7 @@ def test_errors_are_those_of_whole_paths_from_their_start():
     training = DemonstrationsTraining(replace(SMOKE, rates=RATES))
     (row,) = [row for row in training.tests(0) if row["kind"] == Kind.ERRORS]
     c, seed, task = SMOKE, 1, 1
-    net, data = draw(build(c), seed), demonstrated(c, seed)[task]
+    net, data = draw(build(c), seed, c.biases), demonstrated(c, seed)[task]
     x, path = data[:, 0], [data[:, 0]]
     for k in range(c.points - 1):
         time = torch.full((len(x), 1), k / (c.points - 1))

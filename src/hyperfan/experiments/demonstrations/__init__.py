@@ -2,15 +2,28 @@
 
 import math
 from dataclasses import dataclass, replace
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 from hyperfan.errors import RunError
 from hyperfan.experiments.experiment import CHOOSING_SEED, Configuration, Experiment
 
-KAIMING = "auddy2024-kaiming"
-THEIRS = ("auddy2024-uniform", "auddy2024-normal")
-OURS = ("hyperfan-in", "hyperfan-out")
-INITS = (KAIMING, *THEIRS, *OURS)
+Biases = Literal["zero", "torch"]
+"""How the hypernet's biases start: at zero, or as in torch's linear layers, uniform with variance 1/(3·fan_in)."""
+KAIMING, THEIRS, OURS = "Kaiming, a = √5", "theirs, uniform", ("hyperfan-in", "hyperfan-out")
+SETTINGS: dict[str, tuple[str, Biases]] = {
+    KAIMING: ("auddy2024-kaiming", "torch"),
+    THEIRS: ("auddy2024-uniform", "torch"),
+    **{init: (init, "zero") for init in OURS},
+    f"{KAIMING}, zero biases": ("auddy2024-kaiming", "zero"),
+    f"{THEIRS}, zero biases": ("auddy2024-uniform", "zero"),
+    "theirs, normal, zero biases": ("auddy2024-normal", "zero"),
+}
+"""Init method and biases, by what they are called on the page: as in their code, ours, and theirs without biases.
+
+Their code draws biases as torch does whatever the init of the weights is. Its normal variant cannot be called there.
+"""
+COMPARED = (THEIRS, *OURS)
+"""Settings that the claim is about."""
 THEIR_RATE = 1e-4
 WINDOW = 20
 """Points of a subsequence, over which training integrates."""
@@ -26,6 +39,7 @@ class Demonstrations(Configuration):
 
     Args:
         init: the init method ("hyperfan methods" lists them), at exact fidelity.
+        biases: how the hypernet's biases start: at zero, or as in torch's linear layers.
         rates: learning rates of Adam, which starts anew in every task.
         seeds: how many seeds.
         seed: the first of them. It draws init, embeddings, the shapes' order and demonstrations, and the subsequences.
@@ -46,6 +60,7 @@ class Demonstrations(Configuration):
     MAY_BE_ZERO: ClassVar = ("seed", "beta")
 
     init: str = "hyperfan-in"
+    biases: Biases = "zero"
     rates: tuple[float, ...] = (THEIR_RATE, 5e-4, 2e-3, 1e-2)
     seeds: int = 12
     seed: int = 0
@@ -124,10 +139,15 @@ def choosing(config: Demonstrations) -> Demonstrations:
     return replace(config, seed=config.seed + CHOOSING_SEED, seeds=math.ceil(config.seeds / CHOOSING_SHARE))
 
 
+def setting(base: Demonstrations, name: str) -> Demonstrations:
+    """A setting of the page."""
+    init, biases = SETTINGS[name]
+    return replace(base, init=init, biases=biases)
+
+
 def grid(base: Demonstrations) -> list[Demonstrations]:
-    """Every init, on the seeds that choose and on those that are compared."""
-    configs = [replace(base, init=init) for init in INITS]
-    return [*map(choosing, configs), *configs]
+    """Every setting, on the seeds that choose rates and on those that are compared."""
+    return [config for name in SETTINGS for config in (choosing(setting(base, name)), setting(base, name))]
 
 
 EXPERIMENT = Experiment(
@@ -137,5 +157,5 @@ EXPERIMENT = Experiment(
     example="--profile laptop --init auddy2024-uniform --seeds 3",
     profiles=PROFILES,
     grid=grid,
-    varied=("init",),
+    varied=("init", "biases"),
 )

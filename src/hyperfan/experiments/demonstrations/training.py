@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from hyperfan.codes import Embedding
 from hyperfan.data.curves import SHAPES, demonstrations
-from hyperfan.experiments.demonstrations import DEMONSTRATIONS, WINDOW, Demonstrations
+from hyperfan.experiments.demonstrations import DEMONSTRATIONS, WINDOW, Biases, Demonstrations
 from hyperfan.experiments.demonstrations.stack import Stack, errors, values_of
 from hyperfan.experiments.experiment import Training
 from hyperfan.experiments.seeds import generator
@@ -47,9 +47,17 @@ def build(config: Demonstrations) -> HyperNet:
     ).to_empty(device="cpu")
 
 
-def draw(net: HyperNet, seed: int) -> HyperNet:
+def draw(net: HyperNet, seed: int, biases: Biases) -> HyperNet:
     """Write the init's values of a seed into a net."""
     net.reset_parameters(generator(seed, "init"), embeddings=generator(seed, "embeddings"))
+    if biases == "torch":
+        draws = generator(seed, "biases")
+        assert net.trunk is not None
+        layers = [(layer.bias, layer.in_features) for layer in net.trunk if isinstance(layer, nn.Linear)]
+        heads = [net.heads.head(name) for name in net.heads.names]
+        with torch.no_grad():
+            for bias, fan_in in [*layers, *((head.bias, len(head.weight)) for head in heads)]:
+                bias.uniform_(-(fan_in**-0.5), fan_in**-0.5, generator=draws)
     return net
 
 
@@ -78,7 +86,7 @@ class DemonstrationsTraining(Training):
         """(task, run, demonstration, point, 2)."""
         self.dt = 1 / (config.points - 1)
         net = build(config)
-        nets = [values_of(draw(net, seed)) for seed in self.seeds]
+        nets = [values_of(draw(net, seed, config.biases)) for seed in self.seeds]
         self.stack = Stack(nets, config.rates, widths(config), config.beta)
         self.plan: Any = net.plan.to_dict()
         self._starts: tuple[int, Tensor] = (-1, torch.empty(0))
