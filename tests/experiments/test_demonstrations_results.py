@@ -10,7 +10,18 @@ import torch
 from toy import Silent
 
 from hyperfan.errors import RunError
-from hyperfan.experiments.demonstrations import EXPERIMENT, INITS, KAIMING, OURS, PROFILES, THEIRS, choosing, grid
+from hyperfan.experiments.demonstrations import (
+    COMPARED,
+    EXPERIMENT,
+    KAIMING,
+    OURS,
+    PROFILES,
+    SETTINGS,
+    THEIRS,
+    choosing,
+    grid,
+    setting,
+)
 from hyperfan.experiments.demonstrations.claims import DURING, END, FACTS, LEARNT, MEASURES, START, Start, start
 from hyperfan.experiments.demonstrations.results import DemonstrationsResults, DemonstrationsRun
 from hyperfan.experiments.loop import run
@@ -21,11 +32,11 @@ BASE = replace(PROFILES["smoke"], seeds=12, tasks=3)
 SMOKE = replace(PROFILES["smoke"], rates=(1e-4, 1e-3))
 
 
-def made_up(init, factors=None, config=BASE, spread=0.02, diverged=0, rates=None):
-    """The runs of an init: losses and errors about 0.01, times a factor for each measure, and for each rate."""
-    config = replace(config, init=init)
+def made_up(name, factors=None, config=BASE, spread=0.02, diverged=0, rates=None):
+    """The runs of a setting: losses and errors about 0.01, times a factor for each measure, and for each rate."""
+    config = setting(config, name)
     factors = {**dict.fromkeys(MEASURES, 1.0), **(factors or {})}
-    draws = torch.Generator().manual_seed(INITS.index(init))
+    draws = torch.Generator().manual_seed(list(SETTINGS).index(name))
     shape = len(config.rates), config.seeds
     level = 0.01 * torch.tensor(rates or [1.0] * shape[0], dtype=torch.float64)[:, None]
     level = level * (1 + spread * torch.randn(shape, generator=draws).double()).abs()
@@ -42,24 +53,27 @@ def made_up(init, factors=None, config=BASE, spread=0.02, diverged=0, rates=None
     return found
 
 
-NO_START = Start({"0.weight": 1e-3}, {"0.weight": 1.0}, {"0.weight": 1e-2})
+MADE_UP_START = Start(*({"0.weight": v} for v in (1e-3, 0.5, 1.0, 1e-2)))
 
 
 class MadeUp(DemonstrationsResults):
-    starts = dict.fromkeys(INITS, NO_START)
+    starts = dict.fromkeys(SETTINGS, MADE_UP_START)
 
     def __init__(self, runs):
-        self.made = {r.config.init: r for r in runs}
+        self.made = runs
 
-    def run(self, init):
-        if init not in self.made:
-            raise RunError(f"there is no finished run '{init}'")
-        return self.made[init]
+    def run(self, name):
+        if name not in self.made:
+            raise RunError(f"there is no finished run '{name}'")
+        return self.made[name]
 
 
-def decided(*changed):
-    worlds = {init: made_up(init) for init in INITS} | {r.config.init: r for r in changed}
-    (claim,) = MadeUp(worlds.values())._decide()
+def decided(**changed):
+    """The claim, where inits do not differ but for those changed."""
+    names = {"theirs": THEIRS, "hyperfan_in": "hyperfan-in", "hyperfan_out": "hyperfan-out"}
+    worlds = {name: made_up(name) for name in SETTINGS}
+    worlds |= {names[key]: made_up(names[key], **options) for key, options in changed.items()}
+    (claim,) = MadeUp(worlds)._decide()
     return claim
 
 
@@ -67,42 +81,40 @@ def test_the_claim_holds_if_no_init_differs():
     claim = decided()
     assert claim.name == "A1"
     assert claim.verdict == "holds"
-    assert len(claim.facts) == len(FACTS) * (len(INITS) - 1)
+    assert len(claim.facts) == len(FACTS) * len(COMPARED)
     assert "0.1 to 0.1" in claim.remark
     assert all("p = " in m.note for m in claim.measured.values())
 
 
 def test_the_claim_does_not_hold_if_all_inits_bring_something_everywhere():
-    better = [made_up(init, dict.fromkeys(MEASURES, 0.5)) for init in (*THEIRS, *OURS)]
-    assert decided(*better).verdict == "does not hold"
+    better = {"factors": dict.fromkeys(MEASURES, 0.5)}
+    assert decided(theirs=better, hyperfan_in=better, hyperfan_out=better).verdict == "does not hold"
 
 
 @pytest.mark.parametrize("measure", FACTS)
 def test_each_fact_has_its_measure(measure):
-    claim = decided(made_up("hyperfan-in", {measure: 0.5}))
+    claim = decided(hyperfan_in={"factors": {measure: 0.5}})
     assert claim.verdict == "holds in part"
-    assert [label for label, so in claim.facts.items() if so is False] == [
-        f"hyperfan-in brings nothing {FACTS[measure]}"
-    ]
+    assert [label for label, so in claim.facts.items() if so is False] == [f"hyperfan-in: nothing {FACTS[measure]}"]
 
 
 def test_an_init_that_is_worse_brings_nothing_and_one_that_scatters_decides_nothing():
-    assert decided(made_up("auddy2024-normal", dict.fromkeys(MEASURES, 5.0))).verdict == "holds"
-    noisy = decided(made_up("hyperfan-out", spread=0.9))
+    assert decided(theirs={"factors": dict.fromkeys(MEASURES, 5.0)}).verdict == "holds"
+    noisy = decided(hyperfan_out={"spread": 0.9})
     assert None in {so for label, so in noisy.facts.items() if label.startswith("hyperfan-out")}
-    gone = decided(made_up("hyperfan-out", dict.fromkeys(MEASURES, 0.5), diverged=12))
-    assert gone.facts["hyperfan-out brings nothing at the end"] is True
+    gone = decided(hyperfan_out={"factors": dict.fromkeys(MEASURES, 0.5), "diverged": 12})
+    assert gone.facts["hyperfan-out: nothing at the end"] is True
 
 
 def test_a_claim_whose_runs_are_missing_is_not_decided():
-    (claim,) = MadeUp([made_up(KAIMING)])._decide()
+    (claim,) = MadeUp({KAIMING: made_up(KAIMING)})._decide()
     assert claim.verdict == "not decided"
     assert "There is no finished run" in claim.remark
 
 
 def test_few_seeds_decide_nothing():
     few = replace(BASE, seeds=5)
-    worlds = [made_up(init, {END: 0.1} if init in OURS else None, few) for init in INITS]
+    worlds = {name: made_up(name, {END: 0.1} if name in OURS else None, few) for name in SETTINGS}
     (claim,) = MadeUp(worlds)._decide()
     assert set(claim.facts.values()) == {None}
 
@@ -179,11 +191,11 @@ def test_results_are_written_and_follow_from_their_record(runs, tmp_path):
     out = tmp_path / "results" / "demonstrations"
     write_results(EXPERIMENT, runs, out, SMOKE)
     page = (out / "README.md").read_text()
-    assert all(init in page for init in INITS)
-    assert {p.name for p in (out / "figures").iterdir()} == {"loss.svg", "paths.svg"}
+    assert all(name in page for name in SETTINGS)
+    assert {p.name for p in (out / "figures").iterdir()} == {"loss.svg", "loss-zero-biases.svg", "paths.svg"}
     summary = json.loads((out / "summary.json").read_text())
     assert [c["name"] for c in summary["claims"]] == ["A1"]
-    assert [each["init"] for each in summary["inits"]] == list(INITS)
+    assert [(each["init"], each["biases"]) for each in summary["settings"]] == list(SETTINGS.values())
     assert summary["missing"] == []
     again = tmp_path / "again"
     write_results(EXPERIMENT, out, again, SMOKE)  # from the metrics that the results keep
@@ -203,22 +215,26 @@ def test_the_index_lists_the_papers_claims_by_their_numbers_and_others_after_the
 
 def test_without_the_runs_to_compare_with_there_is_no_page(runs, tmp_path):
     results = DemonstrationsResults(Runs(tmp_path, EXPERIMENT), SMOKE)
-    with pytest.raises(RunError, match="there is no finished run 'auddy2024-kaiming"):
+    with pytest.raises(RunError, match="there is no finished run 'auddy2024-kaiming biases-torch"):
         results.check()
 
 
-def test_untrained_nets_have_the_variances_of_their_plan():
-    theirs = replace(PROFILES["paper"], embedding=64, hidden=(64, 64, 64), target=(32, 32, 48), tasks=10)
-    found = {init: start(replace(theirs, init=init)) for init in INITS}
-    needed = found["hyperfan-in"]
+def test_untrained_nets_start_as_their_plans_say():
+    small = replace(PROFILES["paper"], embedding=64, hidden=(64, 64, 64), target=(32, 32, 48), tasks=10)
+    found = {name: start(setting(small, name)) for name in SETTINGS}
+    needed = found["hyperfan-in"].targets
     # A fan-in of 32 with half of the variance left to biases; ELU's gain at variance 1 is about 1.55.
-    assert needed.targets["2.weight"] == pytest.approx(0.5 * 1.55 / 32, rel=0.01)
-    assert needed.variances == pytest.approx(needed.targets, rel=1e-6)
-    for name, ratio in found["auddy2024-uniform"].ratios(needed).items():
-        # 1/64⁴ by theory; embeddings and narrow layers scatter it by far less than a factor of two.
-        assert ratio * needed.targets[name] == pytest.approx(64**-4, rel=0.5)
-    last = "6.bias"
-    for init in THEIRS:
-        gradients = found[init].gradients
-        assert gradients["0.weight"] < 1e-8 < gradients[last]
+    assert needed["2.weight"] == pytest.approx(0.5 * 1.55 / 32, rel=0.01)
+    bias = 1 / (3 * 64)
+    for tensor in ("2.weight", "4.weight"):  # over 1000 values in ten tasks, so that 10 % is several standard errors
+        assert found["hyperfan-in"].squares[tensor] == pytest.approx(needed[tensor], rel=0.1)
+        # Theirs: the output layer's biases, and almost nothing beside them.
+        assert found[THEIRS].squares[tensor] == pytest.approx(bias, rel=0.1)
+        assert found[THEIRS].shares[tensor] < 1e-3
+        # Without biases 1/64⁴, which widths of 64 scatter by far less than a factor of two.
+        assert found[f"{THEIRS}, zero biases"].squares[tensor] == pytest.approx(64**-4, rel=0.5)
+        assert found["hyperfan-in"].shares[tensor] > 0.1
+    for name in (f"{THEIRS}, zero biases", "theirs, normal, zero biases"):
+        gradients = found[name].gradients
+        assert gradients["0.weight"] < 1e-8 < gradients["6.bias"]
     assert found[KAIMING].gradients["0.weight"] > 1e-8

@@ -8,10 +8,11 @@ import torch
 from torch.nn.functional import mse_loss
 from toy import Silent, contents
 
+from checks import assert_variance
 from hyperfan.errors import RunError
 from hyperfan.experiments.demonstrations import (
-    INITS,
     PROFILES,
+    SETTINGS,
     THEIR_RATE,
     WINDOW,
     Demonstrations,
@@ -135,14 +136,26 @@ def test_one_diverged_run_does_not_end_the_others():
 
 def test_the_grid_has_every_init_on_seeds_that_choose_and_on_others():
     configs = grid(Demonstrations())
-    assert len(configs) == 2 * len(INITS)
+    assert len(configs) == 2 * len(SETTINGS)
     compared = [c for c in configs if c.seed < CHOOSING_SEED]
-    assert [c.init for c in compared] == list(INITS)
+    assert [(c.init, c.biases) for c in compared] == list(SETTINGS.values())
     assert {choosing(c) for c in compared} == set(configs) - set(compared)
     assert all(THEIR_RATE in c.rates for c in configs)
     assert len({c.folder for c in configs}) == len(configs)
     seeds = [range(c.seed, c.seed + c.seeds) for c in (compared[0], choosing(compared[0]))]
     assert not set(seeds[0]) & set(seeds[1])
+
+
+def test_biases_are_those_of_torchs_linear_layers_or_zero():
+    config = replace(SMOKE, init="auddy2024-kaiming", hidden=(3000, 2000), target=(30,))
+    net = draw(build(config), 0, "torch")
+    for layer in (net.trunk[0], net.trunk[2]):
+        assert_variance(layer.bias, 1 / (3 * layer.in_features))
+        assert layer.bias.abs().max() <= layer.in_features**-0.5
+    assert_variance(torch.cat([net.heads.head(name).bias for name in net.heads.names]), 1 / (3 * 2000))
+    zero, weights = draw(build(config), 0, "zero"), net.trunk[0].weight
+    assert not any(p.any() for name, p in zero.named_parameters() if name.endswith("bias"))
+    assert torch.equal(zero.trunk[0].weight, weights)
 
 
 def test_seeds_share_everything_but_the_init():

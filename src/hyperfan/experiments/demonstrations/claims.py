@@ -6,10 +6,17 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import torch
-from torch import Tensor
 
 from hyperfan.experiments.continual.claims import LOSS_MARGIN, MIN_PAIRS, SIGNIFICANT_P
-from hyperfan.experiments.demonstrations import KAIMING, OURS, THEIR_RATE, THEIRS, WINDOW, Demonstrations
+from hyperfan.experiments.demonstrations import (
+    COMPARED,
+    KAIMING,
+    OURS,
+    SETTINGS,
+    THEIR_RATE,
+    WINDOW,
+    Demonstrations,
+)
 from hyperfan.experiments.demonstrations.stack import Stack, errors, values_of
 from hyperfan.experiments.demonstrations.training import build, demonstrated, draw, widths
 from hyperfan.experiments.results.claims import Claim, Claims, Fact
@@ -35,21 +42,21 @@ NEEDED = "hyperfan-in"
 def _nothing(c: Claim, results: "DemonstrationsResults") -> None:
     kaiming = results.run(KAIMING)
     headline = []
-    for init in (*THEIRS, *OURS):
-        run = results.run(init)
+    for name in COMPARED:
+        run = results.run(name)
         for measure, words in MEASURES.items():
-            label = f"{init} at {run.best:g} over {KAIMING} at {kaiming.best:g}: {words}"
+            label = f"{name}, at {run.best:g}, over {KAIMING}, at {kaiming.best:g}: {words}"
             smaller = _is_smaller(c, label, run.scores(measure), kaiming.scores(measure))
             if measure in FACTS:
-                c.decide(f"{init} brings nothing {FACTS[measure]}", None if smaller is None else not smaller)
-        headline.append(f"{init} {c.measured[label].estimate.format()}")
-    for init, measure in itertools.product((*THEIRS, *OURS), (DURING, END)):
-        label = f"{init} over {KAIMING}, both at their rate {THEIR_RATE:g}: {MEASURES[measure]}"
-        _is_smaller(c, label, *(results.run(i).scores(measure, THEIR_RATE) for i in (init, KAIMING)))
-    c.headline = f"{MEASURES[END]} over Kaiming's: {', '.join(headline)}"
+                c.decide(f"{name}: nothing {FACTS[measure]}", None if smaller is None else not smaller)
+        headline.append(f"{name} {c.measured[label].estimate.format()}")
+    c.headline = f"{MEASURES[END]} over that of {KAIMING}: {'; '.join(headline)}"
+    for name, measure in itertools.product(COMPARED, (DURING, END)):
+        label = f"{name} over {KAIMING}, both at their rate, {THEIR_RATE:g}: {MEASURES[measure]}"
+        _is_smaller(c, label, *(results.run(n).scores(measure, THEIR_RATE) for n in (name, KAIMING)))
     c.remark = (
-        "At their widths, the variance that the mainnet's weights start with, over what they need by the plan of "
-        f"{NEEDED}: {weight_ratios(results.starts)}."
+        "At their widths, the mean square that the mainnet's weights start with, over the variance that they need by "
+        f"the plan of {NEEDED}: {weight_ratios(results.starts)}."
     )
 
 
@@ -66,41 +73,50 @@ CLAIMS: Claims = {
 
 @dataclass(frozen=True)
 class Start:
-    """How an init starts the mainnet, tensor by tensor: its variance by the plan, and the gradient's root mean square.
+    """How a setting starts the mainnet, tensor by tensor.
 
-    ``targets`` has the variances that the init itself asks for, if it does.
+    Args:
+        squares: mean square of its values, over the tasks.
+        shares: the part of it that differs from task to task, from 0 to 1.
+        gradients: root mean square of its gradient.
+        targets: the variance that the plan asks for, if it does.
     """
 
-    variances: dict[str, float]
+    squares: dict[str, float]
+    shares: dict[str, float]
     gradients: dict[str, float]
     targets: dict[str, float]
 
-    def ratios(self, needed: "Start") -> dict[str, float]:
-        """The variance of each weight over what another init asks for."""
-        return {name: v / needed.targets[name] for name, v in self.variances.items() if name.endswith("weight")}
-
 
 def start(config: Demonstrations) -> Start:
-    """How the first seed's net starts, with the gradient on the first subsequences of its first task."""
-    net = draw(build(config), config.seed)
-    rows = {row.tensor: row for row in net.plan.rows if row.made_by == "head"}
-    variances = {name: (r.variance or 0) * (r.moment or 0) * r.scale**2 for name, r in rows.items()}
+    """How the first seed's net starts, with the gradient on the beginnings of the first task's demonstrations."""
+    net = draw(build(config), config.seed, config.biases)
+    names, sizes = [t.name for t in net.generated], [t.numel for t in net.generated]
     stack = Stack([values_of(net)], config.rates[:1], widths(config), config.beta)
+    values = stack.generate(stack.theta, stack.embeddings)[0]
+    first = values[:1].clone().requires_grad_()
     shown = demonstrated(config, config.seed)[:1, :, :WINDOW]
-    values: Tensor = stack.generate(stack.theta, stack.embeddings[:, :1])[:, 0].requires_grad_()
-    paths = stack.paths(
-        values, shown[:, :, 0], torch.zeros_like(shown[:, :, 0, :1]), WINDOW - 1, 1 / (config.points - 1)
+    times = torch.zeros_like(shown[:, :, 0, :1])
+    paths = stack.paths(first, shown[:, :, 0], times, WINDOW - 1, 1 / (config.points - 1))
+    (gradient,) = torch.autograd.grad(errors(paths, shown).sum(), first)
+    parts = dict(zip(names, torch.split(values.double(), sizes, -1), strict=True))
+    gradients = zip(names, torch.split(gradient[0].double(), sizes), strict=True)
+    squares = {name: part.square().mean().item() for name, part in parts.items()}
+    return Start(
+        squares,
+        {name: (part.var(0).mean().item() / squares[name] if squares[name] else 0.0) for name, part in parts.items()},
+        {name: part.square().mean().sqrt().item() for name, part in gradients},
+        {row.tensor: row.target for row in net.plan.rows if row.made_by == "head" and row.target is not None},
     )
-    (gradient,) = torch.autograd.grad(errors(paths, shown).sum(), values)
-    parts = torch.split(gradient.double()[0], [t.numel for t in net.generated])
-    gradients = {t.name: part.square().mean().sqrt().item() for t, part in zip(net.generated, parts, strict=True)}
-    return Start(variances, gradients, {name: r.target for name, r in rows.items() if r.target is not None})
 
 
 def weight_ratios(starts: Mapping[str, Start]) -> str:
-    """From the smallest to the largest ratio of a weight's variance to what it needs, with Kaiming and with theirs."""
-    found = {init: starts[init].ratios(starts[NEEDED]).values() for init in (KAIMING, *THEIRS)}
-    return "; ".join(f"{init} {min(ratios):.1g} to {max(ratios):.1g}" for init, ratios in found.items())
+    """From the smallest to the largest ratio of a weight's mean square to what it needs, of all settings but ours."""
+    found = {}
+    for name in (n for n in SETTINGS if n not in OURS):
+        needed = {tensor: v for tensor, v in starts[NEEDED].targets.items() if tensor.endswith("weight")}
+        found[name] = [starts[name].squares[tensor] / v for tensor, v in needed.items()]
+    return "; ".join(f"{name} {min(ratios):.1g} to {max(ratios):.1g}" for name, ratios in found.items())
 
 
 # ── measuring and deciding ─────────────────────────────────────────────────────────────────────────────────────────

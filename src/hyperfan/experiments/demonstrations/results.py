@@ -4,7 +4,7 @@ import functools
 import math
 import statistics
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any, ClassVar
 
 import numpy as np
@@ -15,14 +15,16 @@ from hyperfan.charts.palette import LABELS
 from hyperfan.errors import RunError
 from hyperfan.experiments.continual.claims import LOSS_MARGIN, MIN_PAIRS
 from hyperfan.experiments.demonstrations import (
+    COMPARED,
     DEMONSTRATIONS,
-    INITS,
     KAIMING,
     PROFILES,
+    SETTINGS,
     THEIR_RATE,
     WINDOW,
     Demonstrations,
     choosing,
+    setting,
 )
 from hyperfan.experiments.demonstrations.claims import (
     CLAIMS,
@@ -82,7 +84,7 @@ class DemonstrationsRun(Run[Demonstrations]):
             Kind.LOSSES,
             "losses",
             lambda row: (row["task"], row["iteration"] // c.log_every),
-            (c.tasks, len(self._iterations)),
+            (c.tasks, len(self.measured_at)),
         )
 
     @functools.cached_property
@@ -173,25 +175,26 @@ class DemonstrationsRun(Run[Demonstrations]):
     def data(self) -> RunData:
         """The runs as their page shows them, with the table and the losses of each task."""
         switches = [f"setting-{lr:g}" for lr in self.config.rates]
-        panels = task_panels(self._curves(), self._iterations, _task_names(self.config), switches)
+        panels = task_panels(self._curves(), self.measured_at, _task_names(self.config), switches)
         section = Section("Loss, task by task", LOSS_CAPTION, panels)
         return replace(super().data(), text=self.text(), sections=[section])
 
     def figures(self) -> Iterator[NamedFigure]:
         """Losses by task at each rate."""
         title = f"{LABELS.get(self.config.init, self.config.init)}: {len(self.seeds)} runs at each rate"
-        yield "loss", losses_by_task(self._curves(), self._iterations, _task_names(self.config), title)
+        yield "loss", losses_by_task(self._curves(), self.measured_at, _task_names(self.config), title)
 
     def _curves(self) -> dict[str, Tensor]:
         return {f"rate {lr:g}": losses for lr, losses in zip(self.config.rates, self.losses, strict=True)}
 
     @property
-    def _iterations(self) -> range:
+    def measured_at(self) -> range:
+        """The iterations of a task after which the loss was measured."""
         return range(0, self.config.iterations + 1, self.config.log_every)
 
 
 class DemonstrationsResults(Results[Demonstrations, DemonstrationsRun]):
-    """The runs of all inits, and one claim."""
+    """The runs of all settings, and one claim."""
 
     claims = CLAIMS
     full_size: ClassVar[Demonstrations] = PROFILES["paper"]
@@ -201,49 +204,56 @@ class DemonstrationsResults(Results[Demonstrations, DemonstrationsRun]):
         """The runs with which the others are compared must be there."""
         self.run(KAIMING)
 
-    def run(self, init: str) -> DemonstrationsRun:
-        """The runs of an init, at a rate that was chosen on other seeds; raises if there are none."""
-        config = replace(self.base, init=init)
+    def run(self, name: str) -> DemonstrationsRun:
+        """The runs of a setting, at a rate that was chosen on other seeds; raises if there are none."""
+        config = setting(self.base, name)
         compared, chooser = self.runs.one(config), self.runs.one(choosing(config))
         return replace(compared, chosen=chooser.best)
 
     @functools.cached_property
     def found(self) -> dict[str, DemonstrationsRun]:
-        """The runs that are there, by init."""
-        configs = {init: replace(self.base, init=init) for init in INITS}
-        return {i: self.run(i) for i, c in configs.items() if c in self.runs and choosing(c) in self.runs}
+        """The runs that are there, by setting."""
+        configs = {name: setting(self.base, name) for name in SETTINGS}
+        return {name: self.run(name) for name, c in configs.items() if c in self.runs and choosing(c) in self.runs}
 
     @functools.cached_property
     def starts(self) -> dict[str, Start]:
-        """How every init starts a net of their widths."""
+        """How every setting starts a net of their widths."""
         return self._measure(self.full_size)
 
     def _measure(self, config: Demonstrations) -> dict[str, Start]:
         self.log(f"measuring untrained nets, {_widths(config.hidden)}")
-        return {init: start(replace(config, init=init)) for init in INITS}
+        return {name: start(setting(config, name)) for name in SETTINGS}
 
     def figures(self) -> Iterator[NamedFigure]:
-        """Losses by task, and what the first seed draws at the end: every init at its best rate."""
-        runs = list(self.found.values())
-        curves = {f"{_label(r)} at {r.best:g}": r.losses[r.config.rates.index(r.best)] for r in runs}
-        title = f"Loss on shapes learnt one after another: {len(runs[0].seeds)} runs of each init"
-        yield "loss", losses_by_task(curves, runs[0]._iterations, _task_names(self.base), title)
-        shown = demonstrated(self.base, self.base.seed)
-        drawn = [Drawn(f"{_label(r)} at {r.best:g}", r.first_paths[r.config.rates.index(r.best)][-1]) for r in runs]
+        """Losses by task, and what the first seed draws at the end: every setting at its best rate."""
+        compared = {name: run for name, run in self.found.items() if name in (KAIMING, *COMPARED)}
+        others = {name: run for name, run in self.found.items() if name not in compared}
+        for figure, shown in {"loss": compared, "loss-zero-biases": others}.items():
+            if shown:
+                curves = {f"{n} at {r.best:g}": r.losses[r.config.rates.index(r.best)] for n, r in shown.items()}
+                run = next(iter(shown.values()))
+                title = f"Loss on shapes learnt one after another: {len(run.seeds)} runs of each init"
+                yield figure, losses_by_task(curves, run.measured_at, _task_names(self.base), title)
+        drawn = [
+            Drawn(f"{n} at {r.best:g}", r.first_paths[r.config.rates.index(r.best)][-1]) for n, r in self.found.items()
+        ]
+        demonstrations = demonstrated(self.base, self.base.seed)
         title = "What the first seed draws after the last shape was learnt"
-        yield "paths", paths(drawn, shown, shapes(self.base, self.base.seed), title)
+        yield "paths", paths(drawn, demonstrations, shapes(self.base, self.base.seed), title)
 
     def summary(self) -> dict[str, Any]:
-        """The numbers of each init, and how it starts."""
-        starts = {init: {"variances": s.variances, "gradients": s.gradients} for init, s in self.starts.items()}
-        return {"inits": [self.numbers([run]) for run in self.found.values()], "starts": starts}
+        """The numbers of each setting, and how it starts."""
+        starts = {name: asdict(found) for name, found in self.starts.items()}
+        return {"settings": [self.numbers([run]) for run in self.found.values()], "starts": starts}
 
     def numbers(self, runs: Sequence[DemonstrationsRun]) -> dict[str, Any]:
-        """The best rate of an init, and its measures at every rate by seed."""
+        """The best rate of a setting, and its measures at every rate by seed."""
         (run,) = runs
         rates = run.config.rates
         measures = {words: {f"{lr:g}": run.scores(measure, lr) for lr in rates} for measure, words in MEASURES.items()}
-        return {"init": run.config.init, "best rate": run.best, **measures}
+        c = run.config
+        return {"init": c.init, "biases": c.biases, "best rate": run.best, **measures}
 
     def fields(self) -> dict[str, Any]:
         """The settings and tables."""
@@ -268,7 +278,8 @@ class DemonstrationsResults(Results[Demonstrations, DemonstrationsRun]):
             "eps": EPS,
             "best": self._best(),
             "all": self._all_rates(),
-            "variances": self._variances(),
+            "squares": self._squares(),
+            "shares": self._shares(),
             "trained_ratios": weight_ratios(self._measure(c)),
             "edges": self._edges(),
             "gradients": self._gradients(),
@@ -279,46 +290,46 @@ class DemonstrationsResults(Results[Demonstrations, DemonstrationsRun]):
 
     def _best(self) -> str:
         rows = []
-        for init, run in self.found.items():
+        for name, run in self.found.items():
             low, middle, high = quartiles(torch.tensor([run.scores(measure) for measure in MEASURES]).T)
             spread = zip(low.tolist(), middle.tolist(), high.tolist(), strict=True)
             cells = [f"{_text(m)} [{_text(a)}, {_text(b)}]" for a, m, b in spread]
             finite = f"{run.finite(run.best)} of {len(run.seeds)}"
-            rows.append([init, f"{run.best:g}", finite, *cells, run.forgetting().format(".2g")])
+            rows.append([name, f"{run.best:g}", finite, *cells, run.forgetting().format(".2g")])
         return markdown_table(["init", "best rate", "finite", *MEASURES.values(), "forgetting"], rows)
 
     def _edges(self) -> str:
         """Which inits are best at the end of the range of rates, where another might be better still."""
         found = []
-        for init, run in self.found.items():
+        for name, run in self.found.items():
             ends = {min(run.config.rates): "smallest", max(run.config.rates): "largest"}
             if run.best in ends:
-                found.append(f"For {init} the {ends[run.best]} rate is the best, so one beyond it may suit it better.")
+                found.append(f"For {name} the {ends[run.best]} rate is the best, so one beyond it may suit it better.")
         return " ".join(found)
 
     def _all_rates(self) -> str:
-        rows = [[init, *cells] for init, run in self.found.items() for cells in run.cells()]
+        rows = [[name, *cells] for name, run in self.found.items() for cells in run.cells()]
         return markdown_table(["init", *HEADER], rows)
 
-    def _variances(self) -> str:
+    def _squares(self) -> str:
         needed = self.starts[NEEDED].targets
-        others = [init for init in INITS if init != NEEDED]
+        others = [name for name in SETTINGS if name != NEEDED]
         rows = [
-            [name, f"{v:.2g}", *(f"{self.starts[init].variances[name] / v:.1g}" for init in others)]
-            for name, v in needed.items()
+            [tensor, f"{v:.2g}", *(f"{self.starts[name].squares[tensor] / v:.1g}" for name in others)]
+            for tensor, v in needed.items()
         ]
         return markdown_table(["tensor", "variance needed", *others], rows)
 
     def _gradients(self) -> str:
         rows = [
-            [name, *(f"{self.starts[init].gradients[name]:.1g}" for init in INITS)]
-            for name in self.starts[NEEDED].gradients
+            [tensor, *(f"{self.starts[name].gradients[tensor]:.1g}" for name in SETTINGS)]
+            for tensor in self.starts[NEEDED].gradients
         ]
-        return markdown_table(["tensor", *INITS], rows)
+        return markdown_table(["tensor", *SETTINGS], rows)
 
-
-def _label(run: DemonstrationsRun) -> str:
-    return LABELS.get(run.config.init, run.config.init)
+    def _shares(self) -> str:
+        rows = [[f"{min(s.values()):.1g} to {max(s.values()):.1g}" for s in (f.shares for f in self.starts.values())]]
+        return markdown_table(list(SETTINGS), rows)
 
 
 def _task_names(config: Demonstrations) -> list[str]:

@@ -53,7 +53,7 @@ def draw(net: HyperNet, seed: int, biases: Biases) -> HyperNet:
     if biases == "torch":
         draws = generator(seed, "biases")
         assert net.trunk is not None
-        layers = [(layer.bias, layer.in_features) for layer in net.trunk if isinstance(layer, nn.Linear)]
+        layers = [(layer.bias, layer.in_features) for layer in net.trunk.modules() if isinstance(layer, nn.Linear)]
         heads = [net.heads.head(name) for name in net.heads.names]
         with torch.no_grad():
             for bias, fan_in in [*layers, *((head.bias, len(head.weight)) for head in heads)]:

@@ -18,12 +18,19 @@ is the fan-in of the output layer:
 - The normal variant passes this number, a variance, as a standard deviation. With embeddings of 256 values the weights
   then start with a variance of 2e-29.
 
-All generated tensors are then zero for every purpose: the mainnet puts out zero, and the gradient of a tensor, which
-has the weights after it as factors, is as small. Only the bias of the mainnet's last layer learns at once. Adam divides
-by the gradient's own scale and lifts the others too, but only where their gradients are not far below its ε = 1e-8.
+All generated tensors then start at zero for every purpose, as far as they come from these weights: the mainnet puts out
+zero, and the gradient of a tensor, which has the weights after it as factors, is as small. Adam divides by the
+gradient's own scale and lifts the tensors all the same, but only where it is not far below its ε = 1e-8.
 
-A layer of the trunk does not know d_k here. Its own fan-out stands for it, which is d_k where all hidden layers have
-the same width, as theirs have. Their variant for generated biases, which halves all variances, is left out.
+Their code does not start from zero, because it also draws the hypernet's *biases*, under every init as torch does:
+uniform with variance 1/(3·fan_in). The biases β of the output layer are then what the mainnet starts from, with
+variance 1/(3·d_k), equal in all tasks. They are the same with their "Kaiming", so that the two hardly differ. The
+methods here leave biases at zero, as Chang et al. have them; the experiment ``demonstrations`` has both. The normal
+variant cannot have been used: it expects three values where its caller passes two.
+
+Where each tensor has an output layer of its own, their code gives c = 1 to the last one only, and 2 to the others; here
+all have 1. A layer of the trunk does not know d_k here. Its own fan-out stands for it, which is d_k where all hidden
+layers have the same width, as theirs have. Their variant for drawn biases, which halves all variances, is left out.
 """
 
 from hyperfan.formulas.fans import Fans
