@@ -255,7 +255,7 @@ def test_paths_are_drawn_over_the_demonstrations_with_a_gap_where_they_leave_the
     shown = torch.stack([line, line / 2]).expand(2, 2, 5, 2)
     drawn = [Drawn(label, torch.stack([line, 2 * line])) for label in ("hyperfan-in at 0.1", "theirs, normal at 1")]
     panels = path_panels(drawn, shown, ["S", "N"])
-    assert [p.title for p in panels] == ["hyperfan-in at 0.1: S", "N", "theirs, normal at 1: S", "N"]
+    assert [p.title for p in panels] == ["hyperfan-in at 0.1", "N", "theirs, normal at 1", "N"]
     *behind, path = panels[3].curves
     assert [c.kind for c in behind] == ["reference", "reference"]
     assert behind[1].points == [(x / 2, x / 2) for x in (-1.0, -0.75, -0.5, -0.25, 0.0)]

@@ -39,7 +39,7 @@ def path_panels(runs: Sequence[Drawn], demonstrated: Tensor, shapes: Sequence[st
         for i, shape in enumerate(shapes):
             behind = [Curve(shape, _points(path), kind="reference") for path in demonstrated[i]]
             curve = Curve(run.label, _points(run.paths[i]), Look(look.colour))
-            heading = f"{run.label}: {shape}" if i == 0 else shape
+            heading = shape if i else run.label
             panels.append(Panel(heading, [*behind, curve], axis, axis, size=(300, 190), left=34))
     return panels
 

@@ -238,9 +238,9 @@ class DemonstrationsResults(Results[Demonstrations, DemonstrationsRun]):
         drawn = [
             Drawn(f"{n} at {r.best:g}", r.first_paths[r.config.rates.index(r.best)][-1]) for n, r in self.found.items()
         ]
-        demonstrations = demonstrated(self.base, self.base.seed)
-        title = "What the first seed draws after the last shape was learnt"
-        yield "paths", paths(drawn, demonstrations, shapes(self.base, self.base.seed), title)
+        demonstrations, names = demonstrated(self.base, self.base.seed), shapes(self.base, self.base.seed)
+        title = f"What the first seed draws at the end, of the shapes learnt in this order: {', '.join(names)}"
+        yield "paths", paths(drawn, demonstrations, names, title)
 
     def summary(self) -> dict[str, Any]:
         """The numbers of each setting, and how it starts."""

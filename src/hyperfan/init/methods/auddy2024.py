@@ -24,9 +24,9 @@ gradient's own scale and lifts the tensors all the same, but only where it is no
 
 Their code does not start from zero, because it also draws the hypernet's *biases*, under every init as torch does:
 uniform with variance 1/(3·fan_in). The biases β of the output layer are then what the mainnet starts from, with
-variance 1/(3·d_k), equal in all tasks. They are the same with their "Kaiming", so that the two hardly differ. The
-methods here leave biases at zero, as Chang et al. have them; the experiment ``demonstrations`` has both. The normal
-variant cannot have been used: it expects three values where its caller passes two.
+variance 1/(3·d_k), equal in all tasks. Their "Kaiming" has them too, so that both start at a similar scale. The methods
+here leave biases at zero, as Chang et al. have them; the experiment ``demonstrations`` has both. The normal variant
+cannot have been used: it expects three values where its caller passes two.
 
 Where each tensor has an output layer of its own, their code gives c = 1 to the last one only, and 2 to the others; here
 all have 1. A layer of the trunk does not know d_k here. Its own fan-out stands for it, which is d_k where all hidden
