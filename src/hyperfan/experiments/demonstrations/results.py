@@ -125,9 +125,12 @@ class DemonstrationsRun(Run[Demonstrations]):
 
     @property
     def best(self) -> float:
-        """The rate that was chosen; here that with the smallest median error of all tasks at the end."""
-        if self.chosen is not None:
-            return self.chosen
+        """The rate that was chosen on other seeds; if there are none, the one where these end lowest."""
+        return self.lowest if self.chosen is None else self.chosen
+
+    @property
+    def lowest(self) -> float:
+        """The rate with the smallest median error of all tasks at the end on these seeds."""
         return min(self.config.rates, key=lambda lr: (statistics.median(self.scores(END, lr)), lr))
 
     def scores(self, measure: str, lr: float | None = None) -> list[float]:
