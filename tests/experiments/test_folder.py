@@ -147,7 +147,7 @@ def test_the_fingerprint_covers_what_can_change_numbers_and_nothing_else(tmp_pat
     numbers += [f"experiments/{name}/{file}.py" for name in EXPERIMENTS for file in ("__init__", "training")]
     readers = ["cli/runs.py", "report/run_page.py", "experiments/results/claims.py", "experiments/results/claim.md"]
     readers += [f"experiments/{name}/{file}" for name in EXPERIMENTS for file in ("results.py", "page.md")]
-    readers += [f"experiments/{name}/claims.py" for name in ("mnist", "continual")]
+    readers += [f"experiments/{name}/claims.py" for name in ("mnist", "continual", "demonstrations")]
     assert {name: changes(name) for name in (*numbers, *readers)} == {
         **dict.fromkeys(numbers, True),
         **dict.fromkeys(readers, False),

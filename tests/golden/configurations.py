@@ -163,6 +163,9 @@ CONFIGURATIONS: dict[str, Configuration] = {
     "heads, m2": _case(conv, init=hf.init.method("m2", std=0.02), generate="*"),
     "heads, m3": _case(relu, init="m3", trunk=(5,), heads="separate"),
     "heads, m4": _case(relu, init="m4", heads="separate", generate="weights+biases"),
+    "heads, auddy kaiming": _case(relu, init="auddy2024-kaiming", trunk=(5, 5), generate="weights+biases"),
+    "heads, auddy uniform": _case(relu, init="auddy2024-uniform", trunk=(5, 5), generate="weights+biases"),
+    "heads, auddy normal": _case(relu, init="auddy2024-normal", trunk=(5, 5), distribution="normal"),
     # Linear heads: mainnets.
     "heads, everything": _case(conv, generate="*"),
     "heads, transposed": _case(transposed, generate="weights+biases", nonlinearity="relu"),

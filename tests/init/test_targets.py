@@ -51,7 +51,7 @@ def test_classical_methods_treat_the_trunk_as_they_treat_the_head(family, gains,
 
 
 def test_every_method_is_in_a_table_above_or_in_test_written_or_in_test_chunks():
-    families = {"xavier", "kaiming"}
+    families = {"xavier", "kaiming", "auddy2024"}
     known = {*MEANS, "m2", "m3", "m4", "chang2020-gist"}
     assert {m.name for m in available() if m.name.partition("-")[0] not in families} == known
 

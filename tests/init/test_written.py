@@ -220,6 +220,9 @@ CLASSICAL = {
     "m2": 1e-4,
     "m3": 2 / 20 / 100,
     "m4": 2 / 20,
+    "auddy2024-kaiming": 1 / (3 * 20),
+    "auddy2024-uniform": 1 / 20**2,
+    "auddy2024-normal": 1 / 20**4,
 }
 
 
@@ -231,6 +234,29 @@ def test_classical_methods_see_only_the_head(name, variance):
     assert_variance(net.heads.head("20x30").weight, variance)
     if name == "m4":
         assert torch.equal(net.embeddings.weight, torch.full((1, 20), 30**-0.5))
+
+
+@pytest.mark.parametrize(
+    ("variant", "layers", "weights"),
+    [
+        # E[h²] goes by 1/3/2 in each ReLU layer with variance 1/(3·fan_in).
+        ("kaiming", [1 / (3 * 20), 1 / (3 * 300), 1 / (3 * 300)], (1 / 6) ** 3 / 3),
+        # By 1/d_k, from embeddings of 20 values; then d_k·1/d_k²·E[h²].
+        ("uniform", [2 / (20 * 300), 2 / 300**2, 2 / 300**2], 300**-4),
+        # By fan_in·(2/(fan_in·d_k))²/2; then d_k·1/d_k⁴·E[h²].
+        ("normal", [(2 / (20 * 300)) ** 2, (2 / 300**2) ** 2, (2 / 300**2) ** 2], 8 / (20 * 300**2 * 300**6) / 300**3),
+    ],
+)
+def test_the_inits_of_auddy_2024_shrink_hidden_layers_too(variant, layers, weights):
+    embedding = hf.Embedding(20, per="net", tasks=100, distribution="normal")
+    options = {"trunk": (300,) * 3, "heads": "separate", "init": f"auddy2024-{variant}"}
+    net = hf.HyperNet(nn.Sequential(nn.Linear(100, 30), nn.ELU()), embedding, **options)
+    rows = {row.tensor: row for row in net.plan.rows}
+    assert [rows[f"trunk.{i}.weight"].variance for i in (0, 2, 4)] == pytest.approx(layers, rel=1e-12)
+    head = rows["0.weight"]
+    # The mean over 100 embeddings of ‖e‖²: √(2/20/100) = 3 %; widths of 300 scatter it by √(5/300) in each layer, 22 %.
+    assert head.variance * head.moment == pytest.approx(weights, rel=0.5)
+    assert net.generate(task=0)["0.weight"].double().square().mean().item() == pytest.approx(weights, rel=0.9)
 
 
 def test_m4_reaches_the_scale_of_kaiming():

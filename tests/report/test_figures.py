@@ -11,6 +11,7 @@ from made_up import rows
 from hyperfan.charts.palette import INITS
 from hyperfan.metrics import Kind, histograms
 from hyperfan.report import (
+    Drawn,
     Fit,
     accuracy_by_rate,
     evolution,
@@ -18,6 +19,7 @@ from hyperfan.report import (
     loss_and_accuracy,
     losses_and_accuracies,
     losses_by_task,
+    paths,
     ridges,
     save,
     settings,
@@ -26,6 +28,7 @@ from hyperfan.report import (
 )
 from hyperfan.report.inside import RIDGE_HEIGHT, evolution_panels, ridge_panels
 from hyperfan.report.losses import loss_panels
+from hyperfan.report.paths import path_panels
 from hyperfan.report.uncertainty import uncertainty_panels
 
 SVG = "{http://www.w3.org/2000/svg}"
@@ -219,6 +222,7 @@ def figures(compared):
         "tasks": losses_by_task({"m2": losses, "m3": losses}, range(0, 6001, 100), ["x", "x²", "x³"], title),
         "fits": fits([learnt], x, x**2, ["x", "x²", "x³"], title),
         "uncertainty": uncertainty({"m2": [scores]}, 8, title),
+        "paths": paths([Drawn("m2", torch.full((1, 4, 2), math.nan))], torch.rand(1, 7, 9, 2), ["S"], title),
     }
 
 
@@ -247,3 +251,16 @@ def test_the_same_numbers_make_the_same_file(compared, tmp_path):
     for name in "ab":
         save(loss_and_accuracy(compared, 6000, "title"), tmp_path / name)
     assert (tmp_path / "a.svg").read_bytes() == (tmp_path / "b.svg").read_bytes()
+
+
+def test_paths_are_drawn_over_the_demonstrations_with_a_gap_where_they_leave_the_panel():
+    line = torch.linspace(-1, 0, 5)[:, None].repeat(1, 2)
+    shown = torch.stack([line, line / 2]).expand(2, 2, 5, 2)
+    drawn = [Drawn(label, torch.stack([line, 2 * line])) for label in ("hyperfan-in at 0.1", "theirs, normal at 1")]
+    panels = path_panels(drawn, shown, ["S", "N"])
+    assert [p.title for p in panels] == ["hyperfan-in at 0.1", "N", "theirs, normal at 1", "N"]
+    *behind, path = panels[3].curves
+    assert [c.kind for c in behind] == ["reference", "reference"]
+    assert behind[1].points == [(x / 2, x / 2) for x in (-1.0, -0.75, -0.5, -0.25, 0.0)]
+    assert [y for _, y in path.points] == [None, None, -1.0, -0.5, 0.0]
+    assert path.look.colour == INITS["auddy2024-normal"].colour

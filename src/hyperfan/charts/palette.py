@@ -36,6 +36,9 @@ INITS = {
     "m2": Look(7, 2),
     "m3": Look(8, 3),
     "m4": Look(9, 5),
+    "auddy2024-kaiming": Look(5, 6),
+    "auddy2024-uniform": Look(10, 5),
+    "auddy2024-normal": Look(12, 4),
 }
 """The look of each init; any other gets a colour and a dash that its figure does not use yet."""
 LABELS = {
@@ -49,6 +52,9 @@ LABELS = {
     "m2": "M2: small random",
     "m3": "M3: Kaiming, head/10",
     "m4": "M4: Kaiming, constant embedding",
+    "auddy2024-kaiming": "Kaiming, a = √5",
+    "auddy2024-uniform": "theirs, uniform",
+    "auddy2024-normal": "theirs, normal",
 }
 """What an init is called in figures, where that is not its name."""
 _COLOURS = (12, 10, 11, 7, 4, 9, 6, 2, 3, 8, 5, 1)

@@ -1,5 +1,6 @@
 """On which data? Readers for the data sets. Nothing is downloaded unless ``fetch`` is called."""
 
+from hyperfan.data.curves import demonstrations
 from hyperfan.data.folder import ImageFolder, imagenette, tiny_imagenet
 from hyperfan.data.labelled import CIFAR10, IMAGENET, MNIST, Labelled, Splits, standardise
 from hyperfan.data.readers import cifar10, mnist
@@ -13,6 +14,7 @@ __all__ = [
     "Labelled",
     "Splits",
     "cifar10",
+    "demonstrations",
     "imagenette",
     "mnist",
     "regression_tasks",

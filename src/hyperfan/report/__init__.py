@@ -6,12 +6,14 @@ from hyperfan.charts.scale import scale_chart
 from hyperfan.report.diagnosis_page import diagnosis_page
 from hyperfan.report.inside import evolution, ridges
 from hyperfan.report.losses import accuracy_by_rate, loss_and_accuracy, losses_and_accuracies, training_losses
+from hyperfan.report.paths import Drawn, paths
 from hyperfan.report.run_data import RunData, Section, Setting, settings
 from hyperfan.report.run_page import run_page
 from hyperfan.report.tasks import Fit, fits, losses_by_task, quartiles, task_panels
 from hyperfan.report.uncertainty import uncertainty, uncertainty_panels
 
 __all__ = [
+    "Drawn",
     "Fit",
     "RunData",
     "Section",
@@ -23,6 +25,7 @@ __all__ = [
     "loss_and_accuracy",
     "losses_and_accuracies",
     "losses_by_task",
+    "paths",
     "quartiles",
     "ridges",
     "run_page",

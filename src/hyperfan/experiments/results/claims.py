@@ -36,7 +36,7 @@ class Claim:
     """A claim of the paper: what was measured, and the facts that must all be so for it to hold.
 
     Args:
-        name: C1 to C16.
+        name: C1 to C16 for the paper's, or another.
         statement: what the paper says.
         measured: estimates by label.
         facts: by label.

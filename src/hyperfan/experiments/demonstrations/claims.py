@@ -1,0 +1,138 @@
+"""What Auddy et al. 2024 say about inits of hypernets, taken apart into facts that an interval can decide."""
+
+import itertools
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import torch
+
+from hyperfan.experiments.continual.claims import LOSS_MARGIN, MIN_PAIRS, SIGNIFICANT_P
+from hyperfan.experiments.demonstrations import (
+    COMPARED,
+    KAIMING,
+    OURS,
+    SETTINGS,
+    THEIR_RATE,
+    WINDOW,
+    Demonstrations,
+)
+from hyperfan.experiments.demonstrations.stack import Stack, errors, values_of
+from hyperfan.experiments.demonstrations.training import build, demonstrated, draw, widths
+from hyperfan.experiments.results.claims import Claim, Claims, Fact
+from hyperfan.experiments.results.statistics import Estimate, ratios, signed_rank
+
+if TYPE_CHECKING:
+    from hyperfan.experiments.demonstrations.results import DemonstrationsResults
+
+START, DURING, LEARNT, END = "start", "during", "learnt", "end"
+MEASURES = {
+    START: "error of all tasks before training",
+    DURING: "mean loss during the tasks",
+    LEARNT: "error of each task right after it",
+    END: "error of all tasks at the end",
+}
+"""What is compared, seed by seed, each a mean over tasks."""
+FACTS = {START: "at the start", DURING: "during training", END: "at the end"}
+"""Where an init may bring something."""
+NEEDED = "hyperfan-in"
+"""The init whose targets are the variances that the mainnet needs."""
+
+
+def _nothing(c: Claim, results: "DemonstrationsResults") -> None:
+    kaiming = results.run(KAIMING)
+    headline = []
+    for name in COMPARED:
+        run = results.run(name)
+        for measure, words in MEASURES.items():
+            label = f"{name}, at {run.best:g}, over {KAIMING}, at {kaiming.best:g}: {words}"
+            smaller = _is_smaller(c, label, run.scores(measure), kaiming.scores(measure))
+            if measure in FACTS:
+                c.decide(f"{name}: nothing {FACTS[measure]}", None if smaller is None else not smaller)
+        headline.append(f"{name} {c.measured[label].estimate.format()}")
+    c.headline = f"{MEASURES[END]} over that of {KAIMING}: {'; '.join(headline)}"
+    for name, measure in itertools.product(COMPARED, (DURING, END)):
+        label = f"{name} over {KAIMING}, both at their rate, {THEIR_RATE:g}: {MEASURES[measure]}"
+        _is_smaller(c, label, *(results.run(n).scores(measure, THEIR_RATE) for n in (name, KAIMING)))
+    for name in COMPARED:  # as few seeds choose, also at the rates that those compared would have chosen
+        pair = [results.run(n) for n in (name, KAIMING)]
+        rates = " and ".join(f"{run.lowest:g}" for run in pair)
+        label = f"{name} over {KAIMING}, at the rates that are best on the seeds compared, {rates}: {MEASURES[END]}"
+        _is_smaller(c, label, *(run.scores(END, run.lowest) for run in pair))
+    c.remark = (
+        "At their widths, the mean square that the mainnet's weights start with, over the variance that they need by "
+        f"the plan of {NEEDED}: {weight_ratios(results.starts)}."
+    )
+
+
+CLAIMS: Claims = {
+    "A1": (
+        "Auddy et al. 2024: initialisers made for hypernets bring nothing in continual learning from demonstration",
+        _nothing,
+    ),
+}
+
+
+# ── untrained nets ─────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@dataclass(frozen=True)
+class Start:
+    """How a setting starts the mainnet, tensor by tensor.
+
+    Args:
+        squares: mean square of its values, over the tasks.
+        shares: the part of it that differs from task to task, from 0 to 1.
+        gradients: root mean square of its gradient.
+        targets: the variance that the plan asks for, if it does.
+    """
+
+    squares: dict[str, float]
+    shares: dict[str, float]
+    gradients: dict[str, float]
+    targets: dict[str, float]
+
+
+def start(config: Demonstrations) -> Start:
+    """How the first seed's net starts, with the gradient on the beginnings of the first task's demonstrations."""
+    net = draw(build(config), config.seed, config.biases)
+    names, sizes = [t.name for t in net.generated], [t.numel for t in net.generated]
+    stack = Stack([values_of(net)], config.rates[:1], widths(config), config.beta)
+    values = stack.generate(stack.theta, stack.embeddings)[0]
+    first = values[:1].clone().requires_grad_()
+    shown = demonstrated(config, config.seed)[:1, :, :WINDOW]
+    times = torch.zeros_like(shown[:, :, 0, :1])
+    paths = stack.paths(first, shown[:, :, 0], times, WINDOW - 1, 1 / (config.points - 1))
+    (gradient,) = torch.autograd.grad(errors(paths, shown).sum(), first)
+    parts = dict(zip(names, torch.split(values.double(), sizes, -1), strict=True))
+    gradients = zip(names, torch.split(gradient[0].double(), sizes), strict=True)
+    squares = {name: part.square().mean().item() for name, part in parts.items()}
+    return Start(
+        squares,
+        {name: (part.var(0).mean().item() / squares[name] if squares[name] else 0.0) for name, part in parts.items()},
+        {name: part.square().mean().sqrt().item() for name, part in gradients},
+        {row.tensor: row.target for row in net.plan.rows if row.made_by == "head" and row.target is not None},
+    )
+
+
+def weight_ratios(starts: Mapping[str, Start]) -> str:
+    """From the smallest to the largest ratio of a weight's mean square to what it needs, of all settings but ours."""
+    found = {}
+    for name in (n for n in SETTINGS if n not in OURS):
+        needed = {tensor: v for tensor, v in starts[NEEDED].targets.items() if tensor.endswith("weight")}
+        found[name] = [starts[name].squares[tensor] / v for tensor, v in needed.items()]
+    return "; ".join(f"{name} {min(ratios):.1g} to {max(ratios):.1g}" for name, ratios in found.items())
+
+
+# ── measuring and deciding ─────────────────────────────────────────────────────────────────────────────────────────
+
+
+def _is_smaller(c: Claim, label: str, a: Sequence[float], b: Sequence[float]) -> Fact:
+    """Whether a is smaller, seed by seed. It is not if it is certainly at most a little smaller."""
+    p = signed_rank(a, b)
+    ratio = c.measure(label, Estimate.median(ratios(a, b)), note=f", p = {p:.2g}")
+    if ratio.low is None or ratio.high is None or ratio.n < MIN_PAIRS:
+        return None
+    if ratio.high < 1 and p < SIGNIFICANT_P:
+        return True
+    return False if ratio.low > 1 / LOSS_MARGIN else None

@@ -1,0 +1,351 @@
+"""What is read from runs of the demonstrations experiment, drawn and published."""
+
+import functools
+import math
+import statistics
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any, ClassVar
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from hyperfan.charts.palette import LABELS
+from hyperfan.errors import RunError
+from hyperfan.experiments.continual.claims import LOSS_MARGIN, MIN_PAIRS
+from hyperfan.experiments.demonstrations import (
+    COMPARED,
+    DEMONSTRATIONS,
+    KAIMING,
+    PROFILES,
+    SETTINGS,
+    THEIR_RATE,
+    WINDOW,
+    Demonstrations,
+    choosing,
+    setting,
+)
+from hyperfan.experiments.demonstrations.claims import (
+    CLAIMS,
+    DURING,
+    END,
+    LEARNT,
+    MEASURES,
+    NEEDED,
+    START,
+    Start,
+    start,
+    weight_ratios,
+)
+from hyperfan.experiments.demonstrations.stack import EPS
+from hyperfan.experiments.demonstrations.training import KEPT_POINTS, demonstrated, shapes
+from hyperfan.experiments.experiment import CHOOSING_SEED
+from hyperfan.experiments.results.claims import markdown_table
+from hyperfan.experiments.results.runs import NamedFigure, Run
+from hyperfan.experiments.results.statistics import Estimate
+from hyperfan.experiments.results.write import Results
+from hyperfan.metrics import Kind, Row
+from hyperfan.report import Drawn, RunData, Section, losses_by_task, paths, quartiles, task_panels
+from hyperfan.text import table
+
+HEADER = ["rate", "finite", *MEASURES.values()]
+CAPTION = "Medians over seeds. Errors are mean squares of whole paths from their start, losses those of subsequences."
+LOSS_CAPTION = "The median over seeds at each rate, with a band from lower to upper quartile where rates are few."
+
+
+@dataclass(frozen=True)
+class DemonstrationsRun(Run[Demonstrations]):
+    """The finished runs of one init. In its tensors a run that diverged has NaN from then on.
+
+    Args:
+        chosen: the best rate, chosen on other seeds; without it these choose.
+        part: which of its seeds are looked at.
+    """
+
+    chosen: float | None = None
+    part: slice = field(default_factory=lambda: slice(None))
+
+    @property
+    def seeds(self) -> range:
+        """The seeds that are looked at."""
+        return range(self.config.seed, self.config.seed + self.config.seeds)[self.part]
+
+    def half(self, odd: bool) -> "DemonstrationsRun | None":
+        """The runs with even seeds alone, or with odd ones; where rates are chosen all stay."""
+        half = replace(self, part=slice((self.config.seed + odd) % 2, None, 2))
+        return self if self.config.seed >= CHOOSING_SEED else half if half.seeds else None
+
+    @functools.cached_property
+    def losses(self) -> Tensor:
+        """Loss of the task that is being learnt, (rate, seed, task, measurement)."""
+        c = self.config
+        return self._read(
+            Kind.LOSSES,
+            "losses",
+            lambda row: (row["task"], row["iteration"] // c.log_every),
+            (c.tasks, len(self.measured_at)),
+        )
+
+    @functools.cached_property
+    def errors(self) -> Tensor:
+        """Mean squared error of whole paths, (rate, seed, tasks learnt, task)."""
+        tasks = self.config.tasks
+        return self._read(Kind.ERRORS, "errors", lambda row: (row["learnt"],), (tasks + 1, tasks))
+
+    @functools.cached_property
+    def first_paths(self) -> Tensor:
+        """Paths of the first seed from the start of a demonstration, (rate, tasks learnt, task, point, 2)."""
+        c = self.config
+        shape = c.tasks + 1, c.tasks, KEPT_POINTS, 2
+        whole = replace(self, part=slice(None))
+        return whole._read(Kind.ERRORS, "paths", lambda row: (row["learnt"],), shape)[:, 0]
+
+    def _read(self, kind: Kind, key: str, place: Callable[[Row], tuple[int, ...]], shape: tuple[int, ...]) -> Tensor:
+        """The values of every run, each line at its place in the shape."""
+        c = self.config
+        found = np.full((len(c.rates) * c.seeds, *shape), math.nan)
+        for row in self.of(kind):
+            at: Any = (slice(None), *place(row))
+            nothing = np.full(found[at].shape[1:], math.nan)
+            try:
+                values = [nothing if value is None else value for value in row[key]]
+                found[at] = np.array(values, dtype=float)  # where None is NaN
+            except (TypeError, ValueError) as error:
+                raise RunError(f"'{c.title}' does not hold the metrics of its runs: {error}") from error
+        return torch.from_numpy(found).view(len(c.rates), c.seeds, *shape)[:, self.part]
+
+    def to_dict(self) -> dict[str, Any]:
+        """As any run, but of the paths, which are most of it, only those of the first seed."""
+        found, seeds = super().to_dict(), self.config.seeds
+        for row in found["rows"]:
+            if row["kind"] == Kind.ERRORS:
+                row["paths"] = [path if i % seeds == 0 else None for i, path in enumerate(row["paths"])]
+        return found
+
+    @property
+    def best(self) -> float:
+        """The rate that was chosen on other seeds; if there are none, the one where these end lowest."""
+        return self.lowest if self.chosen is None else self.chosen
+
+    @property
+    def lowest(self) -> float:
+        """The rate with the smallest median error of all tasks at the end on these seeds."""
+        return min(self.config.rates, key=lambda lr: (statistics.median(self.scores(END, lr)), lr))
+
+    def scores(self, measure: str, lr: float | None = None) -> list[float]:
+        """A measure of each seed's run at a rate, by default the best; infinite after a divergence."""
+        rate = self.config.rates.index(self.best if lr is None else lr)
+        after, tasks = self.errors[rate], range(self.config.tasks)
+        found = {
+            START: lambda: after[:, 0].mean(1),
+            DURING: lambda: self.losses[rate][:, :, 1:].mean((1, 2)),
+            LEARNT: lambda: torch.stack([after[:, task + 1, task] for task in tasks]).mean(0),
+            END: lambda: after[:, -1].mean(1),
+        }[measure]()
+        scores: list[float] = found.nan_to_num(math.inf, math.inf).tolist()
+        return scores
+
+    def forgetting(self) -> Estimate:
+        """The error of earlier tasks at the end over their error when they were learnt, at the best rate."""
+        after, tasks = self.errors[self.config.rates.index(self.best)], range(self.config.tasks - 1)
+        learnt = torch.stack([after[:, task + 1, task] for task in tasks]).mean(0)
+        kept = after[:, -1, :-1].mean(1)
+        return Estimate.median((kept / learnt).nan_to_num(math.inf, math.inf).tolist())
+
+    def finite(self, lr: float) -> int:
+        """How many runs went through all tasks."""
+        return sum(map(math.isfinite, self.scores(END, lr)))
+
+    def cells(self) -> list[list[str]]:
+        """The medians at each rate, under :data:`HEADER`."""
+        rows = []
+        for lr in self.config.rates:
+            medians = [_text(statistics.median(self.scores(measure, lr))) for measure in MEASURES]
+            rows.append([f"{lr:g}", f"{self.finite(lr)} of {len(self.seeds)}", *medians])
+        return rows
+
+    def sentence(self) -> str:
+        """The error at the end at the best rate."""
+        c, error = self.config, statistics.median(self.scores(END))
+        runs = f"{c.tasks} shapes, one after another, {len(c.rates)} rates with {c.seeds} seeds"
+        return f"{runs}: at the best rate, {self.best:g}, the median error of all shapes at the end is {_text(error)}."
+
+    def text(self) -> str:
+        """The table of rates."""
+        return f"{table(HEADER, self.cells())}\n\n{CAPTION}"
+
+    def data(self) -> RunData:
+        """The runs as their page shows them, with the table and the losses of each task."""
+        switches = [f"setting-{lr:g}" for lr in self.config.rates]
+        panels = task_panels(self._curves(), self.measured_at, _task_names(self.config), switches)
+        section = Section("Loss, task by task", LOSS_CAPTION, panels)
+        return replace(super().data(), text=self.text(), sections=[section])
+
+    def figures(self) -> Iterator[NamedFigure]:
+        """Losses by task at each rate."""
+        title = f"{LABELS.get(self.config.init, self.config.init)}: {len(self.seeds)} runs at each rate"
+        yield "loss", losses_by_task(self._curves(), self.measured_at, _task_names(self.config), title)
+
+    def _curves(self) -> dict[str, Tensor]:
+        return {f"rate {lr:g}": losses for lr, losses in zip(self.config.rates, self.losses, strict=True)}
+
+    @property
+    def measured_at(self) -> range:
+        """The iterations of a task after which the loss was measured."""
+        return range(0, self.config.iterations + 1, self.config.log_every)
+
+
+class DemonstrationsResults(Results[Demonstrations, DemonstrationsRun]):
+    """The runs of all settings, and one claim."""
+
+    claims = CLAIMS
+    full_size: ClassVar[Demonstrations] = PROFILES["paper"]
+    """The configuration of untrained nets: their widths."""
+
+    def check(self) -> None:
+        """The runs with which the others are compared must be there."""
+        self.run(KAIMING)
+
+    def run(self, name: str) -> DemonstrationsRun:
+        """The runs of a setting, at a rate that was chosen on other seeds; raises if there are none."""
+        config = setting(self.base, name)
+        compared, chooser = self.runs.one(config), self.runs.one(choosing(config))
+        return replace(compared, chosen=chooser.best)
+
+    @functools.cached_property
+    def found(self) -> dict[str, DemonstrationsRun]:
+        """The runs that are there, by setting."""
+        configs = {name: setting(self.base, name) for name in SETTINGS}
+        return {name: self.run(name) for name, c in configs.items() if c in self.runs and choosing(c) in self.runs}
+
+    @functools.cached_property
+    def starts(self) -> dict[str, Start]:
+        """How every setting starts a net of their widths."""
+        return self._measure(self.full_size)
+
+    def _measure(self, config: Demonstrations) -> dict[str, Start]:
+        self.log(f"measuring untrained nets, {_widths(config.hidden)}")
+        return {name: start(setting(config, name)) for name in SETTINGS}
+
+    def figures(self) -> Iterator[NamedFigure]:
+        """Losses by task, and what the first seed draws at the end: every setting at its best rate."""
+        compared = {name: run for name, run in self.found.items() if name in (KAIMING, *COMPARED)}
+        others = {name: run for name, run in self.found.items() if name not in compared}
+        for figure, shown in {"loss": compared, "loss-zero-biases": others}.items():
+            if shown:
+                curves = {f"{n} at {r.best:g}": r.losses[r.config.rates.index(r.best)] for n, r in shown.items()}
+                run = next(iter(shown.values()))
+                title = f"Loss on shapes learnt one after another: {len(run.seeds)} runs of each init"
+                yield figure, losses_by_task(curves, run.measured_at, _task_names(self.base), title)
+        drawn = [
+            Drawn(f"{n} at {r.best:g}", r.first_paths[r.config.rates.index(r.best)][-1]) for n, r in self.found.items()
+        ]
+        demonstrations, names = demonstrated(self.base, self.base.seed), shapes(self.base, self.base.seed)
+        title = f"What the first seed draws at the end, of the shapes learnt in this order: {', '.join(names)}"
+        yield "paths", paths(drawn, demonstrations, names, title)
+
+    def summary(self) -> dict[str, Any]:
+        """The numbers of each setting, and how it starts."""
+        starts = {name: asdict(found) for name, found in self.starts.items()}
+        return {"settings": [self.numbers([run]) for run in self.found.values()], "starts": starts}
+
+    def numbers(self, runs: Sequence[DemonstrationsRun]) -> dict[str, Any]:
+        """The best rate of a setting, and its measures at every rate by seed."""
+        (run,) = runs
+        rates = run.config.rates
+        measures = {words: {f"{lr:g}": run.scores(measure, lr) for lr in rates} for measure, words in MEASURES.items()}
+        c = run.config
+        return {"init": c.init, "biases": c.biases, "best rate": run.best, **measures}
+
+    def fields(self) -> dict[str, Any]:
+        """The settings and tables."""
+        c, paper = self.base, self.full_size
+        return {
+            "tasks": c.tasks,
+            "seeds": c.seeds,
+            "choosing": choosing(c).seeds,
+            "iterations": c.iterations,
+            "points": c.points,
+            "window": WINDOW,
+            "demonstrations": DEMONSTRATIONS,
+            "beta": c.beta,
+            "embedding": c.embedding,
+            "hidden": _widths(c.hidden),
+            "target": _widths(c.target),
+            "their_embedding": paper.embedding,
+            "their_hidden": _widths(paper.hidden),
+            "their_target": _widths(paper.target),
+            "their_rate": THEIR_RATE,
+            "rates": ", ".join(f"{lr:g}" for lr in c.rates),
+            "eps": EPS,
+            "best": self._best(),
+            "all": self._all_rates(),
+            "squares": self._squares(),
+            "shares": self._shares(),
+            "trained_ratios": weight_ratios(self._measure(c)),
+            "edges": self._edges(),
+            "gradients": self._gradients(),
+            "margin": LOSS_MARGIN,
+            "enough": MIN_PAIRS,
+            "needed": NEEDED,
+        }
+
+    def _best(self) -> str:
+        rows = []
+        for name, run in self.found.items():
+            low, middle, high = quartiles(torch.tensor([run.scores(measure) for measure in MEASURES]).T)
+            spread = zip(low.tolist(), middle.tolist(), high.tolist(), strict=True)
+            cells = [f"{_text(m)} [{_text(a)}, {_text(b)}]" for a, m, b in spread]
+            finite = f"{run.finite(run.best)} of {len(run.seeds)}"
+            rows.append([name, f"{run.best:g}", finite, *cells, run.forgetting().format(".2g")])
+        return markdown_table(["init", "best rate", "finite", *MEASURES.values(), "forgetting"], rows)
+
+    def _edges(self) -> str:
+        """Which inits are best at the end of the range of rates, where another might be better still."""
+        found = []
+        for name, run in self.found.items():
+            ends = {min(run.config.rates): "smallest", max(run.config.rates): "largest"}
+            if run.best in ends:
+                found.append(f"For {name} the {ends[run.best]} rate is the best, so one beyond it may suit it better.")
+        return " ".join(found)
+
+    def _all_rates(self) -> str:
+        rows = [[name, *cells] for name, run in self.found.items() for cells in run.cells()]
+        return markdown_table(["init", *HEADER], rows)
+
+    def _squares(self) -> str:
+        needed = self.starts[NEEDED].targets
+        others = [name for name in SETTINGS if name != NEEDED]
+        rows = [
+            [tensor, f"{v:.2g}", *(f"{self.starts[name].squares[tensor] / v:.1g}" for name in others)]
+            for tensor, v in needed.items()
+        ]
+        return markdown_table(["tensor", "variance needed", *others], rows)
+
+    def _gradients(self) -> str:
+        rows = [
+            [tensor, *(f"{self.starts[name].gradients[tensor]:.1g}" for name in SETTINGS)]
+            for tensor in self.starts[NEEDED].gradients
+        ]
+        return markdown_table(["tensor", *SETTINGS], rows)
+
+    def _shares(self) -> str:
+        rows = [[f"{min(s.values()):.1g} to {max(s.values()):.1g}" for s in (f.shares for f in self.starts.values())]]
+        return markdown_table(list(SETTINGS), rows)
+
+
+def _task_names(config: Demonstrations) -> list[str]:
+    """Each seed has shapes of its own, so tasks are numbered only."""
+    return [f"the seed's {word} shape" for word in ORDINALS[: config.tasks]]
+
+
+ORDINALS = ("first", "second", "third", "fourth", "fifth", "sixth", "seventh", "eighth", "ninth", "tenth")
+
+
+def _widths(widths: Sequence[int]) -> str:
+    return "-".join(map(str, widths))
+
+
+def _text(value: float) -> str:
+    return f"{value:.2g}" if math.isfinite(value) else "∞"
