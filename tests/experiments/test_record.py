@@ -275,7 +275,12 @@ def test_the_index_shows_results_of_an_older_version_as_far_as_they_go(tmp_path)
     told = {"claims": [{"name": "C1", "statement": "so it is", "verdict": "holds"}]}
     (tmp_path / "mnist" / "summary.json").write_text(json.dumps(told))
     write_index(tmp_path)
-    assert table((tmp_path / "README.md").read_text())[1][0][1:] == ["so it is", "**holds**", "", ""]
+    assert table((tmp_path / "README.md").read_text())[1][0][1:] == [
+        "so it is",
+        "**holds**",
+        "not given: an earlier page",
+        "",
+    ]
 
 
 def test_a_page_that_is_no_index_is_never_overwritten(tmp_path):

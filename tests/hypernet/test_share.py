@@ -176,9 +176,15 @@ def test_a_tensor_is_rescaled_with_its_base():
         ({"share": 1.5}, InitError, "share=1.5: it is the part of the variance that is generated, from 0 to 1"),
         ({"share": -0.1}, InitError, "share=-0.1"),
         ({"share": 0.0, "heads": hf.LowRank(2)}, InitError, "nothing of '0.weight' would be generated"),
-        ({"base": "mainet"}, HyperfanError, "base='mainet': use 'start', 'mainnet', or tensors by name"),
-        ({"base": {"1.weight": torch.zeros(1)}}, HyperfanError, "base= has '1.weight', which is not generated"),
-        ({"base": {"0.weight": torch.zeros(1)}}, HyperfanError, "of shape (1,); it should be (100, 40)"),
+        ({"share": 0.5, "init": "m2"}, InitError, "'m2' sets the heads and no variance of what they make"),
+        ({"base": "mainnet"}, InitError, "say with share= how much of the variance should be generated"),
+        ({"base": "mainet", "share": 0.1}, HyperfanError, "base='mainet': use 'start', 'mainnet', or tensors by name"),
+        (
+            {"base": {"1.weight": torch.zeros(1)}, "share": 0.1},
+            HyperfanError,
+            "base= has '1.weight', which is not generated",
+        ),
+        ({"base": {"0.weight": torch.zeros(1)}, "share": 0.1}, HyperfanError, "of shape (1,); it should be (100, 40)"),
     ],
 )
 def test_bad_input_is_one_line(settings, error, message):

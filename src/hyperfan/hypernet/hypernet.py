@@ -21,7 +21,7 @@ from hyperfan.hypernet.cache import Cache
 from hyperfan.hypernet.kept import Kept, fill_missing_buffers, keep
 from hyperfan.hypernet.parts import build_parts
 from hyperfan.hypernet.per_sample import PerSample
-from hyperfan.hypernet.sharing import BaseArgument, check_share, read_base
+from hyperfan.hypernet.sharing import BaseArgument, read_base, read_share
 from hyperfan.init.plan import Plan
 from hyperfan.init.registry import Fidelity, Method, as_method
 from hyperfan.mainnet.read import NonlinearityArgument, read
@@ -47,8 +47,8 @@ class HyperNet(nn.Module):
         heads: "shared" has one head for all weights of one shape, "separate" one for each tensor; :class:`Chunks` make
             tensors in pieces, :class:`LowRank` as products. By default shared where each tensor has an embedding.
         init: a method's name (``hyperfan methods`` lists them) or a :class:`Method`.
-        share: part of each tensor's variance that is generated, ρ; the rest is a base that all codes have in common, so
-            that what one condition teaches helps the others. For methods that say which variance a tensor should have.
+        share: part of each tensor's variance that is generated, ρ, by default all; the rest is a base that all codes
+            have in common, so that what one condition teaches helps the others. For methods that aim at a variance.
         base: where that base comes from: drawn at the "start" and trained; the "mainnet", or tensors by name, which are
             trained if they require gradients, and else held as they are and not saved.
         fidelity: "exact" uses numeric gains, strides and the codes' actual norms; "paper" is Table 1 to the letter.
@@ -75,7 +75,7 @@ class HyperNet(nn.Module):
         trunk: Trunk = None,
         heads: Sharing | GeneratorConfig | None = None,
         init: str | Method = "hyperfan-in",
-        share: float = 1.0,
+        share: float | None = None,
         base: BaseArgument = None,
         fidelity: Fidelity = "exact",
         distribution: Distribution = "uniform",
@@ -87,8 +87,7 @@ class HyperNet(nn.Module):
         self.init, self.fidelity, self.distribution = as_method(init), fidelity, distribution
         self.spec = read(mainnet, example, nonlinearity, warn=False)
         self.generated = select(self.spec, generate)
-        check_share(share)
-        self.share = float(share)
+        self.share = read_share(share, base, self.init)
         bases = read_base(base, self.share, mainnet, self.generated)
         parts = build_parts(self.generated, embedding, trunk, heads, next(mainnet.parameters()).device, bases)
         self.embeddings, self.trunk, self.trunk_spec, self.heads = parts
@@ -237,6 +236,7 @@ class HyperNet(nn.Module):
             f"({sum(t.numel for t in self.generated):,} values) of {type(self.skeleton.module).__name__}, "
             f"d_k={self.heads.head_width}, {self.heads.summary()}, "
             f"init={self.init} ({self.fidelity}, {self.distribution})"
+            + ("" if self.share == 1 else f", share={self.share:g}")
         )
 
     def save_pretrained(self, path: str | os.PathLike[str], *, overwrite: bool = False) -> None:

@@ -95,7 +95,7 @@ def load(
         generate=lambda t: t.name in names,
         trunk=trunk if config["trunk"] is None else config["trunk"],
         heads=heads,
-        init=method("m2"),
+        init=method(config["init"], **config["settings"]) if config.get("share", 1.0) < 1 else method("m2"),
         share=config.get("share", 1.0),
         base=_given_base(config.get("base"), mainnet),
         fidelity=config["fidelity"],

@@ -6,15 +6,29 @@ from typing import Literal
 from torch import Tensor, nn
 
 from hyperfan.errors import HyperfanError, InitError, nearest
+from hyperfan.init.registry import Method
 from hyperfan.mainnet.spec import TensorSpec
 
 BaseArgument = Literal["start", "mainnet"] | Mapping[str, Tensor] | None
 
 
-def check_share(share: float) -> None:
-    """Raise if it is no share."""
+def read_share(share: float | None, base: BaseArgument, method: Method) -> float:
+    """The share that was asked for, by default all; one that could not be kept is an error."""
+    if share is None:
+        if base is None:
+            return 1.0
+        raise InitError(
+            "base= is a part of every tensor: say with share= how much of the variance should be generated on top of "
+            "it, such as share=0.1"
+        )
     if not 0 <= share <= 1:
         raise InitError(f"share={share:g}: it is the part of the variance that is generated, from 0 to 1")
+    if share < 1 and method.sets_heads:
+        raise InitError(
+            f"share={share:g}: '{method.name}' sets the heads and no variance of what they make, so that there is "
+            "nothing to share: use init='hyperfan-in'"
+        )
+    return float(share)
 
 
 def read_base(

@@ -120,6 +120,11 @@ class Method:
         """The aim with the settings filled in."""
         return partial(self.aim, **self.settings)
 
+    @property
+    def sets_heads(self) -> bool:
+        """Whether it sets the variance of heads, whatever they make, and no tensor's."""
+        return self.aims()(Reading("weight", 1.0, 1.0)).target is None
+
     def __str__(self) -> str:
         chosen = ", ".join(f"{k}={v:g}" for k, v in self.settings.items())
         return f"{self.name}({chosen})" if chosen else self.name

@@ -124,7 +124,7 @@ def verdict_row(link: str, claim: Mapping[str, Any]) -> list[str]:
     verdict = f"**{claim['verdict']}**" + (f" ({claim['counts']})" if "counts" in claim else "")
     halves = " / ".join(half["verdict"] for half in claim.get("halves", []))
     halves += f", which disagree on {_facts(claim['contested'])}" if claim.get("contested") else ""
-    return [link, claim["statement"], verdict, claim.get("headline", ""), halves]
+    return [link, claim["statement"], verdict, claim.get("headline", "not given: an earlier page"), halves]
 
 
 def verdict_table(claims: Sequence[Claim]) -> str:
