@@ -9,7 +9,7 @@ BENCHMARK_STAMP := .venv-benchmark/.installed
 .PHONY: run test test-all lint benchmark clean
 
 run: $(STAMP)
-	$(BIN)/hyperfan run continual --resume
+	$(BIN)/hyperfan run continual --seeds 15 --resume
 
 test: lint
 	OMP_NUM_THREADS=1 $(BIN)/pytest -n auto
