@@ -16,6 +16,7 @@ from hyperfan.experiments.continual import ALL_INITS, EXPERIMENT, PROFILES, TASK
 from hyperfan.experiments.continual.results import ContinualResults, ContinualRun
 from hyperfan.experiments.loop import run
 from hyperfan.experiments.results.claims import Claim
+from hyperfan.experiments.results.pairs import is_smaller
 from hyperfan.experiments.results.record import RECORD_FILE, read_record, write_record
 from hyperfan.experiments.results.runs import Runs, read_run
 from hyperfan.experiments.results.write import write_results, write_summary
@@ -211,7 +212,7 @@ def test_an_interval_without_a_small_p_is_not_enough():
     """Eight of fifteen seeds far lower, seven a little higher: the median's interval may lie below 1, p does not."""
     claim = Claim("C", "statement")
     a = [0.5] * 12 + [60.0, 70.0, 80.0]
-    assert claims._is_smaller(claim, "label", a, [1.0] * 15) is None
+    assert is_smaller(claim, "label", a, [1.0] * 15) is None
 
 
 def test_c8_goes_by_the_runs_that_train(decided):
@@ -383,7 +384,7 @@ def test_what_is_no_grid_is_said(tmp_path, grids):
     with (broken / "metrics.jsonl").open("a") as file:
         file.write('{"kind": "end", "step": 0}\n')
     (found,) = Runs(tmp_path, EXPERIMENT)
-    with pytest.raises(RunError, match="does not hold the metrics of its grid"):
+    with pytest.raises(RunError, match="does not hold the metrics of its runs"):
         found.best("m2")
     (broken / "config.json").write_text('{"experiment": "continual", "init": "m2"}')
     with pytest.raises(RunError, match=r"is not the configuration of a run of continual: .*'init'"):

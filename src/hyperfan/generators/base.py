@@ -13,7 +13,6 @@ import dataclasses
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 from types import MappingProxyType
 from typing import Any, ClassVar, NamedTuple
@@ -31,6 +30,7 @@ from hyperfan.generators.added import Base
 from hyperfan.generators.aims import Aim, Draw, InnerParameter, LayerVariance, Solution
 from hyperfan.generators.layout import HeadLayout
 from hyperfan.generators.linear_map import Head, LinearMap
+from hyperfan.generators.part import Part
 from hyperfan.mainnet.spec import TensorSpec
 
 Tensors = dict[str, Tensor]
@@ -39,30 +39,6 @@ Skip = Collection[int]
 Steps = Mapping[str, Tensor]
 """Changes of a generator's parameters, by name."""
 NO_STEPS: Steps = MappingProxyType({})
-
-
-@dataclass(frozen=True)
-class Part:
-    """A linear map in a generator, as an optimiser may use it.
-
-    Args:
-        name: its name in the generator.
-        map: the map.
-        codes: number of codes that it reads in one call.
-        inputs: from the net's (n, width) codes to those that the map reads; ``None`` where these come from another map.
-        input_map: that other map.
-    """
-
-    name: str
-    map: LinearMap
-    codes: int
-    inputs: Callable[[Tensor], Tensor] | None
-    input_map: LinearMap | None = None
-
-    @property
-    def gradient_rank(self) -> int:
-        """Rank of its weight's gradient in one call, at most; of each layer's, if each code has one."""
-        return 1 if self.map.layer_per_code else self.codes
 
 
 class BuildContext(NamedTuple):
@@ -281,10 +257,6 @@ class Generator(nn.Module, ABC):
                 f"the bias of head {name} is trained, and serves several tensors, so that one of them cannot be scaled "
                 "alone: do it before training, or use heads='separate'"
             )
-
-    def has_given_base(self, name: str) -> bool:
-        """Whether the base of a tensor was given, and is not drawn."""
-        return self.base is not None and name in self.base and name not in self.base.drawn
 
     # ── structure ──────────────────────────────────────────────────────────────────────────────────────────────────
 

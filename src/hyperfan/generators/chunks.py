@@ -27,9 +27,10 @@ from hyperfan.codes.moments import stored_squares
 from hyperfan.errors import HyperfanError
 from hyperfan.formulas.fans import Fans
 from hyperfan.generators.aims import Draw, InnerParameter, LayerVariance, Solution
-from hyperfan.generators.base import NO_STEPS, BuildContext, Generator, GeneratorConfig, Part, Skip, Steps, Tensors
+from hyperfan.generators.base import NO_STEPS, BuildContext, Generator, GeneratorConfig, Skip, Steps, Tensors
 from hyperfan.generators.layout import HeadLayout
 from hyperfan.generators.linear_map import InputLayers
+from hyperfan.generators.part import Part
 
 INPUTS = "inputs"
 """Name of the input layers in a generator; no head has it."""

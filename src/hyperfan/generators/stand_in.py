@@ -77,9 +77,10 @@ class StandIn(Tensor):
         result = NotImplemented if run is None else run(*args, **kwargs)
         return _on_weights(func, args, kwargs) if result is NotImplemented else result
 
-    # Torch calls it with the function first, which its stubs leave out.
     @classmethod
-    def __torch_dispatch__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:  # type: ignore[override]
+    def __torch_dispatch__(  # type: ignore[override]  # torch calls it with the function first, which its stubs leave out
+        cls, func: Any, types: Any, args: Any = (), kwargs: Any = None
+    ) -> Any:
         """For what comes here without having been a function of torch first."""
         return _on_weights(func, args, kwargs or {})
 

@@ -125,8 +125,9 @@ def _expected_moments(net: "HyperNet") -> list[float | None]:
 def _plan(
     net: "HyperNet", targets: Targets, solutions: Sequence[Solution], moments: Moments, plain: Sequence[TensorSpec]
 ) -> Plan:
+    given = () if net.heads.base is None else net.heads.base.to_json()
     rows = [
-        generated_row(t, targets.reading(t.name), solution, moment, base_given=net.heads.has_given_base(t.name))
+        generated_row(t, targets.reading(t.name), solution, moment, base_given=t.name in given)
         for t, solution, moment in zip(net.generated, solutions, moments, strict=True)
     ]
     listed = {t.name for t in (*net.generated, *plain)}

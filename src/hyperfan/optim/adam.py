@@ -18,7 +18,7 @@ import torch
 from torch import Tensor, nn
 
 from hyperfan.errors import HyperfanError
-from hyperfan.generators.base import Part
+from hyperfan.generators.part import Part
 from hyperfan.optim.factor import Factor
 from hyperfan.optim.form import Form, Group, State
 from hyperfan.optim.gradient import FactoredGradient

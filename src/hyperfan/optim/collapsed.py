@@ -20,7 +20,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from hyperfan.generators.base import Part
+from hyperfan.generators.part import Part
 from hyperfan.optim.factor import Factor, add_to_, addmm_
 from hyperfan.optim.form import Form, Group, State
 

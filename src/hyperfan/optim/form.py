@@ -16,7 +16,7 @@ from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
 from hyperfan.errors import HyperfanError
-from hyperfan.generators.base import Part
+from hyperfan.generators.part import Part
 from hyperfan.hypernet.changes import fingerprint, versions
 from hyperfan.optim.factor import Factor
 from hyperfan.optim.factored import FactoredLinear, apply_function

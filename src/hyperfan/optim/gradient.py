@@ -109,17 +109,17 @@ class FactoredGradient(Tensor):
         """The dense gradient as nested lists."""
         return self.to_dense().tolist()
 
-    # Word for word torch's own signature, which mypy does not recognise as such.
-    def __repr__(self, *, tensor_contents: Any = None) -> str:  # type: ignore[override]
+    def __repr__(self, *, tensor_contents: Any = None) -> str:  # type: ignore[override]  # torch's own signature
         """The dense gradient, as torch prints it."""
         return repr(self.to_dense())
 
-    # Torch's own way to leave all to __torch_dispatch__; its stubs type the attribute as a method.
-    __torch_function__ = torch._C._disabled_torch_function_impl  # type: ignore[assignment]
+    # Torch's own way to leave all to __torch_dispatch__.
+    __torch_function__ = torch._C._disabled_torch_function_impl  # type: ignore[assignment]  # a method in its stubs
 
-    # Torch calls it with the function first, which its stubs leave out.
     @classmethod
-    def __torch_dispatch__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:  # type: ignore[override]
+    def __torch_dispatch__(  # type: ignore[override]  # torch calls it with the function first, which its stubs leave out
+        cls, func: Any, types: Any, args: Any = (), kwargs: Any = None
+    ) -> Any:
         """Stay factored where that is exact, else write out."""
         exact = _EXACT.get(func)
         result = NotImplemented if exact is None else exact(*args, **(kwargs or {}))

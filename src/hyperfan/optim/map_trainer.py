@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from hyperfan.errors import HyperfanError, HyperfanWarning
-from hyperfan.generators.base import Part
+from hyperfan.generators.part import Part
 from hyperfan.hypernet import HyperNet
 from hyperfan.hypernet.transforms import differentiated, transformed
 from hyperfan.optim.factored import CodesLast, Factored, apply_function

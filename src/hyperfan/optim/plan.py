@@ -6,7 +6,7 @@ from typing import Literal
 
 import torch
 
-from hyperfan.generators.base import Part
+from hyperfan.generators.part import Part
 from hyperfan.hypernet import HyperNet
 from hyperfan.text import table
 

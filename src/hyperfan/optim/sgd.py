@@ -5,7 +5,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from hyperfan.generators.base import Part
+from hyperfan.generators.part import Part
 from hyperfan.optim.collapsed import MOMENTUM, Collapsed, update
 from hyperfan.optim.form import Form, Group, State
 from hyperfan.optim.gradient import FactoredGradient

@@ -11,8 +11,9 @@ from torch import nn
 
 from hyperfan.codes import Embedding
 from hyperfan.experiments.continual import OPTIMISER_NAMES
-from hyperfan.experiments.results.claims import Claim, Claims, Fact, all_of, any_of
-from hyperfan.experiments.results.statistics import Estimate, growth, ratios, signed_rank
+from hyperfan.experiments.results.claims import Claim, Claims, all_of, any_of
+from hyperfan.experiments.results.pairs import SIGNIFICANT_P, is_smaller, measure_ratio
+from hyperfan.experiments.results.statistics import Estimate, growth, ratios
 from hyperfan.experiments.seeds import generator
 from hyperfan.hypernet import HyperNet
 
@@ -22,12 +23,6 @@ if TYPE_CHECKING:
 HYPERFANS = ("hyperfan-in", "hyperfan-out")
 BASELINES = ("kaiming-fan-in", "kaiming-fan-out")
 BASELINE = "kaiming-fan-in"
-LOSS_MARGIN = 1.1
-"""A factor between two losses that nobody would mind."""
-SIGNIFICANT_P = 0.05
-"""The bound on p of a paired test."""
-MIN_PAIRS = 6
-"""Below so many pairs no p can be under that bound."""
 SCALE_TOLERANCE = 1.1
 """How far from 1 the factor from a layer to the next may be where the scale is kept."""
 WIDTHS = (32, 64, 112, 256)
@@ -44,7 +39,7 @@ def _smaller(c: Claim, results: "ContinualResults") -> None:
         for when, losses in moments.items():
             pairs = zip(losses(init, rate).T.tolist(), losses(other, other_rate).T.tolist(), strict=True)
             label = f"{init} over {other}, at {rate:g} and {other_rate:g}: loss {when} task"
-            facts = [_is_smaller(c, f"{label} {task}", a, b) for task, (a, b) in enumerate(pairs, 1)]
+            facts = [is_smaller(c, f"{label} {task}", a, b) for task, (a, b) in enumerate(pairs, 1)]
             c.decide(f"{init}: smaller {when} every task than {other}", all_of(facts))
     mean_losses = {init: sgd.during(init, sgd.best(init)).mean(1).tolist() for init in ("hyperfan-in", *BASELINES)}
     over = [ratios(mean_losses["hyperfan-in"], mean_losses[other]) for other in BASELINES]
@@ -72,7 +67,7 @@ def _rates(c: Claim, results: "ContinualResults") -> None:
     share = Estimate.share(sgd.trained(BASELINE, next_smallest), n)
     c.headline = f"{BASELINE} at {next_smallest:g}: {share.format('.0%')} of {n} runs train"
     scores = [sgd.scores(BASELINE, lr) for lr in (best, smallest)]
-    better = best != smallest and _is_smaller(c, f"{best:g} over {smallest:g}: mean final loss", *scores)
+    better = best != smallest and is_smaller(c, f"{best:g} over {smallest:g}: mean final loss", *scores)
     c.decide("no other rate is better", None if better is None else not better)
     safe = [f"{lr:g}" for lr in sgd.config.rates if sgd.finite(BASELINE, lr) == n]
     c.remark = f"Rates at which all runs stay finite, as a mean over runs needs: {', '.join(safe) or 'none'}."
@@ -88,14 +83,14 @@ def _optimisers(c: Claim, results: "ContinualResults") -> None:
     good, bad, helped = scores["hyperfan-in", "sgd"], scores[BASELINE, "sgd"], scores[BASELINE, "adam"]
     c.headline = f"median final loss: hyperfan-in with SGD {statistics.median(good):.2g}, {BASELINE} with SGD "
     c.headline += f"{statistics.median(bad):.2g}, with Adam {statistics.median(helped):.2g}"
-    worse = _is_smaller(c, f"hyperfan-in over {BASELINE}, both SGD", good, bad)
+    worse = is_smaller(c, f"hyperfan-in over {BASELINE}, both SGD", good, bad)
     c.decide(f"{BASELINE} with SGD, at its best rate, is worse than hyperfan-in with SGD", worse)
-    c.decide("Adam at its best rate makes it better", _is_smaller(c, f"{BASELINE}, Adam over SGD", helped, bad))
-    lower = _is_smaller(c, f"{BASELINE} with Adam over hyperfan-in with SGD", helped, good)
+    c.decide("Adam at its best rate makes it better", is_smaller(c, f"{BASELINE}, Adam over SGD", helped, bad))
+    lower = is_smaller(c, f"{BASELINE} with Adam over hyperfan-in with SGD", helped, good)
     c.decide("hyperfan-in with SGD is no worse than that", None if lower is None else not lower)
     if lower:
         c.remark = f"With Adam {BASELINE} ends lower than hyperfan-in does with SGD."
-        if _is_smaller(c, "hyperfan-in, Adam over SGD", scores["hyperfan-in", "adam"], good):
+        if is_smaller(c, "hyperfan-in, Adam over SGD", scores["hyperfan-in", "adam"], good):
             c.remark += " Hyperfan-in gains from Adam too."
 
 
@@ -115,7 +110,7 @@ def _heuristics(c: Claim, results: "ContinualResults") -> None:
     good_rate = sgd.best("hyperfan-in")
     for init in ("m2", "m3", "m4"):
         label = f"{init} at {sgd.best(init):g} over hyperfan-in at {good_rate:g}: mean final loss of the tasks"
-        ratio, p = _ratio(c, label, sgd.scores(init, sgd.best(init)), sgd.scores("hyperfan-in", good_rate))
+        ratio, p = measure_ratio(c, label, sgd.scores(init, sgd.best(init)), sgd.scores("hyperfan-in", good_rate))
         sides = {"lower": ratio.within(high=1), "higher": ratio.within(1)}
         sure = [side for side, so in sides.items() if so and p < SIGNIFICANT_P]
         comparisons.append(f"{init.upper()} ends {sure[0] if sure else 'neither lower nor higher for certain'}")
@@ -180,24 +175,6 @@ def growths(init: str, width: int) -> list[float]:
                 scales.append(x.std().item())
         found.append(growth(tuple(scales)))
     return found
-
-
-# ── measuring and deciding ─────────────────────────────────────────────────────────────────────────────────────────
-
-
-def _ratio(c: Claim, label: str, a: Sequence[float], b: Sequence[float]) -> tuple[Estimate, float]:
-    p = signed_rank(a, b)
-    return c.measure(label, Estimate.median(ratios(a, b)), note=f", p = {p:.2g}"), p
-
-
-def _is_smaller(c: Claim, label: str, a: Sequence[float], b: Sequence[float]) -> Fact:
-    """Whether a is smaller, seed by seed. It is not if it is certainly at most a little smaller."""
-    ratio, p = _ratio(c, label, a, b)
-    if ratio.low is None or ratio.high is None or ratio.n < MIN_PAIRS:
-        return None
-    if ratio.high < 1 and p < SIGNIFICANT_P:
-        return True
-    return False if ratio.low > 1 / LOSS_MARGIN else None
 
 
 CLAIMS: Claims = {

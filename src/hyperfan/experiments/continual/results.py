@@ -9,7 +9,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 
@@ -25,11 +24,13 @@ from hyperfan.experiments.continual import (
     choosing,
     grid,
 )
-from hyperfan.experiments.continual.claims import CLAIMS, GROWTH_SEEDS, LOSS_MARGIN, MIN_PAIRS, growths
+from hyperfan.experiments.continual.claims import CLAIMS, GROWTH_SEEDS, growths
 from hyperfan.experiments.continual.training import points
 from hyperfan.experiments.experiment import CHOOSING_SEED
 from hyperfan.experiments.results.claims import markdown_table
-from hyperfan.experiments.results.runs import NamedFigure, Run
+from hyperfan.experiments.results.pairs import LOSS_MARGIN, MIN_PAIRS
+from hyperfan.experiments.results.runs import NamedFigure
+from hyperfan.experiments.results.side_by_side import SideBySide
 from hyperfan.experiments.results.write import Results
 from hyperfan.metrics import Kind, Row
 from hyperfan.report import Fit, RunData, Section, fits, losses_by_task, quartiles, task_panels
@@ -46,54 +47,50 @@ LOSS_CAPTION = (
 )
 FORGOTTEN_FACTOR = 10.0
 """A task counts as forgotten if its error grew by such a factor since it was learnt."""
+KEPT_EVERY = 3
+"""A record keeps the loss at so many of its measurements only."""
 TASK_LOSSES = [f"loss, task {i + 1}" for i in range(TASKS)]
 BEST_HEADER = ["init", "best rate", "finite", *TASK_LOSSES, *(f"error at the end, task {i + 1}" for i in range(TASKS))]
 
 
 @dataclass(frozen=True)
-class ContinualRun(Run[Continual]):
-    """A finished grid. In its tensors a run that diverged has NaN from then on.
+class ContinualRun(SideBySide[Continual]):
+    """A finished grid.
 
     Args:
         rates: the best rate of each init, chosen on other seeds; without it this grid's own choose.
-        part: which of its seeds are looked at.
     """
 
     rates: Mapping[str, float] = field(default_factory=dict)
-    part: slice = field(default_factory=lambda: slice(None))
-
-    @property
-    def seeds(self) -> range:
-        """The seeds that are looked at."""
-        return range(self.config.seed, self.config.seed + self.config.seeds)[self.part]
-
-    def half(self, odd: bool) -> "ContinualRun | None":
-        """The grid with even seeds alone, or with odd ones; where rates are chosen it stays whole."""
-        half = replace(self, part=slice((self.config.seed + odd) % 2, None, 2))
-        return self if self.config.seed >= CHOOSING_SEED else half if half.seeds else None
 
     @functools.cached_property
     def losses(self) -> Tensor:
         """Training loss, (init, rate, seed, task, measurement)."""
-        every, measurements = self.config.log_every, len(self._iterations)
-        return self._read(Kind.LOSSES, "losses", lambda row: (row["task"], row["iteration"] // every), measurements)
+        return self.read_losses(TASKS, *self._settings)
 
     @functools.cached_property
     def errors(self) -> Tensor:
         """Mean squared error on clean points, (init, rate, seed, after, task)."""
-        return self._read(Kind.ERRORS, "errors", lambda row: (row["after"],), TASKS)
+        return self.read(Kind.ERRORS, "errors", lambda row: (row["after"],), (TASKS, TASKS), *self._settings)
 
     @functools.cached_property
     def fits(self) -> Tensor:
         """Outputs on clean points, (init, rate, seed, after, task, point)."""
-        return self._read(Kind.ERRORS, "fits", lambda row: (row["after"],), TASKS, len(self.points[0].test_x))
+        shape = TASKS, TASKS, len(self.points[0].test_x)
+        return self.read(Kind.ERRORS, "fits", lambda row: (row["after"],), shape, *self._settings)
+
+    @property
+    def _settings(self) -> tuple[int, int]:
+        return len(self.config.inits), len(self.config.rates)
 
     def to_dict(self) -> dict[str, Any]:
-        """As any run, but of the fits, which are most of it, only those of the median run of each init at each rate.
+        """As any run, with every third measurement of the loss, and fits of the median run of each init at each rate.
 
-        A figure shows them at the rates that other seeds choose; of those seeds it shows none.
+        A figure shows them at the rates that other seeds choose; of those seeds it shows none, and only how they end.
         """
         found, shown = super().to_dict(), set()
+        every = self.config.iterations if self.config.seed >= CHOOSING_SEED else KEPT_EVERY * self.config.log_every
+        found["rows"] = [row for row in found["rows"] if self._is_kept(row, every)]
         if self.config.seed < CHOOSING_SEED:
             kept = replace(self, rows=found["rows"])  # rounded, as they will be read
             each = itertools.product(self.config.inits, self.config.rates)
@@ -104,19 +101,11 @@ class ContinualRun(Run[Continual]):
                 row["fits"] = [fit if run in shown else None for run, fit in pairs]
         return found
 
-    def _read(self, kind: Kind, key: str, place: Callable[[Row], tuple[int, ...]], *shape: int) -> Tensor:
-        """The values of every run, each line at its place in (task, *shape)."""
-        c = self.config
-        found = np.full((len(c.runs), TASKS, *shape), math.nan)
-        for row in self.of(kind):
-            at: Any = (slice(None), *place(row))
-            nothing = np.full(found[at].shape[1:], math.nan)
-            try:
-                values = [nothing if value is None else value for value in row[key]]
-                found[at] = np.array(values, dtype=float)  # where None is NaN
-            except (TypeError, ValueError) as error:
-                raise RunError(f"'{c.title}' does not hold the metrics of its grid: {error}") from error
-        return torch.from_numpy(found).view(len(c.inits), len(c.rates), c.seeds, *found.shape[1:])[:, :, self.part]
+    def _is_kept(self, row: Row, every: int) -> bool:
+        """Whether a record has a line: of a task's losses the first, the last, and one in so many iterations."""
+        if row["kind"] == Kind.LOSSES:
+            return int(row["iteration"]) % every == 0 or int(row["iteration"]) == self.config.iterations
+        return str(row["kind"]) != Kind.TRAIN  # medians over all runs, which no page shows
 
     @functools.cached_property
     def points(self) -> Sequence[Task]:
@@ -218,13 +207,9 @@ class ContinualRun(Run[Continual]):
         """The grid as its page shows it, with the table and the losses of each task."""
         best = {init: self.best(init) for init in self.config.inits}
         curves = {f"{init} at {lr:g}": self.losses[self.at(init, lr)] for init, lr in best.items()}
-        panels = task_panels(curves, self._iterations, self._task_names, [f"setting-{init}" for init in best])
+        panels = task_panels(curves, self.measured_at, self._task_names, [f"setting-{init}" for init in best])
         section = Section("Training loss, task by task", LOSS_CAPTION, panels)
         return replace(super().data(), text=self.text(), sections=[section])
-
-    @property
-    def _iterations(self) -> range:
-        return range(0, self.config.iterations + 1, self.config.log_every)
 
     @property
     def _task_names(self) -> list[str]:
@@ -247,7 +232,7 @@ class ContinualRun(Run[Continual]):
         title = f"Continual Learning Loss on a Sequence of Regression Tasks: {seeds} runs of each init"
         for name, shown in curves.items():
             if shown:
-                yield name, losses_by_task(shown, self._iterations, names, title)
+                yield name, losses_by_task(shown, self.measured_at, names, title)
         x, y = (torch.stack(v).squeeze(-1) for v in zip(*((t.test_x, t.test_y) for t in self.points), strict=True))
         title = "What the median run has learnt, and what it keeps, after each task"
         yield "fits", fits(median_runs, x, y, names, title)

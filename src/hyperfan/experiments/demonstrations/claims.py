@@ -1,13 +1,12 @@
 """What Auddy et al. 2024 say about inits of hypernets, taken apart into facts that an interval can decide."""
 
 import itertools
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import torch
 
-from hyperfan.experiments.continual.claims import LOSS_MARGIN, MIN_PAIRS, SIGNIFICANT_P
 from hyperfan.experiments.demonstrations import (
     COMPARED,
     KAIMING,
@@ -19,8 +18,8 @@ from hyperfan.experiments.demonstrations import (
 )
 from hyperfan.experiments.demonstrations.stack import Stack, errors, values_of
 from hyperfan.experiments.demonstrations.training import build, demonstrated, draw, widths
-from hyperfan.experiments.results.claims import Claim, Claims, Fact
-from hyperfan.experiments.results.statistics import Estimate, ratios, signed_rank
+from hyperfan.experiments.results.claims import Claim, Claims
+from hyperfan.experiments.results.pairs import is_smaller
 
 if TYPE_CHECKING:
     from hyperfan.experiments.demonstrations.results import DemonstrationsResults
@@ -46,19 +45,19 @@ def _nothing(c: Claim, results: "DemonstrationsResults") -> None:
         run = results.run(name)
         for measure, words in MEASURES.items():
             label = f"{name}, at {run.best:g}, over {KAIMING}, at {kaiming.best:g}: {words}"
-            smaller = _is_smaller(c, label, run.scores(measure), kaiming.scores(measure))
+            smaller = is_smaller(c, label, run.scores(measure), kaiming.scores(measure))
             if measure in FACTS:
                 c.decide(f"{name}: nothing {FACTS[measure]}", None if smaller is None else not smaller)
         headline.append(f"{name} {c.measured[label].estimate.format()}")
     c.headline = f"{MEASURES[END]} over that of {KAIMING}: {'; '.join(headline)}"
     for name, measure in itertools.product(COMPARED, (DURING, END)):
         label = f"{name} over {KAIMING}, both at their rate, {THEIR_RATE:g}: {MEASURES[measure]}"
-        _is_smaller(c, label, *(results.run(n).scores(measure, THEIR_RATE) for n in (name, KAIMING)))
+        is_smaller(c, label, *(results.run(n).scores(measure, THEIR_RATE) for n in (name, KAIMING)))
     for name in COMPARED:  # as few seeds choose, also at the rates that those compared would have chosen
         pair = [results.run(n) for n in (name, KAIMING)]
         rates = " and ".join(f"{run.lowest:g}" for run in pair)
         label = f"{name} over {KAIMING}, at the rates that are best on the seeds compared, {rates}: {MEASURES[END]}"
-        _is_smaller(c, label, *(run.scores(END, run.lowest) for run in pair))
+        is_smaller(c, label, *(run.scores(END, run.lowest) for run in pair))
     c.remark = (
         "At their widths, the mean square that the mainnet's weights start with, over the variance that they need by "
         f"the plan of {NEEDED}: {weight_ratios(results.starts)}."
@@ -122,17 +121,3 @@ def weight_ratios(starts: Mapping[str, Start]) -> str:
         needed = {tensor: v for tensor, v in starts[NEEDED].targets.items() if tensor.endswith("weight")}
         found[name] = [starts[name].squares[tensor] / v for tensor, v in needed.items()]
     return "; ".join(f"{name} {min(ratios):.1g} to {max(ratios):.1g}" for name, ratios in found.items())
-
-
-# ── measuring and deciding ─────────────────────────────────────────────────────────────────────────────────────────
-
-
-def _is_smaller(c: Claim, label: str, a: Sequence[float], b: Sequence[float]) -> Fact:
-    """Whether a is smaller, seed by seed. It is not if it is certainly at most a little smaller."""
-    p = signed_rank(a, b)
-    ratio = c.measure(label, Estimate.median(ratios(a, b)), note=f", p = {p:.2g}")
-    if ratio.low is None or ratio.high is None or ratio.n < MIN_PAIRS:
-        return None
-    if ratio.high < 1 and p < SIGNIFICANT_P:
-        return True
-    return False if ratio.low > 1 / LOSS_MARGIN else None

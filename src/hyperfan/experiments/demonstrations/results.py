@@ -3,17 +3,14 @@
 import functools
 import math
 import statistics
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass, replace
 from typing import Any, ClassVar
 
-import numpy as np
 import torch
 from torch import Tensor
 
 from hyperfan.charts.palette import LABELS
-from hyperfan.errors import RunError
-from hyperfan.experiments.continual.claims import LOSS_MARGIN, MIN_PAIRS
 from hyperfan.experiments.demonstrations import (
     COMPARED,
     DEMONSTRATIONS,
@@ -40,12 +37,13 @@ from hyperfan.experiments.demonstrations.claims import (
 )
 from hyperfan.experiments.demonstrations.stack import EPS
 from hyperfan.experiments.demonstrations.training import KEPT_POINTS, demonstrated, shapes
-from hyperfan.experiments.experiment import CHOOSING_SEED
 from hyperfan.experiments.results.claims import markdown_table
-from hyperfan.experiments.results.runs import NamedFigure, Run
+from hyperfan.experiments.results.pairs import LOSS_MARGIN, MIN_PAIRS
+from hyperfan.experiments.results.runs import NamedFigure
+from hyperfan.experiments.results.side_by_side import SideBySide
 from hyperfan.experiments.results.statistics import Estimate
 from hyperfan.experiments.results.write import Results
-from hyperfan.metrics import Kind, Row
+from hyperfan.metrics import Kind
 from hyperfan.report import Drawn, RunData, Section, losses_by_task, paths, quartiles, task_panels
 from hyperfan.text import table
 
@@ -55,65 +53,34 @@ LOSS_CAPTION = "The median over seeds at each rate, with a band from lower to up
 
 
 @dataclass(frozen=True)
-class DemonstrationsRun(Run[Demonstrations]):
-    """The finished runs of one init. In its tensors a run that diverged has NaN from then on.
+class DemonstrationsRun(SideBySide[Demonstrations]):
+    """The finished runs of one init.
 
     Args:
         chosen: the best rate, chosen on other seeds; without it these choose.
-        part: which of its seeds are looked at.
     """
 
     chosen: float | None = None
-    part: slice = field(default_factory=lambda: slice(None))
-
-    @property
-    def seeds(self) -> range:
-        """The seeds that are looked at."""
-        return range(self.config.seed, self.config.seed + self.config.seeds)[self.part]
-
-    def half(self, odd: bool) -> "DemonstrationsRun | None":
-        """The runs with even seeds alone, or with odd ones; where rates are chosen all stay."""
-        half = replace(self, part=slice((self.config.seed + odd) % 2, None, 2))
-        return self if self.config.seed >= CHOOSING_SEED else half if half.seeds else None
 
     @functools.cached_property
     def losses(self) -> Tensor:
         """Loss of the task that is being learnt, (rate, seed, task, measurement)."""
-        c = self.config
-        return self._read(
-            Kind.LOSSES,
-            "losses",
-            lambda row: (row["task"], row["iteration"] // c.log_every),
-            (c.tasks, len(self.measured_at)),
-        )
+        return self.read_losses(self.config.tasks, len(self.config.rates))
 
     @functools.cached_property
     def errors(self) -> Tensor:
         """Mean squared error of whole paths, (rate, seed, tasks learnt, task)."""
-        tasks = self.config.tasks
-        return self._read(Kind.ERRORS, "errors", lambda row: (row["learnt"],), (tasks + 1, tasks))
+        return self._after("errors", self.config.tasks)
 
     @functools.cached_property
     def first_paths(self) -> Tensor:
         """Paths of the first seed from the start of a demonstration, (rate, tasks learnt, task, point, 2)."""
-        c = self.config
-        shape = c.tasks + 1, c.tasks, KEPT_POINTS, 2
-        whole = replace(self, part=slice(None))
-        return whole._read(Kind.ERRORS, "paths", lambda row: (row["learnt"],), shape)[:, 0]
+        return replace(self, part=slice(None))._after("paths", self.config.tasks, KEPT_POINTS, 2)[:, 0]
 
-    def _read(self, kind: Kind, key: str, place: Callable[[Row], tuple[int, ...]], shape: tuple[int, ...]) -> Tensor:
-        """The values of every run, each line at its place in the shape."""
-        c = self.config
-        found = np.full((len(c.rates) * c.seeds, *shape), math.nan)
-        for row in self.of(kind):
-            at: Any = (slice(None), *place(row))
-            nothing = np.full(found[at].shape[1:], math.nan)
-            try:
-                values = [nothing if value is None else value for value in row[key]]
-                found[at] = np.array(values, dtype=float)  # where None is NaN
-            except (TypeError, ValueError) as error:
-                raise RunError(f"'{c.title}' does not hold the metrics of its runs: {error}") from error
-        return torch.from_numpy(found).view(len(c.rates), c.seeds, *shape)[:, self.part]
+    def _after(self, key: str, *shape: int) -> Tensor:
+        """What was measured after each task, and before the first."""
+        every = self.config.tasks + 1, *shape
+        return self.read(Kind.ERRORS, key, lambda row: (row["learnt"],), every, len(self.config.rates))
 
     def to_dict(self) -> dict[str, Any]:
         """As any run, but of the paths, which are most of it, only those of the first seed."""
@@ -189,11 +156,6 @@ class DemonstrationsRun(Run[Demonstrations]):
 
     def _curves(self) -> dict[str, Tensor]:
         return {f"rate {lr:g}": losses for lr, losses in zip(self.config.rates, self.losses, strict=True)}
-
-    @property
-    def measured_at(self) -> range:
-        """The iterations of a task after which the loss was measured."""
-        return range(0, self.config.iterations + 1, self.config.log_every)
 
 
 class DemonstrationsResults(Results[Demonstrations, DemonstrationsRun]):

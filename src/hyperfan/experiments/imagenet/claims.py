@@ -1,0 +1,146 @@
+"""Claims about the Bayesian MobileNet, the paper's and others, each taken apart into facts that an interval decides."""
+
+import functools
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from hyperfan.experiments.imagenet import INITS, LASTS, NOISE_INIT, NOISES, Last, without_norm
+from hyperfan.experiments.results.claims import Claim, Claims
+from hyperfan.experiments.results.runs import difference, mean, ratio
+from hyperfan.experiments.results.statistics import Estimate
+
+if TYPE_CHECKING:
+    from hyperfan.experiments.imagenet.results import ImagenetResults, ImagenetRun
+
+    ByInit = Mapping[str, Sequence[ImagenetRun]]
+
+SEPARATION, DISAGREEMENT = "separation by entropy", "mean disagreement"
+FAN_IN, FAN_OUT, HYPERFANS = INITS[0], INITS[1], INITS[2:]
+FAR_FACTOR = 2.0
+"""A factor between the losses of two first batches that is far."""
+START_FACTOR = 1.25
+"""A factor within which the losses of two first batches are about equal."""
+EQUAL_SHARE = 0.25
+"""The share of a setting's lead over guessing within which another accuracy is about equal to its own."""
+CHANCE = 0.5
+"""The separation of a number that tells nothing."""
+OVERFLOWED_LOSS = 1e30
+"""The value of a loss that overflowed, where losses are compared."""
+
+
+def _first(run: "ImagenetRun") -> float:
+    return min(run.first_loss(), OVERFLOWED_LOSS)
+
+
+def _accuracy(run: "ImagenetRun") -> float:
+    return run.accuracy()
+
+
+def _start(c: Claim, found: "ByInit") -> None:
+    """Compare the losses of the first batches."""
+    when = "loss of the first batch"
+    for init, runs in found.items():
+        c.measure(f"{init}: {when}", Estimate.ratio([_first(r) for r in runs]))
+    for init in HYPERFANS:
+        far = c.measure(f"{FAN_IN} over {init}: {when}", ratio(found[FAN_IN], found[init], _first))
+        c.decide(f"fan-in starts more than {FAR_FACTOR:g} times as high as {init}", far.within(FAR_FACTOR))
+    starts = {i: c.measure(f"{FAN_OUT} over {i}: {when}", ratio(found[FAN_OUT], found[i], _first)) for i in HYPERFANS}
+    near = starts[HYPERFANS[0]].within(1 / START_FACTOR, START_FACTOR)
+    c.decide(f"fan-out is about equal to {HYPERFANS[0]}: {when}", near)
+    c.headline = f"fan-in starts {c.measured[f'{FAN_IN} over {HYPERFANS[0]}: {when}'].estimate.format()} times as high"
+
+
+def _learning(c: Claim, found: "ByInit", classes: int) -> None:
+    """Compare how far the inits have come, by test accuracy."""
+    when = "test accuracy at the end"
+    for init, runs in found.items():
+        c.measure(f"{init}: {when}", mean(runs, _accuracy), ".1%")
+        below = mean(runs, lambda r: r.learnt())
+        c.measure(f"{init}: ln {classes} − training loss of the last quarter", below)
+    for init in HYPERFANS:
+        lower = c.measure(f"{FAN_IN} − {init}: {when}", difference(found[FAN_IN], found[init], _accuracy), ".3f")
+        c.decide(f"fan-in learns more slowly than {init}: {when} is lower", lower.within(high=0))
+    for init in HYPERFANS:
+        margin = EQUAL_SHARE * (mean(found[init], _accuracy).value - 1 / classes)
+        apart = difference(found[FAN_OUT], found[init], _accuracy)
+        c.measure(f"{FAN_OUT} − {init}: {when}", apart, ".3f", f"; about equal is up to {margin:.3f}")
+        c.decide(f"fan-out is about equal to {init}: {when}", apart.within(-margin, margin))
+
+
+def _compare(c: Claim, results: "ImagenetResults", last: Last) -> None:
+    base, found = results.base, results.by_init(results.base, last)
+    if last == "generated":
+        _start(c, found)
+    _learning(c, found, results.classes)
+    c.remark = (
+        f"Tested: {base.total} batches of {base.batch} pictures of {base.size} pixels, at one learning rate. Not "
+        "tested: ImageNet itself, and other rates."
+    )
+    if last == "plain":
+        apart = difference(found[FAN_IN], found[HYPERFANS[0]], _accuracy)
+        c.headline = f"accuracy of fan-in − hyperfan-in: {apart.format('.3f')}"
+        loss = Estimate.ratio([_first(r) for runs in found.values() for r in runs])
+        c.remark += (
+            " No fact is about the start: the last layer is the same under every init, and batch norm takes the scale "
+            f"of every other away, so that all start at the same loss ({loss.format()}), whatever their scale."
+        )
+
+
+def _without_norm(c: Claim, results: "ImagenetResults") -> None:
+    bare_base = without_norm(results.base)
+    for last in LASTS:
+        bare, normed = results.by_init(bare_base, last), results.by_init(results.base, last)
+        for init, runs in bare.items():
+            setting = f"{init}, last layer {last}"
+            c.measure(f"{setting}, no batch norm: loss of the first batch", Estimate.ratio([_first(r) for r in runs]))
+            diverged = Estimate.share(sum(r.diverged for r in runs), len(runs))
+            c.measure(f"{setting}, no batch norm: share of runs that diverge in {bare_base.total} batches", diverged)
+            higher = ratio(runs, normed[init], _first)
+            c.measure(f"{setting}: first loss without batch norm over with it", higher)
+            if init == FAN_IN:
+                c.headline = c.headline or f"{setting}: first loss {higher.format()} times as high without batch norm"
+                c.decide(f"{setting}: without batch norm it starts far higher", higher.within(FAR_FACTOR))
+            else:
+                c.decide(f"{setting}: without batch norm it starts no higher", higher.within(high=START_FACTOR))
+
+
+def _unknown_classes(c: Claim, results: "ImagenetResults") -> None:
+    found = {noise: results.at_noise(noise) for noise in NOISES}
+    for noise, runs in found.items():
+        c.measure(f"noise {noise:g}: test accuracy at the end", mean(runs, _accuracy), ".1%")
+        separation = c.measure(f"noise {noise:g}: {SEPARATION}", mean(runs, lambda r: r.separation()), ".3f")
+        rows = [row for r in runs if (row := r.uncertainty())]
+        if noise and rows:
+            for kind in ("known", "unknown"):
+                values = [row[DISAGREEMENT][kind] for row in rows]
+                c.measure(f"noise {noise:g}: disagreement of draws, {kind} classes, nats", Estimate.ratio(values))
+        c.decide(f"noise {noise:g}: the entropy is higher on held-out classes", separation.within(CHANCE))
+    for noise in NOISES[1:]:
+        gain = difference(found[noise], found[NOISES[0]], lambda r: r.separation())
+        c.measure(f"noise {noise:g} − no noise: {SEPARATION}", gain, ".3f")
+        c.decide(f"noise {noise:g} tells held-out classes apart better than no noise", gain.within(0))
+    best = max(NOISES, key=lambda noise: mean(found[noise], lambda r: r.separation()).value)
+    c.headline = f"separation {mean(found[best], lambda r: r.separation()).format('.3f')} at noise {best:g}, the best"
+    c.remark = (
+        f"{NOISE_INIT}, all generated. {SEPARATION.capitalize()} is how often a picture of a held-out class has a "
+        "higher entropy than one of the others (AUROC; 0.5 is chance). Intervals are over seeds, for the same held-out "
+        "classes and pictures: other classes may differ by more."
+    )
+
+
+CLAIMS: Claims = {
+    "C10": (
+        "on a Bayesian MobileNet Kaiming fan-in starts far higher and learns more slowly, even with batch norm; "
+        "fan-out is about equal to hyperfan",
+        functools.partial(_compare, last="generated"),
+    ),
+    "C11": ("the same with the last layer not generated", functools.partial(_compare, last="plain")),
+    "Unknown": (
+        "(not the paper's) the entropy of the predictions tells held-out classes apart, and better with more noise",
+        _unknown_classes,
+    ),
+    "BN": (
+        "(not the paper's) batch norm hides that fan-in explodes: without it fan-in alone starts higher",
+        _without_norm,
+    ),
+}

@@ -1,0 +1,29 @@
+"""Settings compared seed by seed, since runs of one seed share data and draws: is one smaller than the other?"""
+
+from collections.abc import Sequence
+
+from hyperfan.experiments.results.claims import Claim, Fact
+from hyperfan.experiments.results.statistics import Estimate, ratios, signed_rank
+
+LOSS_MARGIN = 1.1
+"""A factor between two losses that nobody would mind."""
+SIGNIFICANT_P = 0.05
+"""The bound on p of a paired test."""
+MIN_PAIRS = 6
+"""Below so many pairs no p can be under that bound."""
+
+
+def measure_ratio(c: Claim, label: str, a: Sequence[float], b: Sequence[float]) -> tuple[Estimate, float]:
+    """Record the median of the ratios; returns it with the p of the paired test."""
+    p = signed_rank(a, b)
+    return c.measure(label, Estimate.median(ratios(a, b)), note=f", p = {p:.2g}"), p
+
+
+def is_smaller(c: Claim, label: str, a: Sequence[float], b: Sequence[float]) -> Fact:
+    """Whether a is smaller, seed by seed. It is not if it is certainly at most a little smaller."""
+    ratio, p = measure_ratio(c, label, a, b)
+    if ratio.low is None or ratio.high is None or ratio.n < MIN_PAIRS:
+        return None
+    if ratio.high < 1 and p < SIGNIFICANT_P:
+        return True
+    return False if ratio.low > 1 / LOSS_MARGIN else None

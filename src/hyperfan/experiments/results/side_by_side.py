@@ -1,0 +1,66 @@
+"""Runs that were trained side by side, with several seeds, and left one file of metrics."""
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from typing import Any, Self, TypeVar
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from hyperfan.errors import RunError
+from hyperfan.experiments.experiment import CHOOSING_SEED
+from hyperfan.experiments.results.runs import Run
+from hyperfan.metrics import Kind, Row
+
+C = TypeVar("C", bound=Any)
+"""A configuration with several seeds, which its runs count fastest."""
+
+
+@dataclass(frozen=True)
+class SideBySide(Run[C]):
+    """Finished runs of several seeds. In their tensors a run that diverged has NaN from then on.
+
+    Args:
+        part: which of the seeds are looked at.
+    """
+
+    part: slice = field(default_factory=lambda: slice(None))
+
+    @property
+    def seeds(self) -> range:
+        """The seeds that are looked at."""
+        return range(self.config.seed, self.config.seed + self.config.seeds)[self.part]
+
+    def half(self, odd: bool) -> Self | None:
+        """The runs with even seeds alone, or with odd ones; where rates are chosen all stay."""
+        half = replace(self, part=slice((self.config.seed + odd) % 2, None, 2))
+        return self if self.config.seed >= CHOOSING_SEED else half if half.seeds else None
+
+    @property
+    def measured_at(self) -> list[int]:
+        """Iterations of a task after which its loss was measured."""
+        return sorted({row["iteration"] for row in self.of(Kind.LOSSES)})
+
+    def read_losses(self, tasks: int, *settings: int) -> Tensor:
+        """Training loss of each setting, (*settings, seed, task, measurement)."""
+        index = {iteration: i for i, iteration in enumerate(self.measured_at)}
+        shape = tasks, len(index)
+        return self.read(Kind.LOSSES, "losses", lambda row: (row["task"], index[row["iteration"]]), shape, *settings)
+
+    def read(
+        self, kind: Kind, key: str, place: Callable[[Row], tuple[int, ...]], shape: tuple[int, ...], *settings: int
+    ) -> Tensor:
+        """The values of every run, each line of metrics at its place in the shape: (*settings, seed, *shape)."""
+        found = np.full((math.prod(settings) * self.config.seeds, *shape), math.nan)
+        for row in self.of(kind):
+            at: Any = (slice(None), *place(row))
+            nothing = np.full(found[at].shape[1:], math.nan)
+            try:
+                values = [nothing if value is None else value for value in row[key]]
+                found[at] = np.array(values, dtype=float)  # where None is NaN
+            except (TypeError, ValueError) as error:
+                raise RunError(f"'{self.config.title}' does not hold the metrics of its runs: {error}") from error
+        every = torch.from_numpy(found).view(*settings, self.config.seeds, *shape)
+        return every[(*[slice(None)] * len(settings), self.part)]
