@@ -19,7 +19,9 @@ from hyperfan.data import Labelled, Splits
 from hyperfan.data.lookup import find
 from hyperfan.errors import DataError, HyperfanError
 from hyperfan.experiments import cifar10
+from hyperfan.experiments.folder import environment
 from hyperfan.experiments.mnist import PROFILES, grid, training
+from hyperfan.experiments.results.record import RECORD_FILE, write_record
 
 RUNS = len(grid(PROFILES["paper"]))
 
@@ -176,6 +178,20 @@ def test_all_is_the_grid_on_the_options_given(monkeypatch):
     seen = asked(monkeypatch, "--all", "--profile", "smoke", "--seed", "2", "--run-dir", "there")
     assert list(seen.values()) == grid(replace(PROFILES["smoke"], seed=2))
     assert {str(path.parent) for path in seen} == {"there"}
+
+
+def test_all_goes_on_where_a_record_ends(capsys, monkeypatch, tmp_path):
+    """Of runs whose folders are gone but whose metrics were kept, none is run again; nor added to by other code."""
+    wanted, there = grid(PROFILES["smoke"]), ["--all", "--profile", "smoke", "--run-dir", "there"]
+    (tmp_path / "there").mkdir()
+    kept = [{"config": c.to_dict(), "environment": environment(), "rows": []} for c in (wanted[0], wanted[5])]
+    write_record(tmp_path / "there" / RECORD_FILE, kept)
+    assert list(asked(monkeypatch, *there).values()) == wanted
+    assert list(asked(monkeypatch, *there, "--resume").values()) == [*wanted[1:5], *wanted[6:]]
+    assert "2 runs are in the record of there" in capsys.readouterr().out
+    write_record(tmp_path / "there" / RECORD_FILE, [{**kept[0], "environment": {"code": "0123"}}])
+    assert main(["run", "mnist", *there, "--resume"]) == 2
+    assert "were made by code 0123, and this is" in capsys.readouterr().err
 
 
 def test_cifar10_has_its_own_profiles_and_grid(capsys, monkeypatch):

@@ -121,7 +121,21 @@ def _run(e: Experiment[Any], config: Any, default: Any, o: Options) -> int:
     changed = [option(name) for name in e.varied if getattr(config, name) != getattr(default, name)]
     for name in ["--tensorboard"] * o.tensorboard + changed:
         raise HyperfanError(f"{name} is for a single run, not for --all")
-    return _run_all({(o.run_dir or root) / c.folder: c for c in e.grid(config)}, o)
+    root = o.run_dir or root
+    return _run_all({root / c.folder: c for c in _to_run(e, config, root, o.resume)}, o)
+
+
+def _to_run(e: Experiment[Any], base: Any, root: Path, resume: bool) -> list[Any]:
+    """The runs of the grid, to resume those without the ones whose metrics a record in the folder has."""
+    runs = e.grid(base)
+    if not resume:
+        return runs
+    from hyperfan.experiments.results.runs import recorded_titles
+
+    recorded = recorded_titles(root)
+    if recorded:
+        print(f"{len(recorded)} runs are in the record of {root}")
+    return [c for c in runs if c.title not in recorded]
 
 
 def _run_one(config: Any, path: Path, o: Options) -> int:

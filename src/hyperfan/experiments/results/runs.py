@@ -17,7 +17,7 @@ from hyperfan.experiments.experiment import (
     experiment,
     read_configuration,
 )
-from hyperfan.experiments.folder import CONFIG_FILE, ENV_FILE, TIMES_FILE
+from hyperfan.experiments.folder import CONFIG_FILE, ENV_FILE, TIMES_FILE, environment
 from hyperfan.experiments.results.record import RECORD_FILE, read_record, rounded, rounded_row
 from hyperfan.experiments.results.statistics import Estimate
 from hyperfan.files import read_json
@@ -141,6 +141,20 @@ def read_data(path: Path) -> RunData:
     except RunError:  # of another program, or of a later version
         return plain
     return replace(read_run(path).data(), times=plain.times) if is_over(rows) else replace(plain, stage=config.stage)
+
+
+def recorded_titles(root: Path) -> set[str]:
+    """The titles of runs whose metrics a record in this folder has; raises if other code made them."""
+    if not (root / RECORD_FILE).exists():
+        return set()
+    lines, code = read_record(root / RECORD_FILE), environment()["code"]
+    others = sorted({str(line["environment"].get("code")) for line in lines} - {code})
+    if others:
+        raise RunError(
+            f"the runs of {root / RECORD_FILE} were made by code {', '.join(others)}, and this is {code}: go on with "
+            "the version that made them, or name another --run-dir to start anew"
+        )
+    return {read_configuration(line["config"]).title for line in lines}
 
 
 def _read_optional(file: Path) -> Any:
