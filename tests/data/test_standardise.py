@@ -25,6 +25,12 @@ def test_one_for_each_channel(shape):
         torch.testing.assert_close(made.select(-3, channel), torch.full(shape[:-3] + shape[-2:], value))
 
 
+def test_a_batch_of_coloured_pictures_has_its_channels_last_in_memory():
+    made = standardise(torch.zeros(2, 3, 4, 5, dtype=torch.uint8), CIFAR10.mean, CIFAR10.std)
+    assert made.is_contiguous(memory_format=torch.channels_last)
+    assert standardise(torch.zeros(2, 3, 4, 5, dtype=torch.uint8), 0.5, 0.5).is_contiguous()
+
+
 def test_the_pictures_are_left_as_they_are():
     images = torch.full((2, 2), 51, dtype=torch.uint8)
     standardise(images, 0.5, 0.5)

@@ -48,6 +48,8 @@ CIFAR10 = PixelStatistics(mean=(0.49140, 0.48216, 0.44653), std=(0.24703, 0.2434
 def standardise(images: Tensor, mean: float | Sequence[float], std: float | Sequence[float]) -> Tensor:
     """Standardise uint8 pictures of any leading shape: (images / 255 − mean) / std, in float32.
 
+    A batch of pictures with a mean for each channel comes with its channels last in memory.
+
     >>> standardise(torch.tensor([[0, 255]], dtype=torch.uint8), mean=0.5, std=0.25)
     tensor([[-2.,  2.]])
     """
@@ -60,4 +62,7 @@ def standardise(images: Tensor, mean: float | Sequence[float], std: float | Sequ
             f"mean {mean} and std {std} do not fit pictures of shape {tuple(images.shape)}: "
             "give one number, or one for each channel of (…, channels, height, width)"
         )
-    return images.to(torch.float32).sub_(shift * 255).div_(scale * 255)
+    # Convolutions on CPUs are faster in this order of memory.
+    coloured = images.ndim == 4 and any(v.ndim == 3 for v in (shift, scale))
+    order = torch.channels_last if coloured else torch.preserve_format
+    return images.to(torch.float32, memory_format=order).sub_(shift * 255).div_(scale * 255)
