@@ -1,5 +1,6 @@
 """Weights of low rank: products of two generated factors."""
 
+import copy
 from typing import ClassVar
 
 import pytest
@@ -8,7 +9,9 @@ from generator_suite import Case, GeneratorSuite
 from torch import Tensor, nn
 
 import hyperfan as hf
+from checks import assert_close
 from hyperfan.errors import HyperfanError
+from hyperfan.generators.stand_in import StandIn
 from hyperfan.init import available
 
 
@@ -98,3 +101,75 @@ class TestLowRank(GeneratorSuite):
     def test_a_rank_is_a_positive_integer(self, rank):
         with pytest.raises(HyperfanError, match="give an integer from 1"):
             hf.LowRank(rank)
+
+    @pytest.mark.parametrize("rank", [5, 9])
+    def test_a_rank_that_no_matrix_has_is_refused(self, rank):
+        mainnet = nn.Sequential(nn.Conv2d(2, 9, 3), nn.Flatten(), nn.Linear(36, 4))
+        with pytest.raises(
+            HyperfanError, match=rf"rank {rank} is more than '2\.weight' has.*4 × 36.*at most 4, or leave"
+        ):
+            hf.HyperNet(mainnet, 6, heads=hf.LowRank(rank))
+
+
+def layers() -> nn.Module:
+    """Linear layers with and without a bias, and convolutions of which one is cut into groups."""
+    return nn.Sequential(
+        nn.Conv2d(3, 6, 3, stride=2, padding=1), nn.Tanh(), nn.Conv2d(6, 4, 2, bias=False), nn.Tanh(),
+        nn.Conv2d(4, 4, 1, groups=2), nn.Flatten(), nn.Linear(16, 5), nn.Tanh(), nn.Linear(5, 3, bias=False),
+    ).double()  # fmt: skip
+
+
+@pytest.mark.parametrize("share", [1.0, 0.5])
+@pytest.mark.parametrize("grouped", [None, False, True])
+def test_no_weight_is_made_to_run_a_layer(grouped, share, monkeypatch):
+    """Ordinary, per-sample and grouped calls equal those with the weights, one by one, forward and backward."""
+    net = hf.HyperNet(layers(), hf.Embedding(7, given=True, per="net"), heads=hf.LowRank(2), share=share)
+    e = torch.randn(7) if grouped is None else torch.randn(4, 7)
+    e = e.double().requires_grad_()
+    x = torch.randn(*((4, 2) if grouped else (4,)), 3, 5, 5, dtype=torch.float64, requires_grad=True)
+    wanted = [e, x, *net.parameters()]
+    if grouped is None:
+        slow = net.run(net.generate(embedding=e), x)
+    else:
+        slow = torch.stack([net.run(net.generate(embedding=e[i]), x[i] if grouped else x[i : i + 1]) for i in range(4)])
+    made = []
+    monkeypatch.setattr(StandIn, "make", lambda self: made.append(tuple(self.shape)) or self._weight())
+    fast = net(x, embedding=e, **({} if grouped is None else {"grouped": grouped}))
+    assert set(made) <= {(4, 2, 1, 1)}  # of the layer in groups
+    assert_close(fast, slow.view(fast.shape))
+    target = torch.randn_like(fast)
+    for a, b in zip(
+        *(torch.autograd.grad((o.view(fast.shape) * target).sum(), wanted) for o in (fast, slow)), strict=True
+    ):
+        assert_close(a, b)
+
+
+def test_evaluation_keeps_the_factors(monkeypatch):
+    net = hf.HyperNet(layers(), 7, heads=hf.LowRank(2)).eval()
+    x = torch.randn(4, 3, 5, 5).double()
+    made = []
+    forward = net.heads.forward
+    monkeypatch.setattr(net.heads, "forward", lambda *a, **k: made.append(forward(*a, **k)) or made[-1])
+    with torch.no_grad():
+        first, again = net(x), net(x)
+        assert len(made) == 1
+        assert torch.equal(first, again)
+        net.heads.head("6/weight-left").bias.add_(1.0)
+        assert not torch.equal(net(x), first)
+
+
+@pytest.mark.parametrize("optimiser", ["SGD", "AdamW"])
+@pytest.mark.parametrize("per_sample", [False, True])
+def test_optimisers_train_it_like_torch(optimiser, per_sample):
+    net = hf.HyperNet(layers(), hf.Embedding(7, given=True, per="net"), heads=hf.LowRank(2), generate="weights+biases")
+    other = copy.deepcopy(net)
+    ours, theirs = getattr(hf, optimiser)(net, lr=1e-3), getattr(torch.optim, optimiser)(other.parameters(), lr=1e-3)
+    assert {row.kind for row in ours.plan.rows} <= {"factored", "dense"}
+    for _ in range(4):
+        x, e = torch.randn(4, 3, 5, 5).double(), torch.randn(4, 7).double()
+        for each, its in ((net, ours), (other, theirs)):
+            its.zero_grad()
+            each(x, embedding=e if per_sample else e[0]).square().mean().backward()
+            its.step()
+    for (name, p), q in zip(net.named_parameters(), other.parameters(), strict=True):
+        torch.testing.assert_close(p, q, rtol=1e-10, atol=1e-12, msg=name)

@@ -39,6 +39,8 @@ Skip = Collection[int]
 Steps = Mapping[str, Tensor]
 """Changes of a generator's parameters, by name."""
 NO_STEPS: Steps = MappingProxyType({})
+Factors = tuple[Tensor, ...]
+"""What a layer runs from in place of a tensor that is a product."""
 
 
 class BuildContext(NamedTuple):
@@ -105,10 +107,27 @@ class Generator(nn.Module, ABC):
 
     # ── make ───────────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def forward(self, codes: Tensor, *, skip: Skip = (), copy: bool = False, steps: Steps = NO_STEPS) -> Tensors:
-        """Generate tensors as :meth:`make` does, each on its base if it has one."""
-        tensors = self.make(codes, skip=skip, copy=copy, steps=steps)
-        return tensors if self.base is None else self.base(tensors, steps)
+    def forward(
+        self, codes: Tensor, *, skip: Skip = (), copy: bool = False, steps: Steps = NO_STEPS, factored: bool = False
+    ) -> dict[str, Any]:
+        """Generate tensors as :meth:`make` does, each on its base if it has one.
+
+        With ``factored`` those that layers can do without come as :meth:`factors`, for :meth:`assemble`; but not while
+        a graph is compiled.
+        """
+        factors = self.factors(codes, skip) if factored and not torch.compiler.is_compiling() else {}
+        tensors = self.make(codes, skip={*skip, *factors}, copy=copy, steps=steps)
+        tensors = tensors if self.base is None else self.base(tensors, steps)
+        return {**tensors, **{self.tensors[i].name: found for i, found in factors.items()}} if factors else tensors
+
+    def assemble(self, made: Mapping[str, Any]) -> Tensors:
+        """What the mainnet runs with, of what :meth:`forward` returned: stand-ins in place of factors."""
+        tensors, bases = dict(made), self.base
+        for i, t in enumerate(self.tensors):
+            if isinstance(made.get(t.name), tuple):
+                base = bases.value(t.name) if bases is not None and t.name in bases else None
+                tensors[t.name] = self.product(i, made[t.name], base)
+        return tensors
 
     @abstractmethod
     def make(self, codes: Tensor, *, skip: Skip = (), copy: bool = False, steps: Steps = NO_STEPS) -> Tensors:
@@ -138,6 +157,14 @@ class Generator(nn.Module, ABC):
     def stand_in(self, index: int, codes: Tensor, order: Callable[..., Any]) -> Tensor:
         """Something that stands for a deferrable tensor, from (n, width) codes."""
         raise HyperfanError(f"{type(self).__name__} has no stand-ins")
+
+    def factors(self, codes: Tensor, skip: Skip = ()) -> dict[int, Factors]:
+        """The factors of tensors, by index, that are products and need not be made, from codes as :meth:`make` has."""
+        return {}
+
+    def product(self, index: int, factors: Factors, base: Tensor | None) -> Tensor:
+        """Something that stands for the product of factors, on a base or not."""
+        raise HyperfanError(f"{type(self).__name__} has no products")
 
     # ── variance ───────────────────────────────────────────────────────────────────────────────────────────────────
 

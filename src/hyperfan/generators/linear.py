@@ -10,7 +10,7 @@ from torch import Tensor
 from hyperfan.errors import HyperfanError
 from hyperfan.generators.base import NO_STEPS, BuildContext, Generator, GeneratorConfig, Skip, Steps, Tensors
 from hyperfan.generators.layout import layouts_by_name, merge_spans, shape_name, tensor_name
-from hyperfan.generators.stand_in import StandIn
+from hyperfan.generators.stand_in import FromCode
 
 Sharing = Literal["shared", "separate"]
 
@@ -84,7 +84,7 @@ class LinearHeads(Generator):
     def stand_in(self, index: int, codes: Tensor, order: Callable[..., Any]) -> Tensor:
         """A weight that layers can run from its code."""
         head = self.head(self.names[index])
-        return StandIn(self.head_inputs(codes)[index], head, self.tensors[index].shape, order)
+        return FromCode(self.head_inputs(codes)[index], head, self.tensors[index].shape, order)
 
     @torch.no_grad()
     def scale_(self, factors: Mapping[str, float]) -> dict[str, float]:

@@ -1,4 +1,4 @@
-"""A generated weight that may never be made: a layer can be run from the code itself.
+"""A generated weight that may never be made: a layer can be run from the code itself, or from the factors of a product.
 
 With W = Σ_k h_k·H_k + B, a linear layer or convolution is linear in W, so there are two orders for W(x):
 
@@ -7,10 +7,12 @@ With W = Σ_k h_k·H_k + B, a linear layer or convolution is linear in W, so the
 
 Where each code serves one row, the second is as cheap and needs far less memory. Where a code serves many rows (a
 batch, the positions of a convolution), the first is d_k times cheaper.
+
+With W = W⁰ + L·R of low rank, W⁰(x) + L(R(x)) is cheaper than making W, and backward there is no gradient of W.
 """
 
-from collections.abc import Callable
-from typing import Any, Literal, NamedTuple
+from collections.abc import Callable, Sequence
+from typing import Any, Literal, NamedTuple, Self
 
 import torch
 import torch.nn.functional as F
@@ -44,27 +46,28 @@ def cheaper(s: Sizes) -> Order:
 
 
 class StandIn(Tensor):
-    """Stands for one generated weight. Linear layers and convolutions run from its code; the rest sees the weight."""
+    """Stands for one generated weight. Linear layers and convolutions run without it; the rest sees the weight."""
 
-    code: Tensor
-    weight: Tensor
-    bias: Tensor
-    order: Callable[[Sizes], Order]
-    linear: Callable[[Tensor, Tensor], Tensor | None] | None
-
-    @staticmethod
-    def __new__(cls, code: Tensor, head: Head, shape: tuple[int, ...], order: Callable[[Sizes], Order]) -> "StandIn":
-        """From its code (d_k,), its head, and who chooses the order."""
-        weight, bias = head.weight, head.bias
-        stand_in = Tensor._make_wrapper_subclass(cls, shape, dtype=weight.dtype, device=weight.device)
-        assert isinstance(stand_in, StandIn)
-        stand_in.code, stand_in.weight, stand_in.bias = code.to(weight.dtype), weight, bias
-        stand_in.order, stand_in.linear = order, None if head.trainer is None else head.trainer.linear
-        return stand_in
+    @classmethod
+    def _of_shape(cls, shape: Sequence[int], like: Tensor) -> Self:
+        found = Tensor._make_wrapper_subclass(cls, tuple(shape), dtype=like.dtype, device=like.device)
+        assert isinstance(found, cls)
+        return found
 
     def make(self) -> Tensor:
-        """The weight itself, generated from the code."""
-        return (self.code @ self.weight + self.bias).view(self.shape)
+        """The weight itself."""
+        return self._weight()
+
+    def _weight(self) -> Tensor:
+        raise NotImplementedError
+
+    def linear(self, x: Tensor, bias: Tensor | None) -> Any:
+        """A linear layer with this weight, or ``NotImplemented`` if the weight is to be made for it."""
+        raise NotImplementedError
+
+    def convolution(self, convolve: Callable[..., Tensor], x: Tensor, bias: Tensor | None, settings: Any) -> Any:
+        """The same of a convolution in one group; settings are stride, padding and dilation."""
+        raise NotImplementedError
 
     @classmethod
     def __torch_function__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
@@ -98,20 +101,7 @@ def _materialise(x: Any) -> Any:
 def _linear(input: Tensor, weight: Any, bias: Tensor | None = None) -> Any:
     if not isinstance(weight, StandIn) or isinstance(input, StandIn) or weight.ndim != 2:
         return NotImplemented
-    outputs, inputs = weight.shape
-    width = len(weight.code)
-    sizes = Sizes(width, outputs * inputs, outputs, input.numel() // max(inputs, 1))
-    if weight.order(sizes) == "weights":
-        return NotImplemented
-    if weight.linear is not None:
-        own = weight.linear(input.reshape(-1, inputs), weight.code)
-        if own is not None:
-            own = own.view(*input.shape[:-1], outputs)
-            return own if bias is None else own + _materialise(bias)
-    each = F.linear(input, weight.weight.view(width * outputs, inputs))
-    each = each.view(*each.shape[:-1], width, outputs)
-    shared = F.linear(input, weight.bias.view(outputs, inputs), _materialise(bias))
-    return shared + (weight.code @ each)
+    return weight.linear(input, _materialise(bias))
 
 
 def _convolution(convolve: Callable[..., Tensor], spatial: int) -> Callable[..., Any]:
@@ -126,16 +116,7 @@ def _convolution(convolve: Callable[..., Tensor], spatial: int) -> Callable[...,
     ) -> Any:
         if not isinstance(weight, StandIn) or isinstance(input, StandIn) or groups != 1 or input.ndim != spatial + 2:
             return NotImplemented
-        outputs, width = weight.shape[0], len(weight.code)
-        with torch.device("meta"):
-            empty = convolve(torch.empty(input.shape), torch.empty(weight.shape), None, stride, padding, dilation)
-        rows = empty.numel() // max(outputs, 1)
-        if weight.order(Sizes(width, weight.numel(), outputs, rows)) == "weights":
-            return NotImplemented
-        settings = (stride, padding, dilation)
-        each = convolve(input, weight.weight.view(width * outputs, *weight.shape[1:]), None, *settings)
-        each = each.view(len(each), width, outputs, *each.shape[2:]).movedim(1, -1)
-        return convolve(input, weight.bias.view(weight.shape), _materialise(bias), *settings) + each @ weight.code
+        return weight.convolution(convolve, input, _materialise(bias), (stride, padding, dilation))
 
     return run
 
@@ -148,3 +129,94 @@ _LAYERS: dict[Any, Callable[..., Any]] = {
 }
 _PROPERTIES = ("shape", "dtype", "device", "layout", "ndim", "is_sparse")
 _METADATA = {getattr(Tensor, name).__get__ for name in _PROPERTIES} | {Tensor.size, Tensor.dim, Tensor.numel}
+
+
+class FromCode(StandIn):
+    """A weight that its head makes of a code."""
+
+    code: Tensor
+    weight: Tensor
+    bias: Tensor
+    order: Callable[[Sizes], Order]
+    own_linear: Callable[[Tensor, Tensor], Tensor | None] | None
+
+    @staticmethod
+    def __new__(cls, code: Tensor, head: Head, shape: tuple[int, ...], order: Callable[[Sizes], Order]) -> "FromCode":
+        """From its code (d_k,), its head, and who chooses the order."""
+        stand_in = cls._of_shape(shape, head.weight)
+        stand_in.weight, stand_in.bias = head.weight, head.bias
+        stand_in.code = code.to(stand_in.weight.dtype)
+        stand_in.order, stand_in.own_linear = order, None if head.trainer is None else head.trainer.linear
+        return stand_in
+
+    def _weight(self) -> Tensor:
+        return (self.code @ self.weight + self.bias).view(self.shape)
+
+    def linear(self, x: Tensor, bias: Tensor | None) -> Any:
+        """In the cheaper order."""
+        outputs, inputs = self.shape
+        width = len(self.code)
+        if self.order(Sizes(width, outputs * inputs, outputs, x.numel() // max(inputs, 1))) == "weights":
+            return NotImplemented
+        if self.own_linear is not None:
+            own = self.own_linear(x.reshape(-1, inputs), self.code)
+            if own is not None:
+                own = own.view(*x.shape[:-1], outputs)
+                return own if bias is None else own + bias
+        each = F.linear(x, self.weight.view(width * outputs, inputs))
+        each = each.view(*each.shape[:-1], width, outputs)
+        return F.linear(x, self.bias.view(outputs, inputs), bias) + (self.code @ each)
+
+    def convolution(self, convolve: Callable[..., Tensor], x: Tensor, bias: Tensor | None, settings: Any) -> Any:
+        """In the cheaper order."""
+        outputs, width = self.shape[0], len(self.code)
+        with torch.device("meta"):
+            empty = convolve(torch.empty(x.shape), torch.empty(self.shape), None, *settings)
+        rows = empty.numel() // max(outputs, 1)
+        if self.order(Sizes(width, self.numel(), outputs, rows)) == "weights":
+            return NotImplemented
+        each = convolve(x, self.weight.view(width * outputs, *self.shape[1:]), None, *settings)
+        each = each.view(len(each), width, outputs, *each.shape[2:]).movedim(1, -1)
+        return convolve(x, self.bias.view(self.shape), bias, *settings) + each @ self.code
+
+
+class Product(StandIn):
+    """A weight (out, in, …) that is a product, on a base or not: as a matrix, base + left·right.
+
+    Shape:
+        left (…, out, rank), right (…, rank, in·…), base (out, in, …); dimensions in front are broadcast with those of
+        the input of a linear layer.
+    """
+
+    left: Tensor
+    right: Tensor
+    base: Tensor | None
+
+    @staticmethod
+    def __new__(cls, left: Tensor, right: Tensor, base: Tensor | None, shape: tuple[int, ...]) -> "Product":
+        """From its factors and its base."""
+        stand_in = cls._of_shape(shape, left)
+        stand_in.left, stand_in.right, stand_in.base = left, right, base
+        return stand_in
+
+    def _weight(self) -> Tensor:
+        product = self.left @ self.right
+        product = product.view(*product.shape[:-2], *self.shape)
+        return product if self.base is None else product + self.base
+
+    def linear(self, x: Tensor, bias: Tensor | None) -> Any:
+        """Base(x) + left(right(x)), without the weight."""
+        update = (x @ self.right.mT) @ self.left.mT
+        if self.base is not None:
+            return F.linear(x, self.base, bias) + update
+        return update if bias is None else update + bias
+
+    def convolution(self, convolve: Callable[..., Tensor], x: Tensor, bias: Tensor | None, settings: Any) -> Any:
+        """The same, where ``left`` is a convolution of width 1; for one set of weights."""
+        if self.left.ndim > 2:
+            return NotImplemented
+        narrow = convolve(x, self.right.view(-1, *self.shape[1:]), None, *settings)
+        left = self.left.view(*self.left.shape, *[1] * (len(self.shape) - 2))
+        if self.base is None:
+            return convolve(narrow, left, bias)
+        return convolve(x, self.base, bias, *settings) + convolve(narrow, left)

@@ -7,13 +7,15 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.utils import _pytree as pytree
 
 from hyperfan.codes.embedding import Task
 from hyperfan.generators.linear_map import LinearMap
 from hyperfan.hypernet.changes import fingerprint, versions
 from hyperfan.hypernet.transforms import transformed
 
-Tensors = dict[str, Tensor]
+Tensors = dict[str, Any]
+"""Tensors by name, or the factors of products."""
 
 
 @dataclass(frozen=True)
@@ -35,7 +37,7 @@ class _Entry:
             and all(map(operator.is_, sources, self.sources))
             and versions(sources) == self.versions
             and torch.equal(fingerprint(sources), self.sample)
-            and versions(self.tensors.values()) == self.tensor_versions
+            and versions(pytree.tree_leaves(self.tensors)) == self.tensor_versions
         )
 
 
@@ -69,7 +71,8 @@ class Cache:
         del entry
         self.clear()  # before making, so that two sets are never held
         tensors = make()
-        self._entry = _Entry(key, sources, versions(sources), fingerprint(sources), tensors, versions(tensors.values()))
+        made = versions(pytree.tree_leaves(tensors))
+        self._entry = _Entry(key, sources, versions(sources), fingerprint(sources), tensors, made)
         return tensors
 
     def clear(self) -> None:

@@ -123,7 +123,9 @@ class HyperNet(nn.Module):
         makers = [m for m in (self.embeddings, self.trunk, self.heads) if m is not None]
         stored = embedding is None and not noise and not grouped
         if stored and self._cache.usable(makers, task):
-            tensors = self._cache.get(lambda: self.heads(self.codes(task=task, noise=noise)), makers, task)
+            tensors = self._cache.get(
+                lambda: self.heads(self.codes(task=task, noise=noise), factored=True), makers, task
+            )
             return self.run(tensors, *args, **kwargs)
         held = self.trainer.tensors() if stored and task is None and self.trainer is not None else None
         if held is not None:
@@ -133,11 +135,11 @@ class HyperNet(nn.Module):
             return self.per_sample(self.skeleton, self.heads, codes, self._kept(), grouped, args, kwargs)
         if grouped:
             raise CallError("grouped=True needs many codes: a tensor of tasks, or embedding= with a leading dimension")
-        return self.run(self.heads(codes), *args, **kwargs)
+        return self.run(self.heads(codes, factored=True), *args, **kwargs)
 
     def run(self, tensors: Mapping[str, Tensor], *args: Any, **kwargs: Any) -> Any:
         """Run the mainnet with these tensors in place of those generated now, as :meth:`generate` returns them."""
-        return self.skeleton({**tensors, **self._kept()}, *args, **kwargs)
+        return self.skeleton({**self.heads.assemble(tensors), **self._kept()}, *args, **kwargs)
 
     @property
     def code_source(self) -> Codes:

@@ -50,12 +50,12 @@ class PerSample:
             _check_input(leaves[i], len(codes), grouped)
         shapes = (grouped, *(tuple(leaves[i].shape) for i in batched))
         orders, lazy = self._orders(heads, shapes)
-        tensors = heads(codes, skip=lazy)
+        tensors = heads(codes, skip=lazy, factored=True)
 
         others: list[Any] = []  # what the mainnet returns beside tensors, which vmap would refuse
         out_tree: Any = None
 
-        def one(tensors: Mapping[str, Tensor], codes: Tensor, inputs: list[Tensor]) -> Any:
+        def one(tensors: Mapping[str, Any], codes: Tensor, inputs: list[Tensor]) -> Any:
             filled = list(leaves)
             for i, x in zip(batched, inputs, strict=True):
                 filled[i] = x if grouped else x.unsqueeze(0)
@@ -65,7 +65,9 @@ class PerSample:
                 name = heads.tensors[i].name
                 stand_ins[name] = heads.stand_in(i, codes, functools.partial(self._choose, orders, name))
             nonlocal others, out_tree
-            others, out_tree = pytree.tree_flatten(skeleton({**tensors, **stand_ins, **constant}, *args, **kwargs))
+            others, out_tree = pytree.tree_flatten(
+                skeleton({**heads.assemble(tensors), **stand_ins, **constant}, *args, **kwargs)
+            )
             outputs = {i: t for i, t in enumerate(others) if isinstance(t, Tensor)}
             return outputs if grouped else {i: t.squeeze(0) for i, t in outputs.items()}
 
