@@ -71,10 +71,20 @@ BAD = {
     "contradiction": (lambda: hf.Embedding(4, given=True, tasks=2), "nothing to train and no table"),
     "negative noise": (lambda: hf.Embedding(4, noise=-1.0), "must not be negative"),
     "per": (lambda: hf.Embedding(4, per="layer"), "each 'tensor', or one for the 'net'"),
+    "identity without a condition": (lambda: hf.Embedding(4, per="net", identity=2), "to a condition, and there"),
+    "identity of a tensor's own": (lambda: hf.Embedding(4, given=True, identity=2), "each has an embedding of its own"),
+    "no identity": (lambda: hf.Embedding(4, given=True, per="net", identity=0), "its size is an integer from 1"),
+    "identity with noise": (
+        lambda: hf.Embedding(4, given=True, per="net", identity=hf.Embedding(2, noise=0.1)), "it has only a size, train"
+    ),
+    "two identities": (
+        lambda: hf.HyperNet(mlp(), hf.Embedding(4, given=True, per="net", identity=2), heads=hf.Chunks(embedding=3)),
+        "both give each code an identity",
+    ),
     "sharing": (lambda: hf.HyperNet(mlp(), 4, heads="share"), "use 'shared', 'separate', Chunks"),
     "equal tensors": (
         lambda: hf.HyperNet(nn.Sequential(mlp(), mlp()), hf.Embedding(4, per="net"), heads="shared"),
-        "would make all tensors of head 5x6 equal",
+        r"would make all tensors of head 5x6 equal.*beside a condition, Embedding\(…, identity=8\)",
     ),
     "fidelity": (lambda: hf.HyperNet(mlp(), 4, fidelity="letter"), "use 'exact' or 'paper'"),
     "distribution": (lambda: hf.HyperNet(mlp(), 4, distribution="cauchy"), "use 'uniform' or 'normal'"),

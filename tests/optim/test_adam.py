@@ -27,6 +27,7 @@ EMBEDDINGS = {
     "trained": hf.Embedding(7, trainable=True),
     "given": hf.Embedding(7, given=True, per="net"),
     "tasks": hf.Embedding(7, tasks=6, trainable=True),
+    "identity": hf.Embedding(7, given=True, per="net", identity=2),
 }
 HEADS = {"shared": "shared", "separate": "separate", "chunks": hf.Chunks(one_head=True), "low rank": hf.LowRank(2)}
 GROUPED = ("once", "per sample", "grouped")
@@ -35,7 +36,7 @@ NETS = [
     for case in itertools.product(
         ("Adam", "AdamW"), HEADS, EMBEDDINGS, ("none", "trunk"), ("weights", "weights+biases"), GROUPED
     )
-    if (case[2] in ("given", "tasks")) == (case[5] != "once")
+    if (case[2] in ("given", "tasks", "identity")) == (case[5] != "once")
     and not (case[1] == "chunks" and (case[5] != "once" or case[3] == "trunk"))
     and not (case[1] == "shared" and case[2] == "given")
 ]

@@ -308,7 +308,11 @@ EMBEDDINGS = {
     "tasks": (hf.Embedding(7, tasks=3), {"task": 1}),
     "normalised": (hf.Embedding(7, normalise=True), {}),
     "per-sample tasks": (hf.Embedding(7, tasks=3, trainable=True), {"task": torch.tensor([0, 1, 2, 0, 1, 2])}),
-}
+    "identity": (hf.Embedding(7, tasks=3, per="net", trainable=True, identity=4), {"task": 1}),
+    "per-sample identity": (
+        hf.Embedding(7, given=True, per="net", identity=4), {"embedding": torch.randn(6, 7).double()}
+    ),
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("name", EMBEDDINGS)

@@ -1,8 +1,9 @@
 """``Embedding``: what a user says about the vectors that a hypernet starts from."""
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Literal, SupportsIndex, TypeGuard, get_args
+from typing import Any, Literal, SupportsIndex, TypeGuard, get_args
 
 from torch import Tensor
 
@@ -29,6 +30,10 @@ class Embedding:
         std: standard deviation of its distribution (1 is the paper's U(−√3, √3)).
         distribution: "uniform" or "normal".
         normalise: scale every code to root mean square 1 before the heads; then the init is exact for every code.
+        identity: size of a second vector, one for each generated tensor (or chunk), which is joined to the condition
+            before the trunk, so that tensors of one shape can share a head though one condition serves the net. It
+            is drawn as the condition is, and trained; an ``Embedding(size, …)`` says otherwise. For ``per="net"`` with
+            tasks, noise or a given condition.
     """
 
     size: int
@@ -41,6 +46,7 @@ class Embedding:
     std: float = 1.0
     distribution: Distribution = "uniform"
     normalise: bool = False
+    identity: "int | Embedding | None" = None
 
     def __post_init__(self) -> None:
         if not _is_count(self.size):
@@ -62,11 +68,52 @@ class Embedding:
             raise HyperfanError(f"distribution='{self.distribution}': use 'uniform' or 'normal'")
         if self.per not in ("tensor", "net"):
             raise HyperfanError(f"per='{self.per}': one embedding for each 'tensor', or one for the 'net'")
+        if self.identity is not None:
+            self._check_identity(self.identity)
+
+    def _check_identity(self, identity: "int | Embedding") -> None:
+        e = identity if isinstance(identity, Embedding) else None
+        if e is None and not _is_count(identity):
+            raise HyperfanError(f"Embedding(identity={identity!r}): its size is an integer from 1")
+        if e is not None and e != Embedding(e.size, e.trainable, std=e.std, distribution=e.distribution):
+            raise HyperfanError(
+                f"identity={identity}: an identity is stored, one for each tensor, so that it has only a size, "
+                "trainable=, std= and distribution="
+            )
+        if self.per != "net":
+            raise HyperfanError(
+                "identity= tells tensors apart that have one condition, and here each has an embedding of its own: use "
+                "per='net', or leave identity= out"
+            )
+        if not (self.given or self.tasks is not None or self.noise):
+            raise HyperfanError(
+                "identity= is joined to a condition, and there is none, since all calls have the same embedding: use "
+                "given=True or tasks=…, or per='tensor' without identity="
+            )
 
     @property
     def mean_square(self) -> float:
         """E[e²] of a coordinate, noise included."""
         return self.std**2 + self.noise**2 / 3
+
+    def as_identity(self, size: int, trainable: bool) -> "Embedding":
+        """An identity beside this condition that is drawn as the condition is."""
+        return Embedding(size, trainable, std=self.std, distribution=self.distribution)
+
+    @property
+    def own_identity(self) -> "Embedding | None":
+        """The identity that is joined to it, if there is one."""
+        if self.identity is None or isinstance(self.identity, Embedding):
+            return self.identity
+        return self.as_identity(self.identity, trainable=True)
+
+    @staticmethod
+    def from_json(content: Mapping[str, Any]) -> "Embedding":
+        """What ``dataclasses.asdict`` described; a TypeError if it is not known here."""
+        fields = dict(content)
+        if isinstance(identity := fields.get("identity"), Mapping):
+            fields["identity"] = Embedding(**identity)
+        return Embedding(**fields)
 
 
 def is_index(value: object) -> TypeGuard[int]:

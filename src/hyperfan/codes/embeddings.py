@@ -19,7 +19,8 @@ class Embeddings(nn.Module):
     Args:
         config: the condition. Where one serves the whole net, it is stored once.
         n: number of codes.
-        identity: a second embedding for each code, which tells apart what is made under one condition.
+        identity: a second vector for each code, which tells apart what is made under one condition: how it is drawn,
+            and whether it is trained.
         noise_groups: the group of each code, if those of a group share their noise.
     """
 
@@ -39,9 +40,9 @@ class Embeddings(nn.Module):
         self.config = config
         self.noise_groups = noise_groups
         self.n = n if config.per == "tensor" else 1
-        self.size, empty = config.size, partial(torch.empty, device=device, dtype=dtype)
+        self.identity_config, empty = identity, partial(torch.empty, device=device, dtype=dtype)
         self._store("identity", None if identity is None else empty(n, identity.size), identity)
-        self.size += 0 if identity is None else identity.size
+        self.size = config.size + (0 if identity is None else identity.size)
         table = () if config.tasks is None else (config.tasks,)
         self._store("weight", None if config.given else empty(*table, self.n, config.size), config)
 
@@ -59,12 +60,36 @@ class Embeddings(nn.Module):
 
     def reset_parameters(self, generator: torch.Generator | None = None) -> None:
         """Draw the stored embeddings anew."""
-        for table in self.stored:
-            self.draw_(table, generator)
+        if self.weight is not None:
+            self.draw_(self.weight, generator)
+        if self.identity is not None:
+            self.draw_identities_(self.identity, generator)
 
     def draw_(self, table: Tensor, generator: torch.Generator | None = None) -> Tensor:
-        """Fill a tensor with draws of their distribution."""
+        """Fill a tensor with draws of the conditions' distribution."""
         return fill_(table, self.config.std**2, self.config.distribution, generator=generator)
+
+    def draw_identities_(self, table: Tensor, generator: torch.Generator | None = None) -> Tensor:
+        """Fill a tensor with draws of the identities' distribution."""
+        config = self.identity_config
+        assert config is not None
+        return fill_(table, config.std**2, config.distribution, generator=generator)
+
+    @property
+    def variance(self) -> float:
+        """Var(e) of a coordinate, on average over those of condition and identity."""
+        return self._per_coordinate(self.config.std**2)
+
+    @property
+    def mean_square(self) -> float:
+        """E[e²] of a coordinate, on average over those of condition and identity, noise included."""
+        return self._per_coordinate(self.config.mean_square)
+
+    def _per_coordinate(self, of_condition: float) -> float:
+        identity = self.identity_config
+        if identity is None:
+            return of_condition
+        return (self.config.size * of_condition + identity.size * identity.std**2) / self.size
 
     def set_constants_(self, values: list[float | None], spans: list[slice]) -> None:
         """Set the embeddings of each tensor to a constant, in every task; ``None`` leaves them as drawn."""
@@ -146,7 +171,8 @@ class Embeddings(nn.Module):
         tasks = f", {c.tasks} tasks" if c.tasks is not None else ""
         shared = "" if c.scope == "embedding" else f" by {c.scope}"
         noise = f", noise ±{c.noise:g}{shared}" if c.noise else ""
-        return f"{kind}, {self.n} × {c.size}{tasks}{noise}{', normalised' if c.normalise else ''}"
+        identity = "" if self.identity is None else ", identities {} × {}".format(*self.identity.shape)
+        return f"{kind}, {self.n} × {c.size}{tasks}{noise}{identity}{', normalised' if c.normalise else ''}"
 
 
 def _readable(tensor: Tensor) -> bool:

@@ -17,6 +17,10 @@ from hyperfan.mainnet.gains import gains
 
 GIVEN_CODES = 4096
 """Codes to average over where embeddings are given at the call."""
+MAX_GIVEN_CODES = 2**18
+"""The same where each condition makes a code for every identity, of which there may be thousands."""
+MAX_CODES_AT_ONCE = 2**14
+"""Codes that go through the trunk at once, so that memory does not grow with their number."""
 NOISY_CODES = 16384
 """Codes to average over where stored embeddings have noise: over 16 draws for each, at the least."""
 MIN_DRAWS = 16
@@ -45,12 +49,12 @@ def expected_moment(codes: Codes, width: int, *, exact: bool, trunk_preserves: b
     if config.normalise:
         return float(width)
     if not exact:
-        return width * config.std**2
+        return width * codes.embeddings.variance
     if codes.trunk is None:
-        return config.size * config.mean_square + (codes.embeddings.size - config.size) * config.std**2
-    if isinstance(codes.trunk, ReluMLP) and trunk_preserves and codes.embeddings.identity is None:
+        return width * codes.embeddings.mean_square
+    if isinstance(codes.trunk, ReluMLP) and trunk_preserves:
         # Fan-in init passes E[e²] on to the last layer's output, of which ReLU leaves one half.
-        return width * config.mean_square / gains("relu").forward
+        return width * codes.embeddings.mean_square / gains("relu").forward
     return None
 
 
@@ -62,18 +66,18 @@ def measured_moments(codes: Codes, spans: Sequence[slice]) -> list[float]:
         # Given conditions are not known here; what they add is in expectation.
         zeros = _like(codes, torch.zeros(embeddings.n, config.size, device="cpu"))
         e = zeros if stored is None else stored.detach()
-        return _per_tensor(_squares(codes, embeddings.join_identity(e)) + drawn, spans)
+        return _per_tensor(_squares(codes, e) + drawn, spans)
     # A generator of its own, so that averaging does not shift anyone else's random numbers.
     generator = torch.Generator().manual_seed(0)
     if stored is None:
-        e = _draws(codes, max(GIVEN_CODES // embeddings.n, MIN_DRAWS), generator)
+        e = _draws(codes, MIN_DRAWS, generator)
     else:
         draws = max(NOISY_CODES // (stored.numel() // config.size), MIN_DRAWS) if config.noise else 1
         e = stored.detach().expand(draws, *stored.shape)
     if config.noise:
         noise_draws = torch.empty(e.shape, device="cpu").uniform_(-config.noise, config.noise, generator=generator)
         e = e + noise_draws.to(e)
-    moments = _per_tensor(_squares(codes, embeddings.join_identity(e).detach()), spans)
+    moments = _per_tensor(_squares(codes, e), spans)
     if not all(moments):
         raise InitError(DEAD_CODE_MESSAGE)
     return moments
@@ -82,14 +86,13 @@ def measured_moments(codes: Codes, spans: Sequence[slice]) -> list[float]:
 def stored_squares(codes: Codes) -> Tensor | None:
     """‖h‖² of each code of the stored embeddings without noise, (…, n); ``None`` where they are given at the call."""
     stored = codes.embeddings.weight
-    return None if stored is None else _squares(codes, codes.embeddings.join_identity(stored).detach())
+    return None if stored is None else _squares(codes, stored)
 
 
 def moment_scatter(codes: Codes, spans: Sequence[slice]) -> float:
     """Relative variance of ‖h‖² from one draw of the embeddings to another, in the tensor where it is largest."""
     generator = torch.Generator().manual_seed(0)
-    e = _draws(codes, max(GIVEN_CODES // codes.embeddings.n, MIN_SCATTER_DRAWS), generator)
-    squares = _squares(codes, codes.embeddings.join_identity(e).detach())
+    squares = _squares(codes, _draws(codes, MIN_SCATTER_DRAWS, generator))
     each = torch.stack([squares[:, span].mean(1) for span in _of_codes(spans, squares.shape[-1])])
     return float((each.var(1) / each.mean(1).square()).max())
 
@@ -111,18 +114,23 @@ def redraw_dead_codes_(codes: Codes, generator: torch.Generator | None, *, fixed
             return
         if fixed:
             break
-        table = embeddings.weight
+        table, draw = embeddings.weight, embeddings.draw_
         if embeddings.identity is not None:  # which of the two is to blame is not known, so identities are drawn
-            table, dead = embeddings.identity, dead.reshape(-1, dead.shape[-1]).any(0)
-        redrawn = embeddings.draw_(torch.empty_like(table), generator)
+            table, draw = embeddings.identity, embeddings.draw_identities_
+            dead = dead.reshape(-1, dead.shape[-1]).any(0)
+        redrawn = draw(torch.empty_like(table), generator)
         with torch.no_grad():
             table.copy_(torch.where(dead.unsqueeze(-1), redrawn, table))
     raise InitError(DEAD_CODE_MESSAGE)
 
 
-def _draws(codes: Codes, count: int, generator: torch.Generator) -> Tensor:
-    """Conditions as they may come, (count, n, size), in the dtype and on the device of the net."""
+def _draws(codes: Codes, least: int, generator: torch.Generator) -> Tensor:
+    """At least so many conditions as they may come, (draws, n, size), in the dtype and on the device of the net."""
     embeddings = codes.embeddings
+    count = GIVEN_CODES // embeddings.n
+    if embeddings.identity is not None:
+        count = min(count, MAX_GIVEN_CODES // len(embeddings.identity))
+    count = max(count, least)
     e = embeddings.draw_(torch.empty(count, embeddings.n, embeddings.config.size, device="cpu"), generator)
     return _like(codes, e)
 
@@ -134,19 +142,30 @@ def _like(codes: Codes, e: Tensor) -> Tensor:
 
 
 def _squares(codes: Codes, e: Tensor) -> Tensor:
-    """‖h‖² of each code as in training, averaged over the draws of a dropout."""
+    """‖h‖² of the code of each condition and identity as in training, averaged over the draws of a dropout.
+
+    Shape:
+        conditions (…, n or 1, size) → (…, n)
+    """
+    embeddings, conditions = codes.embeddings, e.detach().reshape(-1, *e.shape[-2:])
     if codes.trunk is None and codes.inputs is None:
-        return codes.encode(e.detach().double()).square().sum(-1)
-    source = Codes(codes.embeddings, copy.deepcopy(codes.trunk), copy.deepcopy(codes.inputs))
+        squares = codes.encode(embeddings.join_identity(conditions).detach().double()).square().sum(-1)
+        return squares.view(*e.shape[:-2], -1)
+    source = Codes(embeddings, copy.deepcopy(codes.trunk), copy.deepcopy(codes.inputs))
     modules = [m for part in (source.trunk, source.inputs) if part is not None for m in part.train().modules()]
     repeats = DROPOUT_DRAWS if any(isinstance(m, nn.modules.dropout._DropoutNd) for m in modules) else 1
+    of_each = conditions.shape[1] if embeddings.identity is None else len(embeddings.identity)
+    found = []
     with torch.random.fork_rng([e.device] if e.is_cuda else []), torch.no_grad():
-        try:
-            total = sum(source.encode(e).double().square().sum(-1) for _ in range(repeats))
-        except (RuntimeError, ValueError) as error:
-            rows = e.numel() // e.shape[-1]
-            raise InitError(f"the trunk does not run on {rows} codes in training mode: {error}") from error
-    return cast(Tensor, total) / repeats
+        for block in torch.split(conditions, max(MAX_CODES_AT_ONCE // of_each, 1)):
+            joined = embeddings.join_identity(block)
+            try:
+                total = sum(source.encode(joined).double().square().sum(-1) for _ in range(repeats))
+            except (RuntimeError, ValueError) as error:
+                rows = joined.numel() // joined.shape[-1]
+                raise InitError(f"the trunk does not run on {rows} codes in training mode: {error}") from error
+            found.append(cast(Tensor, total) / repeats)
+    return torch.cat(found).view(*e.shape[:-2], -1)
 
 
 def _per_tensor(squares: Tensor, spans: Sequence[slice]) -> list[float]:

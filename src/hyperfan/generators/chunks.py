@@ -47,7 +47,7 @@ class Chunks(GeneratorConfig):
         inputs: width of an input layer for each chunk; 0 for none, so that a trunk can be shared. By default the
             embedding's size, or 0 if flat.
         embedding: size of an embedding for each chunk, beside the one that the net has with ``per="net"``, such as a
-            task's.
+            task's; the same as ``Embedding(…, identity=…)``.
         trainable: whether that is trained.
         one_head: whether weights cut along their input channels come from the head of those cut along their output
             channels, as in Ha et al. One layer's outputs then lie where the next one looks, in the span of the head,
@@ -85,7 +85,7 @@ class Chunks(GeneratorConfig):
 
     def why_unfit(self, embedding: Embedding, has_trunk: bool) -> str | None:
         """Whether chunks would be equal, or have two embeddings, or both a trunk and input layers."""
-        if embedding.per == "net" and not self.embedding:
+        if embedding.per == "net" and not self.embedding and embedding.identity is None:
             return (
                 "one embedding for the whole net would make all chunks equal: give each its own beside it with "
                 "Chunks(embedding=…), or use Embedding(…, per='tensor')"
@@ -193,7 +193,7 @@ class ChunkGenerator(Generator):
         if self.inputs is not None and not self.normalise:
             squares = stored_squares(replace(codes, inputs=self.inputs))
             if squares is not None:
-                expected = self.head_width * codes.embeddings.config.mean_square
+                expected = self.head_width * codes.embeddings.mean_square
                 factors = (expected / squares.reshape(-1, self.n).mean(0)).sqrt()
                 self.inputs.scale_(factors.to(self.inputs.weight))
 

@@ -32,7 +32,7 @@ def check_shared_heads(net: "HyperNet") -> None:
     if shared and net.embeddings.config.per == "net" and net.embeddings.identity is None:
         raise HyperfanError(
             f"one embedding for the whole net and a shared head would make all tensors of head {shared[0]} equal: "
-            "use heads='separate', or Embedding(…, per='tensor')"
+            "use heads='separate', Embedding(…, per='tensor'), or, beside a condition, Embedding(…, identity=8)"
         )
 
 

@@ -45,7 +45,7 @@ class HyperNet(nn.Module):
             pattern or function picks them.
         trunk: ``None``, the hidden widths of a ReLU MLP, or a module from (n, size) to (n, d_k), which is copied.
         heads: "shared" has one head for all weights of one shape, "separate" one for each tensor; :class:`Chunks` make
-            tensors in pieces, :class:`LowRank` as products. By default shared where each tensor has an embedding.
+            tensors in pieces, :class:`LowRank` as products. By default shared if no two codes are equal.
         init: a method's name (``hyperfan methods`` lists them) or a :class:`Method`.
         share: part of each tensor's variance that is generated, ρ, by default all; the rest is a base that all codes
             have in common, so that what one condition teaches helps the others. For methods that aim at a variance.

@@ -25,12 +25,13 @@ def build_parts(
 ) -> tuple[Embeddings, nn.Module | None, Spec | None, Generator]:
     """Embeddings, trunk, the trunk's layers and generator, without values; arguments as of :class:`HyperNet`."""
     embedding = embedding if isinstance(embedding, Embedding) else Embedding(embedding)
-    heads = heads or ("shared" if embedding.per == "tensor" else "separate")
+    told_apart = embedding.per == "tensor" or embedding.identity is not None
+    heads = heads or ("shared" if told_apart else "separate")
     config = heads if isinstance(heads, GeneratorConfig) else Linear(heads)
     unfit = config.why_unfit(embedding, has_trunk=isinstance(trunk, nn.Module) or bool(trunk))
     if unfit is not None:
         raise HyperfanError(unfit)
-    dtype, identity = tensors[0].dtype, config.identity
+    dtype, identity = tensors[0].dtype, _identity(embedding, config)
     size = embedding.size + (0 if identity is None else identity.size)
     module = make_trunk(trunk, size, device, dtype)
     width = trunk_width(module, size)
@@ -41,3 +42,15 @@ def build_parts(
     groups = noise_groups(embedding, tensors, generator.spans, generator.n, generator.exclusive)
     embeddings = Embeddings(embedding, generator.n, device, dtype, identity, groups)
     return embeddings, module, read_trunk(module, size), generator
+
+
+def _identity(embedding: Embedding, heads: GeneratorConfig) -> Embedding | None:
+    """The identity of each code: that of the condition, or that of the heads, drawn as the condition is."""
+    own = heads.identity
+    if own is None:
+        return embedding.own_identity
+    if embedding.identity is not None:
+        raise HyperfanError(
+            f"Embedding(identity=…) and heads={heads} both give each code an identity: leave out one of the two"
+        )
+    return embedding.as_identity(own.size, own.trainable)

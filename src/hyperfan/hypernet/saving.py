@@ -83,7 +83,7 @@ def load(
     if config["trunk"] is None and trunk is None:
         raise CheckpointError(f"{folder} was saved with a trunk module of its own: pass one like it with trunk=")
     try:
-        embedding, heads = Embedding(**config["embedding"]), GeneratorConfig.from_json(config["heads"])
+        embedding, heads = Embedding.from_json(config["embedding"]), GeneratorConfig.from_json(config["heads"])
     except (KeyError, TypeError) as error:
         raise CheckpointError(
             f"{folder / CONFIG} has an embedding or heads that are not known here: {error}"
