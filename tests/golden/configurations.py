@@ -179,10 +179,15 @@ CONFIGURATIONS: dict[str, Configuration] = {
     "heads, given, trunk": _case(
         relu, hf.Embedding(6, given=True, per="net", distribution="normal"), trunk=(8,), calls=_given((6,), (2, 6))
     ),
-    "heads, module": _case(conv, module=module_trunk, generate="weights+biases"),
+    "heads, module": _case(conv, module=module_trunk, init_trunk=True, generate="weights+biases"),
     "heads, normalised": _case(
-        relu, hf.Embedding(6, given=True, normalise=True, per="net"), module=module_trunk, calls=_given((6,))
+        relu,
+        hf.Embedding(6, given=True, normalise=True, per="net"),
+        module=module_trunk,
+        init_trunk=True,
+        calls=_given((6,)),
     ),
+    "heads, module kept": _case(conv, module=module_trunk, init_biases=False),
     "heads, noise": _case(mlp, hf.Embedding(6, noise=0.3, distribution="normal"), calls=NOISE),
     "heads, noise by layer": _case(
         relu, hf.Embedding(6, noise=0.3, scope="layer"), generate="weights+biases", trunk=(8,), calls=NOISE

@@ -63,8 +63,25 @@ BAD = {
     "nothing to generate": (lambda: hf.HyperNet(mlp(), 4, generate=None), "give 'weights', .*patterns"),
     "trunk in another precision": (lambda: hf.HyperNet(mlp(), 4, trunk=nn.Linear(4, 3).double()), r"trunk\.to\(torch"),
     "gainless trunk": (
-        lambda: hf.HyperNet(mlp(), 4, trunk=nn.Sequential(nn.Linear(4, 4), nn.Softmax(-1), nn.Linear(4, 4))),
+        lambda: hf.HyperNet(
+            mlp(), 4, trunk=nn.Sequential(nn.Linear(4, 4), nn.Softmax(-1), nn.Linear(4, 4)), init_trunk=True
+        ),
         "in the trunk, the layer '2' has no known gain",
+    ),
+    "examples of stored embeddings": (lambda: hf.HyperNet(mlp(), 4, codes=torch.ones(2, 4)), "leave codes= out"),
+    "examples of another size": (
+        lambda: hf.HyperNet(mlp(), hf.Embedding(4, given=True, per="net"), codes=torch.ones(2, 5)),
+        r"codes= has shape \(2, 5\); it should be \(4,\), or \(batch",
+    ),
+    "examples of zeros": (
+        lambda: hf.HyperNet(mlp(), hf.Embedding(4, given=True, per="net"), codes=torch.zeros(2, 4)),
+        "a code of exactly zero",
+    ),
+    "examples for the table": (
+        lambda: hf.HyperNet(
+            mlp(), hf.Embedding(4, given=True, per="net"), codes=torch.ones(2, 4), fidelity="paper"
+        ),
+        "codes= are measured with fidelity='exact'",
     ),
     "cauchy": (lambda: hf.Embedding(4, given=True, distribution="cauchy"), "use 'uniform' or 'normal'"),
     "no size": (lambda: hf.HyperNet(mlp(), 0), "an integer from 1"),

@@ -33,7 +33,7 @@ def test_the_kernel_does_not_enter_the_bias_under_hyperfan_out():
 def test_the_trunks_nonlinearity_is_not_the_mainnets(inner, outer, gain):
     main = nn.Sequential(nn.Linear(30, 30), outer(), nn.Linear(30, 30), outer())
     trunk = nn.Sequential(nn.Linear(8, 300), inner())
-    net = hf.HyperNet(main, 8, trunk=trunk, fidelity="paper")
+    net = hf.HyperNet(main, 8, trunk=trunk, init_trunk=True, fidelity="paper")
     assert rows(net)["2.weight"].target == pytest.approx(gain / 30)
     own = 2.0 if inner is nn.ReLU else 1.0
     assert_variance(net.trunk[0].weight, own / 8)

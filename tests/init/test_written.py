@@ -191,7 +191,8 @@ def test_norm_parameters_start_at_one_and_zero_whatever_the_method():
 def test_the_trunk_follows_its_own_activations(fidelity):
     """tanh mainnet, GELU trunk: neither knows of the other."""
     trunk = nn.Sequential(nn.Linear(200, 300), nn.GELU(), nn.Linear(300, 300), nn.GELU())
-    net = hf.HyperNet(nn.Sequential(nn.Linear(9, 9), nn.Tanh(), nn.Linear(9, 9)), 200, trunk=trunk, fidelity=fidelity)
+    main = nn.Sequential(nn.Linear(9, 9), nn.Tanh(), nn.Linear(9, 9))
+    net = hf.HyperNet(main, 200, trunk=trunk, init_trunk=True, fidelity=fidelity)
     gain = 2.352 if fidelity == "exact" else 1.0
     assert_variance(net.trunk[0].weight, 1 / 200)
     assert_variance(net.trunk[2].weight, gain / 300)

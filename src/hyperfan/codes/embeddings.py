@@ -26,6 +26,8 @@ class Embeddings(nn.Module):
 
     weight: Tensor | None
     identity: Tensor | None
+    examples: Tensor | None = None
+    """Conditions like those that will be given, (…, n, size), for init to measure codes on."""
 
     def __init__(
         self,
@@ -57,6 +59,12 @@ class Embeddings(nn.Module):
     def stored(self) -> list[Tensor]:
         """The tables of conditions and identities that there are."""
         return [table for table in (self.weight, self.identity) if table is not None]
+
+    def set_examples(self, given: Tensor) -> None:
+        """Remember conditions like those that will be given at the call."""
+        if not self.config.given:
+            raise HyperfanError("codes= are conditions to measure on, but this net stores its own: leave codes= out")
+        self.examples = self._given(given, "codes").detach().clone()
 
     def reset_parameters(self, generator: torch.Generator | None = None) -> None:
         """Draw the stored embeddings anew."""
@@ -147,21 +155,21 @@ class Embeddings(nn.Module):
             raise CallError(f"task={task}, but the net has tasks 0 to {tasks - 1}")
         return self.weight[task]
 
-    def _given(self, given: Tensor | None) -> Tensor:
+    def _given(self, given: Tensor | None, name: str = "embedding") -> Tensor:
         if given is None:
             raise CallError("this net's embedding is given at the call: pass embedding=")
         if self.weight is not None:
             raise CallError("embedding= was passed, but this net stores embeddings: use Embedding(given=True)")
         if not isinstance(given, Tensor) or not given.is_floating_point():
             seen = given.dtype if isinstance(given, Tensor) else type(given).__name__
-            raise CallError(f"embedding= is {seen}; it should be a floating-point tensor")
+            raise CallError(f"{name}= is {seen}; it should be a floating-point tensor")
         one = (self.n, self.config.size) if self.config.per == "tensor" else (self.config.size,)
         if tuple(given.shape[-len(one) :]) != one or given.ndim > len(one) + 1:
             each = f", one for each of the {self.n} tensors or chunks (Embedding(per='net') takes one for all tensors)"
             wanted = f"{one}{each if len(one) == 2 else ''}"
-            raise CallError(f"embedding= has shape {tuple(given.shape)}; it should be {wanted}, or (batch, …) for many")
+            raise CallError(f"{name}= has shape {tuple(given.shape)}; it should be {wanted}, or (batch, …) for many")
         if _readable(given) and not torch.isfinite(given).all():
-            raise CallError(f"embedding= holds {int((~torch.isfinite(given)).sum())} values that are NaN or infinite")
+            raise CallError(f"{name}= holds {int((~torch.isfinite(given)).sum())} values that are NaN or infinite")
         return given if self.config.per == "tensor" else given.unsqueeze(-2)
 
     def extra_repr(self) -> str:

@@ -3,7 +3,6 @@
 A generator divides by it. The paper's table is the case where it is d_k·Var(e).
 """
 
-import copy
 from collections.abc import Sequence
 from typing import cast
 
@@ -14,6 +13,7 @@ from hyperfan.codes.codes import Codes
 from hyperfan.codes.trunk import ReluMLP
 from hyperfan.errors import InitError
 from hyperfan.mainnet.gains import gains
+from hyperfan.mainnet.skeleton import duplicate
 
 GIVEN_CODES = 4096
 """Codes to average over where embeddings are given at the call."""
@@ -50,6 +50,8 @@ def expected_moment(codes: Codes, width: int, *, exact: bool, trunk_preserves: b
         return float(width)
     if not exact:
         return width * codes.embeddings.variance
+    if codes.embeddings.examples is not None:
+        return None
     if codes.trunk is None:
         return width * codes.embeddings.mean_square
     if isinstance(codes.trunk, ReluMLP) and trunk_preserves:
@@ -60,13 +62,13 @@ def expected_moment(codes: Codes, width: int, *, exact: bool, trunk_preserves: b
 
 def measured_moments(codes: Codes, spans: Sequence[slice]) -> list[float]:
     """‖h‖² of each tensor's codes as they are, in expectation over what is not known before the call."""
-    embeddings, config, stored = codes.embeddings, codes.embeddings.config, codes.embeddings.weight
+    embeddings, config, stored = codes.embeddings, codes.embeddings.config, _known(codes)
     if codes.trunk is None and codes.inputs is None and not config.normalise:
         drawn = config.size * (config.noise**2 / 3 if stored is not None else config.mean_square)
         # Given conditions are not known here; what they add is in expectation.
         zeros = _like(codes, torch.zeros(embeddings.n, config.size, device="cpu"))
         e = zeros if stored is None else stored.detach()
-        return _per_tensor(_squares(codes, e) + drawn, spans)
+        return _alive(_per_tensor(_squares(codes, e) + drawn, spans))
     # A generator of its own, so that averaging does not shift anyone else's random numbers.
     generator = torch.Generator().manual_seed(0)
     if stored is None:
@@ -77,10 +79,7 @@ def measured_moments(codes: Codes, spans: Sequence[slice]) -> list[float]:
     if config.noise:
         noise_draws = torch.empty(e.shape, device="cpu").uniform_(-config.noise, config.noise, generator=generator)
         e = e + noise_draws.to(e)
-    moments = _per_tensor(_squares(codes, e), spans)
-    if not all(moments):
-        raise InitError(DEAD_CODE_MESSAGE)
-    return moments
+    return _alive(_per_tensor(_squares(codes, e), spans))
 
 
 def stored_squares(codes: Codes) -> Tensor | None:
@@ -90,9 +89,14 @@ def stored_squares(codes: Codes) -> Tensor | None:
 
 
 def moment_scatter(codes: Codes, spans: Sequence[slice]) -> float:
-    """Relative variance of ‖h‖² from one draw of the embeddings to another, in the tensor where it is largest."""
-    generator = torch.Generator().manual_seed(0)
-    squares = _squares(codes, _draws(codes, MIN_SCATTER_DRAWS, generator))
+    """Relative variance of ‖h‖² from one draw of the embeddings to another, in the tensor where it is largest.
+
+    Of embeddings that are given at the call, the examples count if there are several.
+    """
+    e = _known(codes) if codes.embeddings.config.given else None
+    if e is None or e.ndim < 3 or len(e) < 2:
+        e = _draws(codes, MIN_SCATTER_DRAWS, torch.Generator().manual_seed(0))
+    squares = _squares(codes, e)
     each = torch.stack([squares[:, span].mean(1) for span in _of_codes(spans, squares.shape[-1])])
     return float((each.var(1) / each.mean(1).square()).max())
 
@@ -124,6 +128,18 @@ def redraw_dead_codes_(codes: Codes, generator: torch.Generator | None, *, fixed
     raise InitError(DEAD_CODE_MESSAGE)
 
 
+def _known(codes: Codes) -> Tensor | None:
+    """The embeddings that codes come from, stored or like those to be given; ``None`` where there are only draws."""
+    stored, examples = codes.embeddings.weight, codes.embeddings.examples
+    return stored if stored is not None or examples is None else _like(codes, examples)
+
+
+def _alive(moments: list[float]) -> list[float]:
+    if not all(moments):
+        raise InitError(DEAD_CODE_MESSAGE)
+    return moments
+
+
 def _draws(codes: Codes, least: int, generator: torch.Generator) -> Tensor:
     """At least so many conditions as they may come, (draws, n, size), in the dtype and on the device of the net."""
     embeddings = codes.embeddings
@@ -151,7 +167,7 @@ def _squares(codes: Codes, e: Tensor) -> Tensor:
     if codes.trunk is None and codes.inputs is None:
         squares = codes.encode(embeddings.join_identity(conditions).detach().double()).square().sum(-1)
         return squares.view(*e.shape[:-2], -1)
-    source = Codes(embeddings, copy.deepcopy(codes.trunk), copy.deepcopy(codes.inputs))
+    source = Codes(embeddings, _copy(codes.trunk), _copy(codes.inputs))
     modules = [m for part in (source.trunk, source.inputs) if part is not None for m in part.train().modules()]
     repeats = DROPOUT_DRAWS if any(isinstance(m, nn.modules.dropout._DropoutNd) for m in modules) else 1
     of_each = conditions.shape[1] if embeddings.identity is None else len(embeddings.identity)
@@ -166,6 +182,11 @@ def _squares(codes: Codes, e: Tensor) -> Tensor:
                 raise InitError(f"the trunk does not run on {rows} codes in training mode: {error}") from error
             found.append(cast(Tensor, total) / repeats)
     return torch.cat(found).view(*e.shape[:-2], -1)
+
+
+def _copy(module: nn.Module | None) -> nn.Module | None:
+    """A module with buffers and modes of its own, and the same parameters."""
+    return None if module is None else duplicate(module, {id(p): p for p in module.parameters()})
 
 
 def _per_tensor(squares: Tensor, spans: Sequence[slice]) -> list[float]:

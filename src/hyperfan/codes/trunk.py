@@ -1,6 +1,5 @@
 """The trunk, between embeddings and generator: nothing, an MLP by its widths, or any module."""
 
-import copy
 from collections.abc import Sequence
 
 import torch
@@ -28,14 +27,14 @@ def trunk_widths(trunk: nn.Module | None) -> list[int] | None:
 
 
 def make_trunk(trunk: Trunk, size: int, device: torch.device, dtype: torch.dtype) -> nn.Module | None:
-    """A ReLU MLP from its hidden widths; a copy of a module; ``None`` for no trunk."""
+    """A ReLU MLP from its hidden widths; a module as it is; ``None`` for no trunk."""
     if trunk is None:
         return None
     if isinstance(trunk, nn.Module):
         for name, p in trunk.named_parameters():
             if p.dtype != dtype:
                 raise HyperfanError(f"the trunk's '{name}' is {p.dtype}, the mainnet is {dtype}: trunk.to({dtype})")
-        return copy.deepcopy(trunk)
+        return trunk
     if not isinstance(trunk, Sequence) or not all(isinstance(w, int) and w > 0 for w in trunk):
         raise HyperfanError(f"trunk={trunk!r}: give hidden widths as in (64, 64), a module, or None")
     layers: list[nn.Module] = []

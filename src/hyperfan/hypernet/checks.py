@@ -5,7 +5,7 @@ import warnings
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, get_args
 
-from torch import nn
+from torch import Tensor, nn
 
 from hyperfan.codes.draw import Distribution
 from hyperfan.errors import HyperfanError, HyperfanWarning, InitError, nearest
@@ -24,6 +24,15 @@ def check_choices(mainnet: object, fidelity: str, distribution: str) -> None:
         raise InitError(f"fidelity='{fidelity}': use 'exact' or 'paper'")
     if distribution not in get_args(Distribution):
         raise InitError(f"distribution='{distribution}': use 'uniform' or 'normal'")
+
+
+def set_examples(net: "HyperNet", codes: Tensor | None) -> None:
+    """Let codes be measured on these conditions; raise if they are none, or if nothing is measured."""
+    if codes is None:
+        return
+    if net.fidelity != "exact":
+        raise InitError("codes= are measured with fidelity='exact'; the paper's table knows only their variance")
+    net.embeddings.set_examples(codes)
 
 
 def check_shared_heads(net: "HyperNet") -> None:

@@ -18,6 +18,7 @@ from hyperfan.generators.linear import Sharing
 from hyperfan.generators.linear_map import NetTrainer, zero_held_gradients
 from hyperfan.hypernet import checks, saving, start
 from hyperfan.hypernet.cache import Cache
+from hyperfan.hypernet.keeping import Keeping, read_keeping, set_mode
 from hyperfan.hypernet.kept import Kept, fill_missing_buffers, keep
 from hyperfan.hypernet.parts import build_parts
 from hyperfan.hypernet.per_sample import PerSample
@@ -34,8 +35,8 @@ class HyperNet(nn.Module):
     """A mainnet whose parameters are generated from embeddings, initialised at the right scale.
 
     Each generated tensor is ``W = H·h(e) + β``: its embedding ``e`` goes through the trunk ``h`` to a linear head
-    ``(H, β)``. Parameters that are not generated stay trainable, and a bias beside a generated weight starts at zero.
-    The mainnet itself is left as it is.
+    ``(H, β)``. Parameters that are not generated stay trainable, and keep their values, except that a bias beside a
+    generated weight starts at zero if it is fresh. The mainnet itself is left as it is.
 
     Args:
         mainnet: any module.
@@ -43,7 +44,9 @@ class HyperNet(nn.Module):
         generate: "weights", "weights+biases", a glob pattern on parameter names or a list of them, or a function of
             a :class:`TensorSpec`; whether they require gradients or not. Norm parameters are only generated if a
             pattern or function picks them.
-        trunk: ``None``, the hidden widths of a ReLU MLP, or a module from (n, size) to (n, d_k), which is copied.
+        trunk: ``None``, the hidden widths of a ReLU MLP, or a module from (n, size) to (n, d_k), which is held as
+            it is, so that several nets may share one, and keeps its values.
+        init_trunk: whether to draw the values of such a module too.
         heads: "shared" has one head for all weights of one shape, "separate" one for each tensor; :class:`Chunks` make
             tensors in pieces, :class:`LowRank` as products. By default shared if no two codes are equal.
         init: a method's name (``hyperfan methods`` lists them) or a :class:`Method`.
@@ -51,6 +54,10 @@ class HyperNet(nn.Module):
             have in common, so that what one condition teaches helps the others. For methods that aim at a variance.
         base: where that base comes from: drawn at the "start" and trained; the "mainnet", or tensors by name, which are
             trained if they require gradients, and else held as they are and not saved.
+        init_biases: whether biases beside generated weights start at zero; by default those that are as torch draws
+            them, and are not frozen. ``net.plan`` tells which are kept, and why.
+        codes: examples of embeddings that are given at the call, (batch, …), to scale the heads on; by default they are
+            drawn from the distribution that the :class:`Embedding` names. Not saved with the net.
         fidelity: "exact" uses numeric gains, strides and the codes' actual norms; "paper" is Table 1 to the letter.
         distribution: "uniform" or "normal".
         example: inputs to run the mainnet on once, to see which nonlinearity follows which layer: a tensor, a tuple
@@ -73,10 +80,13 @@ class HyperNet(nn.Module):
         *,
         generate: Generate = "weights",
         trunk: Trunk = None,
+        init_trunk: bool = False,
         heads: Sharing | GeneratorConfig | None = None,
         init: str | Method = "hyperfan-in",
         share: float | None = None,
         base: BaseArgument = None,
+        init_biases: bool | None = None,
+        codes: Tensor | None = None,
         fidelity: Fidelity = "exact",
         distribution: Distribution = "uniform",
         example: Any = None,
@@ -91,6 +101,8 @@ class HyperNet(nn.Module):
         bases = read_base(base, self.share, mainnet, self.generated)
         parts = build_parts(self.generated, embedding, trunk, heads, next(mainnet.parameters()).device, bases)
         self.embeddings, self.trunk, self.trunk_spec, self.heads = parts
+        checks.set_examples(self, codes)
+        self.keeping = read_keeping(mainnet, self.spec, self.generated, bases, trunk, init_trunk, init_biases)
         self.mainnet = keep(mainnet, [t.name for t in start.plain_tensors(self)])
         self._kept = Kept(self.mainnet)
         self.per_sample, self._cache, self.skeleton = PerSample(), Cache(), Skeleton(mainnet)
@@ -100,7 +112,7 @@ class HyperNet(nn.Module):
         self._valueless = checks.without_rule(self)
         self.plan: Plan = start.first_plan(self)
         """The init as it was written last, or, on the meta device, as it will be."""
-        super().train(mainnet.training)  # the mainnet's own modules keep the modes they have
+        set_mode(self, mainnet.training, keep=trunk)  # modules that were given keep the modes they have
 
     def forward(
         self,
@@ -184,9 +196,10 @@ class HyperNet(nn.Module):
     def reset_parameters(
         self, generator: torch.Generator | None = None, *, embeddings: torch.Generator | None = None
     ) -> None:
-        """Draw everything anew: embeddings, trunk, heads, and the mainnet's plain parameters.
+        """Draw everything anew: embeddings, heads, the trunk, and the mainnet's plain parameters, trained or not.
 
-        Plain parameters without a rule, and buffers other than those of norms, keep their values.
+        These keep their values: a trunk that was given (unless ``init_trunk``), bases that were given and the biases
+        beside them, frozen parameters, those without a rule, and buffers other than those of norms.
 
         Args:
             generator: where the random numbers come from; by default torch's own.
@@ -203,11 +216,13 @@ class HyperNet(nn.Module):
             self.spec, self.generated = spec, tuple(spec[t.name] for t in self.generated)
         self.reset_parameters()
 
-    def restore_(self, init: Method, plan: Plan, state: Mapping[str, Tensor], buffers: Mapping[str, Tensor]) -> None:
+    def restore_(
+        self, init: Method, plan: Plan, state: Mapping[str, Tensor], buffers: Mapping[str, Tensor], keeping: Keeping
+    ) -> None:
         """Take over the method, the plan and the values of a saved net; buffers that are not saved come as given."""
         self.load_state_dict(state, assign=True)
         fill_missing_buffers(self.mainnet, buffers)
-        self.init, self.plan, self._valueless = init, plan, []
+        self.init, self.plan, self.keeping, self._valueless = init, plan, keeping, []
 
     def rescale_(self, factors: Mapping[str, float]) -> None:
         """Multiply generated tensors by positive factors, given by name.
@@ -260,7 +275,8 @@ class HyperNet(nn.Module):
         Args:
             path: the folder.
             mainnet: a module of the same architecture; its values do not matter.
-            trunk: a module of the same architecture, if the trunk was a module of your own.
+            trunk: a module of the same architecture, if the trunk was a module of your own or is to be shared; it gets
+                the values that were saved.
             example, nonlinearity: as for the constructor; only needed to call :meth:`reset_parameters` afterwards.
         """
         return saving.load(cls, path, mainnet, trunk, example, nonlinearity)

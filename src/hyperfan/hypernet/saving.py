@@ -78,7 +78,7 @@ def load(
     folder = Path(path)
     config = _read_config(folder)
     _check_mainnet(config, mainnet, folder)
-    if config["trunk"] is not None and trunk is not None:
+    if config["trunk"] is not None and trunk is not None and trunk_widths(trunk) != config["trunk"]:
         raise CheckpointError(f"{folder} was saved with the trunk {config['trunk']}: leave trunk= out")
     if config["trunk"] is None and trunk is None:
         raise CheckpointError(f"{folder} was saved with a trunk module of its own: pass one like it with trunk=")
@@ -93,7 +93,8 @@ def load(
         Skeleton(mainnet).module,  # the same architecture without values
         embedding,
         generate=lambda t: t.name in names,
-        trunk=trunk if config["trunk"] is None else config["trunk"],
+        trunk=config["trunk"] if trunk is None else trunk,
+        init_biases=config.get("init_biases"),
         heads=heads,
         init=method(config["init"], **config["settings"]) if config.get("share", 1.0) < 1 else method("m2"),
         share=config.get("share", 1.0),
@@ -105,7 +106,8 @@ def load(
     )
     state = _read_weights(folder, config, net.state_dict())
     plan = Plan(**{**config["plan"], "rows": tuple(Row(**row) for row in config["plan"]["rows"])})
-    net.restore_(method(config["init"], **config["settings"]), plan, state, dict(mainnet.named_buffers()))
+    keeping = net.keeping.with_values(config.get("init_trunk", config["trunk"] is not None))
+    net.restore_(method(config["init"], **config["settings"]), plan, state, dict(mainnet.named_buffers()), keeping)
     return net
 
 
@@ -125,6 +127,8 @@ def _config(net: "HyperNet", weights: str, digest: str) -> dict[str, Any]:
         "embedding": dataclasses.asdict(net.embeddings.config),
         "generate": [t.name for t in net.generated],
         "trunk": trunk_widths(net.trunk),
+        "init_trunk": net.keeping.init_trunk,
+        "init_biases": net.keeping.init_biases,
         "heads": net.heads.config.to_json(),
         "share": net.share,
         "base": None if net.heads.base is None else net.heads.base.to_json(),

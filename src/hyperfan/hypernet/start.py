@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from hyperfan.hypernet.hypernet import HyperNet
 
 Moments = Sequence[float | None]
+AS_IT_CAME = "as the mainnet has it"
 
 
 def plain_tensors(net: "HyperNet") -> list[TensorSpec]:
@@ -36,11 +37,10 @@ def plain_tensors(net: "HyperNet") -> list[TensorSpec]:
 def first_plan(net: "HyperNet") -> Plan:
     """Start a net that was just built, whose plain parameters keep their values.
 
-    Only biases beside generated weights are written, which the theory has at zero. On the meta device, where nothing
-    can be drawn, the plan says what is known before.
+    Only biases beside generated weights are written, which the theory has at zero, unless they may be trained. On the
+    meta device, where nothing can be drawn, the plan says what is known before.
     """
-    generated = {t.name for t in net.generated}
-    plain = [t for t in plain_tensors(net) if generated.intersection(t.weights)]
+    plain = [t for t in plain_tensors(net) if t.name in net.keeping.beside and _why_kept(net, t, first=True) is None]
     if not any(t.is_meta for t in net.heads.parameters()):
         return write(net, plain)
     targets, moments = Targets(net.generated, net.init, net.fidelity, net.share), _expected_moments(net)
@@ -48,14 +48,31 @@ def first_plan(net: "HyperNet") -> Plan:
 
 
 def reset(net: "HyperNet", generator: torch.Generator | None, embeddings: torch.Generator | None) -> Plan:
-    """Draw everything that has a rule, and let the buffers of norms start as they should."""
+    """Draw everything that has a rule and is not kept, and let the buffers of norms start as they should."""
     net.heads.sync()
-    plan = write(net, [t for t in plain_tensors(net) if t.has_rule], generator, embeddings)
-    for module, spec in ((net.mainnet, net.spec), (net.trunk, net.trunk_spec)):
-        for name, start in spec.buffers if spec is not None else ():
-            if module is not None and start is not None:
-                fill_(module.get_buffer(name), 0.0, mean=start)
+    plain = [t for t in plain_tensors(net) if t.has_rule and _why_kept(net, t) is None]
+    plan = write(net, plain, generator, embeddings)
+    _start_buffers(net.mainnet, [b for b in net.spec.buffers if not _frozen(net, b[0])])
+    if net.trunk is not None and net.trunk_spec is not None and not net.keeping.keeps_trunk:
+        _start_buffers(net.trunk, net.trunk_spec.buffers)
     return plan
+
+
+def _start_buffers(root: nn.Module, buffers: Sequence[tuple[str, float | None]]) -> None:
+    for name, start in buffers:
+        if start is not None:
+            fill_(root.get_buffer(name), 0.0, mean=start)
+
+
+def _why_kept(net: "HyperNet", tensor: TensorSpec, *, first: bool = False) -> str | None:
+    return net.keeping.why(tensor.name, net.mainnet.get_parameter(tensor.name), first=first)
+
+
+def _frozen(net: "HyperNet", buffer: str) -> bool:
+    """Whether the parameters beside a norm's running statistics are all frozen, and have values."""
+    path, _, _ = buffer.rpartition(".")
+    beside = dict(net.mainnet.get_submodule(path).named_parameters(path, recurse=False))
+    return bool(beside) and not any(p.requires_grad or name in net.keeping.valueless for name, p in beside.items())
 
 
 def write(
@@ -77,7 +94,7 @@ def write(
     if constants:  # where no code belongs to one tensor alone, they go on the tensors
         values = constants if heads.exclusive else dict.fromkeys(constants, 1.0)
         net.embeddings.set_constants_([values.get(t.name) for t in net.generated], heads.spans)
-    _fill(net, trunk_rows, draw)
+    _fill(net, [row for row in trunk_rows if row.made_by == "trunk"], draw)
     redraw_dead_codes_(codes, embeddings or generator, fixed=bool(constants))
     _fill(net, _inner_rows(net), draw)
     if exact and any(aim.target is not None for aim in aims):
@@ -118,7 +135,7 @@ def rescale(net: "HyperNet", factors: Mapping[str, float]) -> Plan:
 
 
 def _expected_moments(net: "HyperNet") -> list[float | None]:
-    exact, preserves = net.fidelity == "exact", net.init.trunk is fan_in_trunk
+    exact, preserves = net.fidelity == "exact", net.init.trunk is fan_in_trunk and not net.keeping.keeps_trunk
     return net.heads.expected_moments(net.code_source, exact=exact, trunk_preserves=preserves)
 
 
@@ -131,12 +148,15 @@ def _plan(
         for t, solution, moment in zip(net.generated, solutions, moments, strict=True)
     ]
     listed = {t.name for t in (*net.generated, *plain)}
-    kept = [kept_row(t) for t in net.spec if t.name not in listed]
+    kept = [kept_row(t, _why_kept(net, t, first=True) or AS_IT_CAME) for t in net.spec if t.name not in listed]
     rows += [*_trunk_rows(net), *_plain_rows(net, plain), *kept, *_inner_rows(net)]
     return Plan(str(net.init), net.init.paper, net.fidelity, net.distribution, tuple(rows))
 
 
 def _trunk_rows(net: "HyperNet") -> list[Row]:
+    if net.keeping.keeps_trunk:
+        why = "kept: the trunk was given; init_trunk=True draws it"
+        return [kept_row(t, why, "trunk.") for t in net.trunk_spec or ()]
     trunk = [t for t in net.trunk_spec or () if t.has_rule]
     return [written_row(t, net.init, net.fidelity, "trunk", f"trunk.{t.name}") for t in trunk]
 

@@ -124,9 +124,9 @@ def generated_row(
     )
 
 
-def kept_row(tensor: TensorSpec) -> Row:
+def kept_row(tensor: TensorSpec, why: str, prefix: str = "") -> Row:
     """The row of a parameter that is neither generated nor written."""
-    return Row(tensor.name, tensor.role, "kept", "as the mainnet has it", variance=None)
+    return Row(prefix + tensor.name, tensor.role, "kept", why, variance=None)
 
 
 def written_row(tensor: TensorSpec, method: Method, fidelity: Fidelity, made_by: MadeBy, name: str) -> Row:
