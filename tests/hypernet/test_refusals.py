@@ -43,6 +43,10 @@ BAD = {
     "lazy": (lambda: hf.HyperNet(nn.Sequential(nn.LazyLinear(3)), 4), "run the mainnet once"),
     "unknown nonlinearity": (lambda: hf.HyperNet(Custom(), 4), "inputs on which 'a' runs.*nonlinearity='relu'"),
     "unknown nonlinearity, paper": (lambda: hf.HyperNet(Custom(), 4, fidelity="paper"), "after 'a' is not known"),
+    "unpredictable": (
+        lambda: hf.HyperNet(nn.Sequential(nn.Linear(3, 3), nn.Softmax(-1), nn.Linear(3, 3)), 4),
+        r"'2' reads the result of 'softmax'.*rule\(MyNorm, norm=True\).*leave '2.weight' out of generate=",
+    ),
     "misnamed nonlinearity": (lambda: hf.HyperNet(Custom(), 4, nonlinearity="rellu"), "did you mean 'relu'"),
     "misnamed layer": (lambda: hf.HyperNet(Custom(), 4, nonlinearity={"c": "relu"}), "'c', which is no layer"),
     "example": (lambda: hf.HyperNet(Custom(), 4, example=torch.ones(2, 9)), "does not run on example=: RuntimeError"),

@@ -92,11 +92,12 @@ def test_a_decoder_written_by_hand(norm):
 
 
 def test_a_norm_written_by_hand_is_not_mistaken_for_an_activation():
-    spec = read(Decoder(RMSNorm), torch.randint(0, 10, (2, 5)), warn=False)
-    for name in ("qkv.weight", "gate.weight", "up.weight"):
-        found = pair(spec[name].consumes.gains)
-        assert found is None or found == pytest.approx((1, 1), rel=CELL)
-    assert branches(spec) == {"project.weight": 2, "down.weight": 2}
+    by_hand = read(Decoder(RMSNorm), torch.randint(0, 10, (2, 5)))
+    library = read(Decoder(nn.RMSNorm), torch.randint(0, 10, (2, 5)))
+    assert between(by_hand) == between(library)
+    assert branches(by_hand) == branches(library)
+    for norm in range(3):
+        assert (by_hand[f"norms.{norm}.scale"].role, by_hand[f"norms.{norm}.scale"].start) == ("scale", 1)
 
 
 class Mixer(nn.Module):

@@ -73,8 +73,10 @@ def reading(tensor: TensorSpec, fidelity: Fidelity, *, gains: bool, before: floa
         )
     if tensor.consumes.curve is None:
         raise InitError(
-            f"'{tensor.layer}' reads the result of '{tensor.consumes.name}', whose gain cannot be integrated: "
-            "name the layer before it, with what follows it, in nonlinearity={'…': 'relu'}"
+            f"'{tensor.layer}' reads the result of '{tensor.consumes.name}', whose mean square cannot be predicted. If "
+            "a module of yours makes that 1, declare it with @hyperfan.rule(MyNorm, norm=True); if torch has the same "
+            "function, name it for the layer before it, as nonlinearity={'…': 'relu'}; any other name would start it "
+            f"at a wrong scale, so else leave '{tensor.name}' out of generate="
         )
     found = tensor.consumes.curve.at(before)
     branch = targets.residual_share(tensor.residual_blocks)

@@ -12,7 +12,7 @@ from torch.nn.parameter import UninitializedParameter
 from torch.utils import _pytree as pytree
 
 from hyperfan.errors import HyperfanWarning, MainnetError, nearest
-from hyperfan.mainnet.rules import BUFFER_STARTS, Use, rule_class, uses
+from hyperfan.mainnet.rules import BUFFER_STARTS, Use, is_declared_norm, rule_class, uses
 from hyperfan.mainnet.sequential import is_sequential, walk
 from hyperfan.mainnet.skeleton import duplicate
 from hyperfan.mainnet.spec import IDENTITY, Nonlinearity, Spec, TensorSpec, qualified_name
@@ -50,6 +50,8 @@ def read(module: nn.Module, example: Any = None, nonlinearity: NonlinearityArgum
             _run(copied, example, tracer)
         elif is_sequential(copied) or rule_class(copied):
             walk(copied, roles, tracer)
+    for name, (role, start) in tracer.norm_parameters.items():
+        tensors[name] = replace(tensors[name], role=role, start=start)
     weights = [t for t in tensors.values() if t.role == "weight"]
     _override(nonlinearity, weights, tracer)
     for t in weights:
@@ -156,6 +158,9 @@ def _run(module: nn.Module, example: Any, tracer: Tracer) -> None:
     args, kwargs = pytree.tree_map_only(
         Tensor, lambda t: t.to("meta") if device.type == "meta" else t.detach().clone(), (args, kwargs)
     )
+    for part in module.modules():
+        if is_declared_norm(part):
+            _declare_norm(part, tracer)
     try:
         tracer.start((args, kwargs))
         with torch.no_grad(), tracer:
@@ -166,8 +171,20 @@ def _run(module: nn.Module, example: Any, tracer: Tracer) -> None:
         raise MainnetError(f"the mainnet does not run on example=: {type(error).__name__}: {reason}") from error
 
 
+def _declare_norm(module: nn.Module, tracer: Tracer) -> None:
+    roles = {name: use.role for name, use in uses(module).items()}
+    gains = [p for name, p in module.named_parameters(recurse=False) if roles.get(name) == "scale"]
+    module.register_forward_pre_hook(lambda module, args: tracer.enter_norm())
+    module.register_forward_hook(
+        lambda module, args, kwargs, out: tracer.leave_norm((args, kwargs), out, gains), with_kwargs=True
+    )
+
+
 def _override(given: NonlinearityArgument, weights: list[TensorSpec], found: Tracer) -> None:
-    """Override what was traced by what the user names: it follows its layer, and the next layer in order reads it."""
+    """Override what was traced by what the user names: it follows its layer, and those that read that layer read it.
+
+    Where nothing was traced, that is the next layer in order.
+    """
     if given is None or not weights:
         return
     if isinstance(given, str):
@@ -181,9 +198,12 @@ def _override(given: NonlinearityArgument, weights: list[TensorSpec], found: Tra
             )
     found.consumes.setdefault(weights[0].name, IDENTITY)
     found.followed_by.setdefault(weights[-1].name, IDENTITY)
+    traced = set(found.sources)
     for t, following in itertools.zip_longest(weights, weights[1:]):
         if t.layer in given:
             found.followed_by[t.name] = Nonlinearity.named(given[t.layer])
-            if following is not None:
+            readers = [name for name in traced if t.name in found.sources[name]]
+            found.consumes.update(dict.fromkeys(readers, found.followed_by[t.name]))
+            if t.name not in traced and following is not None and following.name not in traced:
                 found.consumes[following.name] = found.followed_by[t.name]
                 found.reads[following.name] = t.name

@@ -44,11 +44,17 @@ class Use:
 
 Rule = Callable[[Any], dict[str, Use]]
 _RULES: dict[type[nn.Module], Rule] = {}
+_DECLARED_NORMS: set[type[nn.Module]] = set()
 _F = TypeVar("_F", bound=Rule)
 
 
-def rule(*kinds: type[nn.Module]) -> Callable[[_F], _F]:
+def rule(*kinds: type[nn.Module], norm: bool = False) -> Callable[[_F], _F]:
     """Register how modules of these classes, and of their subclasses, use their parameters.
+
+    Args:
+        kinds: the classes.
+        norm: whether they put out a mean square of 1, times that of the gains (the parameters that are a "scale"),
+            whatever comes in. What divides by a root mean square or a standard deviation is recognised without it.
 
     >>> import torch
     >>> from hyperfan import Fans, Use, rule
@@ -71,6 +77,7 @@ def rule(*kinds: type[nn.Module]) -> Callable[[_F], _F]:
     def register(function: _F) -> _F:
         for kind in kinds:
             _RULES[kind] = function
+            (_DECLARED_NORMS.add if norm else _DECLARED_NORMS.discard)(kind)
         return function
 
     return register
@@ -79,6 +86,11 @@ def rule(*kinds: type[nn.Module]) -> Callable[[_F], _F]:
 def rule_class(module: nn.Module) -> type[nn.Module] | None:
     """The nearest of a module's classes that has a rule."""
     return next((kind for kind in type(module).__mro__ if kind in _RULES), None)
+
+
+def is_declared_norm(module: nn.Module) -> bool:
+    """Whether the rule for a module says that it is a norm."""
+    return rule_class(module) in _DECLARED_NORMS
 
 
 def uses(module: nn.Module) -> dict[str, Use]:

@@ -5,9 +5,9 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor, nn
 
-from hyperfan.mainnet.rules import rule_class
+from hyperfan.mainnet.rules import is_declared_norm, rule_class
 from hyperfan.mainnet.spec import Role
-from hyperfan.mainnet.trace import Tracer
+from hyperfan.mainnet.trace import TOKEN_SIZE, Tracer
 
 _TRANSPARENT = tuple(
     f"torch.nn.modules.{m}" for m in "flatten dropout padding upsampling pixelshuffle fold channelshuffle".split()
@@ -17,7 +17,7 @@ _NORMS = ("torch.nn.modules.batchnorm", "torch.nn.modules.instancenorm", "torch.
 
 def walk(module: nn.Module, roles: Mapping[int, tuple[str, Role]], tracer: Tracer) -> None:
     """Follow a token, which stands for the values, through the modules, for as long as it is known what each does."""
-    token = torch.zeros(2)
+    token = torch.zeros(TOKEN_SIZE)
     tracer.start(token)
     for leaf in leaves(module):
         following = _step(leaf, token, roles, tracer)
@@ -47,8 +47,8 @@ def _step(leaf: nn.Module, token: Tensor, roles: Mapping[int, tuple[str, Role]],
         if kind is None or type(leaf).forward is not kind.forward or several:
             return None  # a user-defined module, or one whose output is not a single tensor
         return tracer.pretend("linear", token, *parameters)
-    if package in _NORMS and type(leaf) is not nn.LocalResponseNorm:
-        return tracer.pretend("layer_norm", token)
+    if is_declared_norm(leaf) or (package in _NORMS and type(leaf) is not nn.LocalResponseNorm):
+        return tracer.pretend("layer_norm", token, *parameters)
     if package == "torch.nn.modules.pooling":
         return tracer.pretend("mean", token)
     if package in _TRANSPARENT or type(leaf) is nn.Identity:

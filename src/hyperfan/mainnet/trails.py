@@ -101,10 +101,12 @@ class Trail:
         """Put one value in place of several."""
         return replace(self._successor(node), origin=None, pooled=True)
 
-    def normalise(self, node: int) -> "Trail":
-        """Pass through a norm: unit second moment whatever came before, still the same sources."""
+    def normalise(self, node: int, mean_square: float = 1.0) -> "Trail":
+        """Pass through a norm: this second moment whatever came before, still the same sources."""
         identity = replace(self.select(node), samples=grid(), moments=None, names=())
-        return replace(identity, has_source_scale=False, pooled=False, normalised=True)
+        unit = replace(identity, has_source_scale=False, pooled=False, normalised=True)
+        with torch.inference_mode(False), torch.enable_grad():
+            return unit if mean_square == 1 else unit.apply("norm", grid() * mean_square**0.5)
 
     def _successor(self, node: int) -> "Trail":
         return replace(self, node=node, history=self._past, since_layer=self.since_layer | {self.node})
