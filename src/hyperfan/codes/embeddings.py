@@ -1,14 +1,16 @@
 """The stored embeddings of a hypernet, and the check of those given at the call."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import partial
+from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional
 
 from hyperfan.codes.draw import fill_
-from hyperfan.codes.embedding import Embedding, Task, is_index
+from hyperfan.codes.embedding import Embedding, Task
+from hyperfan.codes.tasks import all_tasks, check_task, look_up, readable
 from hyperfan.errors import CallError, HyperfanError
 from hyperfan.mainnet.spec import TensorSpec
 
@@ -47,6 +49,67 @@ class Embeddings(nn.Module):
         self.size = config.size + (0 if identity is None else identity.size)
         table = () if config.tasks is None else (config.tasks,)
         self._store("weight", None if config.given else empty(*table, self.n, config.size), config)
+        self.own: nn.ParameterDict | None = None
+
+    # ── tasks ──────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    @property
+    def own_tasks(self) -> dict[int, Tensor]:
+        """The tensors of tasks that have one of their own, because they were added or frozen, by number."""
+        return {} if self.own is None else {int(number): p for number, p in self.own.items()}
+
+    @property
+    def added(self) -> int:
+        """How many tasks were added to those that the net was built with."""
+        return 0 if self.weight is None or self.config.tasks is None else self.config.tasks - len(self.weight)
+
+    @property
+    def frozen(self) -> list[int]:
+        """Tasks that were trained and are not any more."""
+        return [i for i, p in self.own_tasks.items() if self.config.trainable and not p.requires_grad]
+
+    def add_task(self) -> nn.Parameter:
+        """A parameter for one task more, without values."""
+        assert self.weight is not None
+        assert self.config.tasks is not None
+        table = nn.Parameter(torch.empty_like(self.weight[0]), requires_grad=self.config.trainable)
+        self._set_own(self.config.tasks, table)
+        self.config = replace(self.config, tasks=self.config.tasks + 1)
+        return table
+
+    def drop_task(self) -> None:
+        """Undo the last :meth:`add_task`."""
+        assert self.own is not None
+        assert self.config.tasks is not None
+        self.config = replace(self.config, tasks=self.config.tasks - 1)
+        del self.own[str(self.config.tasks)]
+
+    def freeze_task(self, task: int) -> None:
+        """Let a task's embedding stay as it is, in a tensor of its own."""
+        assert self.weight is not None
+        if task in self.own_tasks:
+            own = self.own_tasks[task].requires_grad_(False)
+            own.grad = None
+        elif self.config.trainable:
+            self._set_own(task, nn.Parameter(self.weight[task].detach().clone(), requires_grad=False))
+
+    def _load_from_state_dict(
+        self, state_dict: Mapping[str, Any], prefix: str, metadata: Any, strict: bool, *lists: list[str]
+    ) -> None:
+        saved = {int(key.rpartition(".")[2]) for key in state_dict if key.startswith(f"{prefix}own.")}
+        if strict and saved != self.own_tasks.keys():
+            lists[-1].append(
+                f"tasks {sorted(saved)} have embeddings of their own in the state, tasks {sorted(self.own_tasks)} in "
+                "the net: call net.add_task() or net.freeze_task(…) before loading, as before saving"
+            )
+        super()._load_from_state_dict(state_dict, prefix, metadata, strict, *lists)
+
+    def _set_own(self, task: int, table: nn.Parameter) -> None:
+        if self.own is None:
+            self.own = nn.ParameterDict()
+        self.own[str(task)] = table
+
+    # ── drawing ────────────────────────────────────────────────────────────────────────────────────────────────────
 
     def _store(self, name: str, table: Tensor | None, config: Embedding | None) -> None:
         """Register a table as a parameter if it is trained, else as a buffer."""
@@ -58,7 +121,17 @@ class Embeddings(nn.Module):
     @property
     def stored(self) -> list[Tensor]:
         """The tables of conditions and identities that there are."""
-        return [table for table in (self.weight, self.identity) if table is not None]
+        return [*self.tables, *([] if self.identity is None else [self.identity])]
+
+    @property
+    def tables(self) -> list[Tensor]:
+        """The tables of conditions: one, and those of tasks that have one of their own; none if they are given."""
+        return [] if self.weight is None else [self.weight, *self.own_tasks.values()]
+
+    @property
+    def conditions(self) -> Tensor | None:
+        """All stored conditions: (n, size), or (tasks, n, size); ``None`` where they are given at the call."""
+        return None if self.weight is None else all_tasks(self.weight, self.own_tasks)
 
     def set_examples(self, given: Tensor) -> None:
         """Remember conditions like those that will be given at the call."""
@@ -68,8 +141,8 @@ class Embeddings(nn.Module):
 
     def reset_parameters(self, generator: torch.Generator | None = None) -> None:
         """Draw the stored embeddings anew."""
-        if self.weight is not None:
-            self.draw_(self.weight, generator)
+        for table in self.tables:
+            self.draw_(table, generator)
         if self.identity is not None:
             self.draw_identities_(self.identity, generator)
 
@@ -101,11 +174,11 @@ class Embeddings(nn.Module):
 
     def set_constants_(self, values: list[float | None], spans: list[slice]) -> None:
         """Set the embeddings of each tensor to a constant, in every task; ``None`` leaves them as drawn."""
-        assert self.weight is not None
         with torch.no_grad():
             for value, span in zip(values, spans, strict=True):
                 if value is not None:
-                    self.weight[..., span, :] = value
+                    for table in self.tables:
+                        table[..., span, :] = value
 
     def join_identity(self, e: Tensor) -> Tensor:
         """Conditions with each code's identity behind them, if there are such: (…, 1, size) → (…, n, size + its)."""
@@ -139,21 +212,9 @@ class Embeddings(nn.Module):
             if task is not None:
                 raise CallError("task= was passed, but this net has no tasks: build it with Embedding(…, tasks=…)")
             return self.weight
-        if task is None:
-            raise CallError(f"this net has {tasks} tasks: say which with task=0 … task={tasks - 1}")
-        if isinstance(task, Tensor) and task.ndim <= 1 and not task.is_floating_point() and task.dtype != torch.bool:
-            if _readable(task) and task.numel() and not (int(task.min()) >= 0 and int(task.max()) < tasks):
-                raise CallError(
-                    f"task= holds {int(task.min())} to {int(task.max())}; the net has tasks 0 to {tasks - 1}"
-                )
-            # Where nobody may look, a negative number is an error here, and would be the last task as an index.
-            chosen = functional.embedding(task.long(), self.weight.flatten(1))
-            return chosen.view(*task.shape, *self.weight.shape[1:])
-        if not is_index(task):
-            raise CallError(f"task={task!r}: give an integer, or a tensor of integers with one for each sample")
-        if not 0 <= task < tasks:
-            raise CallError(f"task={task}, but the net has tasks 0 to {tasks - 1}")
-        return self.weight[task]
+        check_task(task, tasks)
+        assert task is not None
+        return look_up(self.weight, self.own_tasks, task)
 
     def _given(self, given: Tensor | None, name: str = "embedding") -> Tensor:
         if given is None:
@@ -168,7 +229,7 @@ class Embeddings(nn.Module):
             each = f", one for each of the {self.n} tensors or chunks (Embedding(per='net') takes one for all tensors)"
             wanted = f"{one}{each if len(one) == 2 else ''}"
             raise CallError(f"{name}= has shape {tuple(given.shape)}; it should be {wanted}, or (batch, …) for many")
-        if _readable(given) and not torch.isfinite(given).all():
+        if readable(given) and not torch.isfinite(given).all():
             raise CallError(f"{name}= holds {int((~torch.isfinite(given)).sum())} values that are NaN or infinite")
         return given if self.config.per == "tensor" else given.unsqueeze(-2)
 
@@ -177,17 +238,11 @@ class Embeddings(nn.Module):
         c = self.config
         kind = "given" if c.given else "trainable" if c.trainable else "fixed"
         tasks = f", {c.tasks} tasks" if c.tasks is not None else ""
+        tasks += f" ({self.added} added)" if self.added else ""
         shared = "" if c.scope == "embedding" else f" by {c.scope}"
         noise = f", noise ±{c.noise:g}{shared}" if c.noise else ""
         identity = "" if self.identity is None else ", identities {} × {}".format(*self.identity.shape)
         return f"{kind}, {self.n} × {c.size}{tasks}{noise}{identity}{', normalised' if c.normalise else ''}"
-
-
-def _readable(tensor: Tensor) -> bool:
-    """Whether Python may look at the values: not while compiling or exporting, nor inside vmap or grad."""
-    if torch.compiler.is_compiling() or tensor.device.type == "meta":
-        return False
-    return not torch._C._functorch.is_functorch_wrapped_tensor(tensor)
 
 
 def noise_groups(

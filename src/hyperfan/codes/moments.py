@@ -3,7 +3,8 @@
 A generator divides by it. The paper's table is the case where it is d_k·Var(e).
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import cast
 
 import torch
@@ -84,7 +85,7 @@ def measured_moments(codes: Codes, spans: Sequence[slice]) -> list[float]:
 
 def stored_squares(codes: Codes) -> Tensor | None:
     """‖h‖² of each code of the stored embeddings without noise, (…, n); ``None`` where they are given at the call."""
-    stored = codes.embeddings.weight
+    stored = codes.embeddings.conditions
     return None if stored is None else _squares(codes, stored)
 
 
@@ -107,21 +108,53 @@ def redraw_dead_codes_(codes: Codes, generator: torch.Generator | None, *, fixed
     A tensor generated from such a code starts at zero, and its head never learns.
     With ``fixed`` embeddings, set by the init method, another draw is no way out.
     """
-    embeddings = codes.embeddings
+    embeddings, identity = codes.embeddings, codes.embeddings.identity
     if codes.trunk is None or embeddings.weight is None:
         return
+    if identity is None:
+        for table in embeddings.tables:
+            _revive_(table, embeddings.draw_, partial(_are_dead, codes, table), generator, fixed)
+    else:  # which of the two is to blame is not known, so identities are drawn
+        of_all = embeddings.conditions
+        assert of_all is not None
+        _revive_(
+            identity,
+            embeddings.draw_identities_,
+            lambda: _are_dead(codes, of_all).reshape(-1, len(identity)).any(0),
+            generator,
+            fixed,
+        )
+
+
+def redraw_dead_task_(codes: Codes, table: Tensor, generator: torch.Generator | None) -> None:
+    """Draw one task's embeddings anew where the trunk makes exactly zero of them, and leave identities as they are."""
+
+    def dead() -> Tensor:
+        found = _are_dead(codes, table)
+        return found if len(found) == len(table) else found.any(0, keepdim=True)
+
+    if codes.trunk is not None:
+        _revive_(table, codes.embeddings.draw_, dead, generator, fixed=False)
+
+
+def _are_dead(codes: Codes, conditions: Tensor) -> Tensor:
+    return _squares(codes, conditions) == 0
+
+
+def _revive_(
+    table: Tensor,
+    draw: Callable[..., Tensor],
+    are_dead: Callable[[], Tensor],
+    generator: torch.Generator | None,
+    fixed: bool,
+) -> None:
+    """Draw the dead rows of a table until none is dead."""
     for _ in range(MAX_REDRAWS):
-        squares = stored_squares(codes)
-        assert squares is not None
-        dead = squares == 0
+        dead = are_dead()
         if not dead.any():
             return
         if fixed:
             break
-        table, draw = embeddings.weight, embeddings.draw_
-        if embeddings.identity is not None:  # which of the two is to blame is not known, so identities are drawn
-            table, draw = embeddings.identity, embeddings.draw_identities_
-            dead = dead.reshape(-1, dead.shape[-1]).any(0)
         redrawn = draw(torch.empty_like(table), generator)
         with torch.no_grad():
             table.copy_(torch.where(dead.unsqueeze(-1), redrawn, table))
@@ -130,7 +163,7 @@ def redraw_dead_codes_(codes: Codes, generator: torch.Generator | None, *, fixed
 
 def _known(codes: Codes) -> Tensor | None:
     """The embeddings that codes come from, stored or like those to be given; ``None`` where there are only draws."""
-    stored, examples = codes.embeddings.weight, codes.embeddings.examples
+    stored, examples = codes.embeddings.conditions, codes.embeddings.examples
     return stored if stored is not None or examples is None else _like(codes, examples)
 
 

@@ -16,7 +16,7 @@ from hyperfan.errors import CallError
 from hyperfan.generators.base import GeneratorConfig
 from hyperfan.generators.linear import Sharing
 from hyperfan.generators.linear_map import NetTrainer, zero_held_gradients
-from hyperfan.hypernet import checks, saving, start
+from hyperfan.hypernet import checks, saving, start, tasks
 from hyperfan.hypernet.cache import Cache
 from hyperfan.hypernet.keeping import Keeping, read_keeping, set_mode
 from hyperfan.hypernet.kept import Kept, fill_missing_buffers, keep
@@ -239,6 +239,17 @@ class HyperNet(nn.Module):
         checks.check_values(self)
         checks.check_factors(factors, [t.name for t in self.generated])
         self.plan = start.rescale(self, factors)
+
+    def add_task(self, *, generator: torch.Generator | None = None) -> nn.Parameter:
+        """Add a task; returns its embedding, drawn as the others were, for ``opt.add_param_group({"params": …})``.
+
+        It is a parameter of its own, which momentum and weight decay leave alone while other tasks are trained.
+        """
+        return tasks.add_task(self, generator)
+
+    def freeze_task(self, task: int) -> None:
+        """Train the embedding of a task no more, whatever its optimiser holds."""
+        tasks.freeze_task(self, task)
 
     def print_trainable_parameters(self) -> None:
         """Print how many parameters are trained, and how many the mainnet has."""

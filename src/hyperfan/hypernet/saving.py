@@ -88,7 +88,9 @@ def load(
         raise CheckpointError(
             f"{folder / CONFIG} has an embedding or heads that are not known here: {error}"
         ) from error
-    names = set(config["generate"])
+    names, tasks = set(config["generate"]), config.get("tasks", {"added": 0, "frozen": []})
+    if tasks["added"]:
+        embedding = dataclasses.replace(embedding, tasks=(embedding.tasks or 0) - tasks["added"])
     net = cls(
         Skeleton(mainnet).module,  # the same architecture without values
         embedding,
@@ -104,6 +106,10 @@ def load(
         example=example,
         nonlinearity=nonlinearity,
     )
+    for _ in range(tasks["added"]):
+        net.embeddings.add_task()
+    for task in tasks["frozen"]:
+        net.embeddings.freeze_task(task)
     state = _read_weights(folder, config, net.state_dict())
     plan = Plan(**{**config["plan"], "rows": tuple(Row(**row) for row in config["plan"]["rows"])})
     keeping = net.keeping.with_values(config.get("init_trunk", config["trunk"] is not None))
@@ -125,6 +131,7 @@ def _config(net: "HyperNet", weights: str, digest: str) -> dict[str, Any]:
         "weights": weights,
         "sha256": digest,
         "embedding": dataclasses.asdict(net.embeddings.config),
+        "tasks": {"added": net.embeddings.added, "frozen": net.embeddings.frozen},
         "generate": [t.name for t in net.generated],
         "trunk": trunk_widths(net.trunk),
         "init_trunk": net.keeping.init_trunk,

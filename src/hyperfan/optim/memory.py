@@ -42,8 +42,9 @@ class Memory:
         optimiser.step()
 
     Only what is generated is remembered, so generate all that is trained. Gradients reach the trunk and the heads,
-    never the tasks' embeddings. Those of all tasks are one parameter, so momentum, also Adam's, would go on moving
-    earlier ones: make a new optimiser for each task, without weight decay on them.
+    never the tasks' embeddings. Those of all tasks that a net is built with are one parameter, so momentum, also
+    Adam's, and weight decay would go on moving earlier ones: call ``net.freeze_task`` for each that was learnt, or
+    build the net with one task and call ``net.add_task`` for every other.
     """
 
     def __init__(self, net: HyperNet, tasks: Iterable[int]) -> None:
@@ -64,26 +65,48 @@ class Memory:
         with torch.no_grad():
             self.remembered = net.heads(self._codes(self.tasks), copy=True)
 
-    def drift(self, *, lookahead: float | Optimizer | Mapping[str, Tensor] = 0.0) -> Tensor:
+    def drift(
+        self,
+        *,
+        lookahead: float | Optimizer | Mapping[str, Tensor] = 0.0,
+        sample: int | None = None,
+        generator: torch.Generator | None = None,
+    ) -> Tensor:
         """How far the net's tensors for these tasks are from those remembered: the sum of squares, mean over tasks.
 
         Args:
             lookahead: where to look. After the next step of this optimiser (SGD, Adam or AdamW, torch's or hyperfan's)
                 along the gradients that the parameters hold now, which changes none of them; after a step of plain SGD
                 with this learning rate, 0 for the net as it is; or after any other step, by parameter name.
+            sample: look only at so many of the tasks, drawn without replacement, where they are many; the mean over
+                these is expected to be that over all.
+            generator: where their random numbers come from; by default torch's own.
         """
+        if sample is not None and (not isinstance(sample, int) or sample < 1):
+            raise CallError(f"drift(sample={sample!r}): give the number of tasks to look at, an integer from 1")
         if not self.tasks:
             return self.net.heads.scale.new_zeros(()).requires_grad_()  # so that it can go backward like any other
-        net, steps, stored = self.net, self._steps(lookahead), self.net.embeddings.weight
-        assert stored is not None
-        before = {n: p for n, p in net.named_parameters() if n.startswith(("trunk.", "embeddings.identity"))}
-        ahead = {f"net.{name}": p + steps[name] if name in steps else p for name, p in before.items()}
-        ahead["net.embeddings.weight"] = stored.detach()
-        codes: Tensor = functional_call(self._codes, ahead, (self.tasks,))
+        net, steps = self.net, self._steps(lookahead)
+        chosen, remembered = self._sample(sample, generator)
+        ahead = {}
+        for name, p in net.named_parameters():
+            if name.startswith(("trunk.", "embeddings.identity")):
+                ahead[f"net.{name}"] = p + steps[name] if name in steps else p
+            elif name.startswith("embeddings."):
+                ahead[f"net.{name}"] = p.detach()
+        codes: Tensor = functional_call(self._codes, ahead, (chosen,))
         of_heads = {name.removeprefix("heads."): s for name, s in steps.items() if name.startswith("heads.")}
         tensors = net.heads(codes, copy=True, steps=of_heads)
-        moved = [(tensor - self.remembered[name]).square().sum() for name, tensor in tensors.items()]
-        return torch.stack(moved).sum() / len(self.tasks)
+        moved = [(tensor - remembered[name]).square().sum() for name, tensor in tensors.items()]
+        return torch.stack(moved).sum() / len(chosen)
+
+    def _sample(self, count: int | None, generator: torch.Generator | None) -> tuple[list[int], Mapping[str, Tensor]]:
+        """So many of the tasks, or all, with what is remembered of them."""
+        if count is None or count >= len(self.tasks):
+            return self.tasks, self.remembered
+        device = "cpu" if generator is None else generator.device
+        picked = torch.randperm(len(self.tasks), generator=generator, device=device)[:count].tolist()
+        return [self.tasks[i] for i in picked], {name: tensor[picked] for name, tensor in self.remembered.items()}
 
     def state_dict(self) -> dict[str, Tensor]:
         """The tasks, and a copy of what is remembered of them: tensors by name, which share no memory."""
