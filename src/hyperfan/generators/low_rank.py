@@ -49,7 +49,7 @@ class LowRankHeads(Products):
         return {"left": rows * self.rank, "right": columns * self.rank}
 
     def _split(self, index: int, outputs: Sequence[Tensor]) -> Factors:
-        left, right = (v.view(*v.shape[:-1], -1, self.rank) for v in outputs)
+        left, right = (v.view(*v.shape[:-1], v.shape[-1] // self.rank, self.rank) for v in outputs)
         return left * self.scale[index], right.mT
 
     def contraction(self, index: int, moment: float) -> Contraction:
