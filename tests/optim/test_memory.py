@@ -261,7 +261,7 @@ NETS = {
         "heads": hf.Chunks(size=6, flat=True, embedding=2),
         "trunk": (4,),
     },
-    "low rank": {"embedding": hf.Embedding(3, trainable=True, tasks=3), "heads": hf.LowRank(2)},
+    "low rank": {"embedding": hf.Embedding(3, trainable=True, tasks=3), "heads": hf.LowRank(1)},
 }
 
 
