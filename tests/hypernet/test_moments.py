@@ -3,9 +3,12 @@
 import pytest
 import torch
 from torch import nn
+from torch.utils import _pytree as pytree
+from torch.utils._python_dispatch import TorchDispatchMode
 
 import hyperfan as hf
 from checks import assert_mean
+from hyperfan.codes import moments as moments_file
 
 
 def main() -> nn.Sequential:
@@ -94,3 +97,33 @@ def test_each_sample_has_a_dropout_of_its_own():
     net = hf.HyperNet(dropped, hf.Embedding(4, tasks=2)).train()
     out = net(torch.ones(3, 6), task=torch.zeros(3, dtype=torch.long))
     assert not torch.equal(out[0] == 0, out[1] == 0)
+
+
+# ── chunks, each with an identity, under a given condition ─────────────────────────────────────────────────────────
+
+GIVEN = hf.Embedding(6, given=True, per="net", std=0.7, noise=0.4)
+
+
+class LargestTensor(TorchDispatchMode):
+    """Remembers the number of values in the largest tensor that was made."""
+
+    def __init__(self):
+        super().__init__()
+        self.values = 0
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        out = func(*args, **(kwargs or {}))
+        made = [t.numel() for t in pytree.tree_leaves(out) if isinstance(t, torch.Tensor)]
+        self.values = max([self.values, *made])
+        return out
+
+
+@pytest.mark.parametrize(
+    ("heads", "trunk"), [(hf.Chunks(5, embedding=8), None), (hf.Chunks(5, embedding=8, inputs=0), (16,))], ids=str
+)
+def test_many_chunks_under_many_conditions_go_through_in_blocks(heads, trunk):
+    """Averaging over 64 conditions or more, times 4000 chunks, times 14 or 16 values, makes no tensor of that size."""
+    with LargestTensor() as seen:
+        net = hf.HyperNet(main(), GIVEN, heads=heads, trunk=trunk)
+    assert net.heads.n == 4000
+    assert seen.values <= max(moments_file.MAX_CODES_AT_ONCE * 16, *(p.numel() for p in net.parameters()))

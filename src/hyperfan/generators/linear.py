@@ -78,8 +78,8 @@ class LinearHeads(Generator):
         return codes * self.scale
 
     def deferrable(self) -> list[int]:
-        """Indices of all tensors but vectors."""
-        return [i for i, t in enumerate(self.tensors) if len(t.shape) > 1]
+        """Indices of all tensors but vectors, unless their head has hooks, which a stand-in would not run."""
+        return [i for i, t in enumerate(self.tensors) if len(t.shape) > 1 and not self.head(self.names[i]).hooked]
 
     def stand_in(self, index: int, codes: Tensor, order: Callable[..., Any]) -> Tensor:
         """A weight that layers can run from its code."""

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, get_args
 from torch import Tensor, nn
 
 from hyperfan.codes.draw import Distribution
-from hyperfan.errors import HyperfanError, HyperfanWarning, InitError, nearest
+from hyperfan.errors import CallError, HyperfanError, HyperfanWarning, InitError, nearest
 from hyperfan.hypernet.kept import kept
 from hyperfan.init.registry import Fidelity, Method
 
@@ -76,13 +76,33 @@ def without_rule(net: "HyperNet") -> list[str]:
 
 
 def check_values(net: "HyperNet", valueless: Sequence[str] = ()) -> None:
-    """Raise if the net has no values to write to, or lacks some that no rule gives."""
+    """Raise if the net has no values to write to, or others than init knows, or lacks some that no rule gives."""
     if any(t.is_meta for t in (*net.parameters(), *net.buffers())):
         raise InitError("the net is on the meta device: call net.to_empty(device='cpu'), then net.reset_parameters()")
+    check_unchanged(net, "init")
     if valueless:
         raise InitError(
             f"{', '.join(valueless)} came without values and has no rule to start from: "
             "build the mainnet on a real device, or register a rule with hyperfan.rule"
+        )
+
+
+def check_mainnet(net: "HyperNet") -> None:
+    """Raise if the mainnet is not the one that the net was built around."""
+    if net.mainnet is not net.skeleton.module:
+        raise CallError("net.mainnet was replaced as a whole: build another HyperNet, or replace single layers in it")
+
+
+def check_unchanged(net: "HyperNet", what: str) -> None:
+    """Raise if a parameter was replaced after the net was built, so that what is to be done would miss it."""
+    maps = {f"heads.{part.name}": part.map for part in net.heads.parts()}
+    changed = [f"{path}.{name}" for path, m in maps.items() for name in ("weight", "bias") if name not in m._parameters]
+    changed += [f"mainnet.{name}" for name in sorted(net.skeleton.kept - kept(net.mainnet).keys())]
+    if changed:
+        raise HyperfanError(
+            f"{changed[0]} is not the parameter that the net was built with (weight norm, a parametrization or pruning "
+            f"computes it), so that {what} would miss it: do that first, or remove it, as by "
+            "torch.nn.utils.parametrize.remove_parametrizations"
         )
 
 

@@ -19,7 +19,7 @@ from hyperfan.generators.linear_map import NetTrainer, zero_held_gradients
 from hyperfan.hypernet import checks, saving, start, tasks
 from hyperfan.hypernet.cache import Cache
 from hyperfan.hypernet.keeping import Keeping, read_keeping, set_mode
-from hyperfan.hypernet.kept import Kept, fill_missing_buffers, keep
+from hyperfan.hypernet.kept import fill_missing_buffers, keep, write_tied_once
 from hyperfan.hypernet.parts import build_parts
 from hyperfan.hypernet.per_sample import PerSample
 from hyperfan.hypernet.sharing import BaseArgument, read_base, read_share
@@ -103,16 +103,17 @@ class HyperNet(nn.Module):
         self.embeddings, self.trunk, self.trunk_spec, self.heads = parts
         checks.set_examples(self, codes)
         self.keeping = read_keeping(mainnet, self.spec, self.generated, bases, trunk, init_trunk, init_biases)
-        self.mainnet = keep(mainnet, [t.name for t in start.plain_tensors(self)])
-        self._kept = Kept(self.mainnet)
         self.per_sample, self._cache, self.skeleton = PerSample(), Cache(), Skeleton(mainnet)
+        self.mainnet = keep(self.skeleton, mainnet, [t.name for t in self.generated])
+        """The mainnet's layers, in which each generated parameter is ``None`` but for the time of a call."""
+        write_tied_once(self)
         self.trainer: NetTrainer | None = None
         checks.check_shared_heads(self)
         checks.check_constant_embeddings(self, self.init)
         self._valueless = checks.without_rule(self)
         self.plan: Plan = start.first_plan(self)
         """The init as it was written last, or, on the meta device, as it will be."""
-        set_mode(self, mainnet.training, keep=trunk)  # modules that were given keep the modes they have
+        set_mode(self, mainnet.training, keep=(trunk, self.mainnet))  # modules that were given keep the modes they have
 
     def forward(
         self,
@@ -132,6 +133,7 @@ class HyperNet(nn.Module):
             noise: whether to add the embedding's noise; by default in training mode.
             grouped: whether each of many codes serves a batch of its own: inputs and outputs are (codes, batch, …).
         """
+        checks.check_mainnet(self)
         makers = [m for m in (self.embeddings, self.trunk, self.heads) if m is not None]
         stored = embedding is None and not noise and not grouped
         if stored and self._cache.usable(makers, task):
@@ -144,14 +146,14 @@ class HyperNet(nn.Module):
             return self.run(held, *args, **kwargs)
         codes = self.codes(task=task, embedding=embedding, noise=noise)
         if codes.ndim == 3:
-            return self.per_sample(self.skeleton, self.heads, codes, self._kept(), grouped, args, kwargs)
+            return self.per_sample(self.skeleton, self.heads, codes, grouped, args, kwargs)
         if grouped:
             raise CallError("grouped=True needs many codes: a tensor of tasks, or embedding= with a leading dimension")
         return self.run(self.heads(codes, factored=True), *args, **kwargs)
 
     def run(self, tensors: Mapping[str, Tensor], *args: Any, **kwargs: Any) -> Any:
         """Run the mainnet with these tensors in place of those generated now, as :meth:`generate` returns them."""
-        return self.skeleton({**self.heads.assemble(tensors), **self._kept()}, *args, **kwargs)
+        return self.skeleton(self.heads.assemble(tensors), *args, **kwargs)
 
     @property
     def code_source(self) -> Codes:
@@ -176,12 +178,11 @@ class HyperNet(nn.Module):
         tensors = self.generate(task=task, embedding=embedding, noise=False)
         if tensors[self.generated[0].name].ndim > len(self.generated[0].shape):
             raise CallError("freeze() makes one net: pass one task or one embedding, not one per sample")
-        return self.skeleton.materialise({**tensors, **self._kept()})
+        return self.skeleton.materialise(tensors)
 
     def train(self, mode: bool = True) -> Self:
-        """Set training mode, for the mainnet too."""
+        """Set training mode, for the mainnet too; ``net.mainnet.train()`` sets it for the mainnet alone."""
         self._cache.clear()
-        self.skeleton.module.train(mode)
         return super().train(mode)
 
     def attach(self, trainer: NetTrainer | None) -> None:

@@ -1,6 +1,6 @@
 """What a start does not overwrite: a trunk that was given, frozen parameters, biases that may be trained."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from torch import Tensor, nn
@@ -87,9 +87,9 @@ def read_keeping(
     )
 
 
-def set_mode(net: nn.Module, training: bool, keep: object) -> None:
-    """Set the training mode of a net and of its parts, but of one that was given with modes of its own."""
+def set_mode(net: nn.Module, training: bool, keep: Collection[object]) -> None:
+    """Set the training mode of a net and of its parts, but of those that were given with modes of their own."""
     net.training = training
     for part in net.children():
-        if part is not keep:
+        if not any(part is given for given in keep):
             part.train(training)

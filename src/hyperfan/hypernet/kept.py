@@ -1,69 +1,53 @@
-"""What the hypernet keeps of the mainnet: the parameters that are not generated, and the buffers.
+"""What the hypernet keeps of the mainnet: its layers, the parameters that are not generated, and the buffers.
 
-They live in a tree of empty modules that mirrors the mainnet's paths, so that their state_dict keys are
-``mainnet.<name in the mainnet>``. Functions, not methods: a method's name could be that of a module in the mainnet.
+They are in the skeleton's module, registered as ``net.mainnet``, so that their state_dict keys are
+``mainnet.<name in the mainnet>``. Where a tensor is generated, the module has ``None`` but for the time of a call.
+Functions, not methods: a method's name could be that of a module in the mainnet.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Mapping
+from typing import TYPE_CHECKING, Any
 
 from torch import Tensor, nn
 
-from hyperfan.mainnet.skeleton import home
+from hyperfan.mainnet.skeleton import Skeleton
+
+if TYPE_CHECKING:
+    from hyperfan.hypernet.hypernet import HyperNet
 
 
-def keep(mainnet: nn.Module, names: Iterable[str]) -> nn.Module:
-    """A tree with copies of these parameters and of all buffers."""
-    root = nn.Module()
-    parameters = dict(mainnet.named_parameters())
-    for name in names:
-        p = parameters[name]
-        _add(root, name, nn.Parameter(p.detach().clone(), requires_grad=p.requires_grad), True)
-    unsaved = _non_persistent(mainnet)
-    for name, buffer in mainnet.named_buffers():
-        _add(root, name, buffer.detach().clone(), name not in unsaved)
-    return root
+def keep(skeleton: Skeleton, mainnet: nn.Module, generated: Collection[str]) -> nn.Module:
+    """The skeleton's module, with copies of the mainnet's tensors that are not generated."""
+    skeleton.keep({name: tensor for name, tensor in kept(mainnet).items() if name not in generated})
+    return skeleton.module
 
 
 def kept(root: nn.Module) -> dict[str, Tensor]:
-    """Everything in the tree, by the mainnet's names."""
+    """The parameters and buffers that there are, by name."""
     return {**dict(root.named_parameters()), **dict(root.named_buffers())}
 
 
 def fill_missing_buffers(root: nn.Module, buffers: Mapping[str, Tensor]) -> None:
-    """Copies of these buffers in place of those in the tree that have no values."""
+    """Copies of these buffers in place of those in the mainnet that have no values."""
     for name, buffer in buffers.items():
         if root.get_buffer(name).is_meta:
             path, _, local = name.rpartition(".")
             root.get_submodule(path)._buffers[local] = buffer.detach().clone()
 
 
-class Kept:
-    """:func:`kept` for every call of the net: where each tensor lives is looked up once."""
-
-    def __init__(self, root: nn.Module) -> None:
-        self._homes = [(name, *home(root, name)) for name in kept(root)]
-
-    def __call__(self) -> dict[str, Tensor]:
-        """Everything in the tree as it is now, by the mainnet's names."""
-        return {name: getattr(owner, store)[local] for name, owner, store, local in self._homes}
+def write_tied_once(net: "HyperNet") -> None:
+    """Let a layer that has two paths in the mainnet be in a state_dict once, under its first."""
+    if net.skeleton.repeated:
+        net.register_state_dict_post_hook(_drop_repeated)  # type: ignore[no-untyped-call]
+        net.register_load_state_dict_pre_hook(_add_repeated)  # type: ignore[no-untyped-call]
 
 
-def _add(root: nn.Module, name: str, tensor: Tensor, persistent: bool) -> None:
-    *path, local = name.split(".")
-    node = root
-    for part in path:
-        if part not in node._modules:
-            node.add_module(part, nn.Module())
-        node = node.get_submodule(part)
-    if isinstance(tensor, nn.Parameter):
-        node.register_parameter(local, tensor)
-    else:
-        node.register_buffer(local, tensor, persistent=persistent)
+def _drop_repeated(net: "HyperNet", state: dict[str, Any], prefix: str, _metadata: Any) -> None:
+    for path in net.skeleton.repeated:
+        state.pop(f"{prefix}mainnet.{path}", None)
 
 
-def _non_persistent(module: nn.Module) -> set[str]:
-    return {
-        f"{path}.{local}" if path else local
-        for path, owner in module.named_modules()
-        for local in owner._non_persistent_buffers_set
-    }
+def _add_repeated(net: "HyperNet", state: dict[str, Any], prefix: str, *_others: Any) -> None:
+    for path, name in net.skeleton.repeated.items():
+        if f"{prefix}mainnet.{name}" in state:
+            state[f"{prefix}mainnet.{path}"] = state[f"{prefix}mainnet.{name}"]

@@ -37,7 +37,6 @@ class PerSample:
         skeleton: Skeleton,
         heads: Generator,
         codes: Tensor,
-        constant: dict[str, Tensor],
         grouped: bool,
         args: Any,
         kwargs: Any,
@@ -65,9 +64,7 @@ class PerSample:
                 name = heads.tensors[i].name
                 stand_ins[name] = heads.stand_in(i, codes, functools.partial(self._choose, orders, name))
             nonlocal others, out_tree
-            others, out_tree = pytree.tree_flatten(
-                skeleton({**heads.assemble(tensors), **stand_ins, **constant}, *args, **kwargs)
-            )
+            others, out_tree = pytree.tree_flatten(skeleton({**heads.assemble(tensors), **stand_ins}, *args, **kwargs))
             outputs = {i: t for i, t in enumerate(others) if isinstance(t, Tensor)}
             return outputs if grouped else {i: t.squeeze(0) for i, t in outputs.items()}
 

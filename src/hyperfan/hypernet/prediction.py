@@ -99,7 +99,7 @@ def _entropy(p: Tensor, logs: Tensor) -> Tensor:
 @contextmanager
 def _evaluating(net: HyperNet) -> Iterator[None]:
     """In evaluation mode, and then each module again in the mode it was in."""
-    modules = [*net.modules(), *net.skeleton.module.modules()]
+    modules = list(net.modules())
     modes = [m.training for m in modules]
     net.eval()
     try:

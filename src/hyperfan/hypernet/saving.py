@@ -19,6 +19,7 @@ from hyperfan.codes.embedding import Embedding
 from hyperfan.codes.trunk import trunk_widths
 from hyperfan.errors import CheckpointError
 from hyperfan.generators import GeneratorConfig
+from hyperfan.hypernet.checks import check_unchanged
 from hyperfan.init.plan import Plan, Row
 from hyperfan.init.registry import available, method
 from hyperfan.mainnet.read import NonlinearityArgument
@@ -38,6 +39,7 @@ def save(net: "HyperNet", path: str | os.PathLike[str], overwrite: bool) -> None
     """Write the net to a folder."""
     from safetensors.torch import save_file  # when a net is saved, not when hyperfan is imported
 
+    check_unchanged(net, "from_pretrained")
     folder = Path(path)
     if (folder / CONFIG).exists() and not overwrite:
         raise CheckpointError(f"{folder} already holds a saved hypernet: pass overwrite=True to replace it")
@@ -152,7 +154,7 @@ def _architecture(skeleton: Skeleton) -> dict[str, dict[str, Any]]:
     """The shapes of a mainnet's tensors and the kinds of its modules, by name."""
     return {
         "mainnet": {name: list(t.shape) for name, t in skeleton.tensors.items()},
-        "modules": {path: type(m).__name__ for path, m in skeleton.module.named_modules()},
+        "modules": skeleton.kinds,
     }
 
 

@@ -1,4 +1,4 @@
-"""``Skeleton``: the mainnet without its values, on the meta device, called with tensors given at the call."""
+"""``Skeleton``: a copy of the mainnet that lacks some or all of its values, called with tensors given at the call."""
 
 import contextlib
 import copy
@@ -12,13 +12,16 @@ from torch import Tensor, nn
 from torch.func import functional_call
 
 from hyperfan.errors import CallError, nearest
+from hyperfan.mainnet.places import Places
 
 
 class Skeleton:
-    """A memory-free copy of a module that runs with the tensors it is given.
+    """A copy of a module that runs with the tensors it is given.
 
-    Not an ``nn.Module``, so that whoever holds it does not register its parameters. ``functional_call`` accepts
-    wrong shapes silently and runs on tensors left on the meta device; this checks names, shapes, dtypes and devices.
+    At first it has no memory: all its tensors are on the meta device. After :meth:`keep` it holds some of its own, and
+    only the others must be given. Not an ``nn.Module``, so that whoever holds it does not register its parameters.
+    ``functional_call`` accepts wrong shapes silently and runs on tensors left on the meta device; this checks names,
+    shapes, dtypes and devices.
     """
 
     def __init__(self, module: nn.Module) -> None:
@@ -37,43 +40,80 @@ class Skeleton:
                 empty = nn.Parameter(empty, requires_grad=tensor.requires_grad)
             memo[id(tensor)] = self.tensors[name] = empty
         self.module = duplicate(module, memo)
+        self.kinds = {path: type(m).__name__ for path, m in module.named_modules()}
+        """The classes of the module and its submodules, by path."""
+        self.kept: set[str] = set()
+        """Names of the tensors that are held from call to call."""
         self.mode: Callable[[], AbstractContextManager[Any]] = contextlib.nullcontext
         """In which the mainnet runs; an optimiser may want its layers to run in another way."""
         self._expected = [(name, empty.shape, empty.dtype) for name, empty in self.tensors.items()]
-        self._homes = [(*home(self.module, name), name) for name in self.tensors]
-        self._homes += [(*home(self.module, alias), name) for alias, name in self.aliases.items()]
+        self._places = Places(self.module, {**{name: name for name in self.tensors}, **self.aliases})
+        self.repeated = {path: name for path, name in self.aliases.items() if path not in self._places.now()}
+        """Tensors of layers that have two paths: the second path of each, and its name."""
+
+    def keep(self, values: Mapping[str, Tensor]) -> None:
+        """Hold copies of these in their places; in those of other tensors, and in second ones, is ``None``."""
+        self.kept = set(values)
+        for path, (owner, store, local, _) in self._places.now().items():
+            value = values.get(path)
+            copied = None if value is None else value.detach().clone()
+            if copied is not None and value is not None and store == "_parameters":
+                copied = nn.Parameter(copied, requires_grad=value.requires_grad)
+            getattr(owner, store)[local] = copied
 
     def __call__(self, tensors: Mapping[str, Tensor], *args: Any, **kwargs: Any) -> Any:
-        """Run the mainnet with these parameters and buffers, one for each name (tied ones once)."""
+        """Run the mainnet with these parameters and buffers, one for each name that is not kept (tied ones once)."""
         self.check(tensors)
+        given = self._by_path(tensors)
         if torch.compiler.is_compiling():
-            with_aliases = {**tensors, **{alias: tensors[name] for alias, name in self.aliases.items()}}
-            return functional_call(self.module, with_aliases, args, kwargs, tie_weights=False)
-        # What functional_call does, without looking up every name at every call.
-        before = []
+            return functional_call(self.module, given, args, kwargs, tie_weights=False)
+        before = self._put(given)
         try:
-            for owner, store, local, name in self._homes:
-                place = getattr(owner, store)
-                before.append((place, local, place[local]))
-                place[local] = tensors[name]
             with self.mode():
                 return self.module(*args, **kwargs)
         finally:
-            for place, local, tensor in before:
-                place[local] = tensor
+            self._put(before)
+
+    def _by_path(self, tensors: Mapping[str, Tensor]) -> dict[str, Any]:
+        """Tensors for the places that are to be filled: those given, and second places of what is kept."""
+        places = self._places.now()
+        return {
+            path: tensors[place.name] if place.name in tensors else places[place.name].tensor
+            for path, place in places.items()
+            if place.name in tensors or path != place.name
+        }
+
+    def _put(self, tensors: Mapping[str, Any]) -> dict[str, Any]:
+        """Put tensors in their places: what functional_call does, without looking up each. Returns what was there."""
+        places, before = self._places.now(), {}
+        for path, tensor in tensors.items():
+            owner, store, local, _ = places[path]
+            place = getattr(owner, store)
+            before[path], place[local] = place[local], tensor
+        return before
 
     def check(self, tensors: Mapping[str, Tensor]) -> None:
-        """Raise unless every name has a tensor of the right shape and dtype, all on one device."""
+        """Raise unless every name has a tensor, given or kept, of the right shape and dtype, all on one device."""
         for name in tensors:
             if name not in self.tensors:
                 known = nearest(name, self.tensors)
                 raise CallError(f"'{name}' was given, but the mainnet has no parameter or buffer of that name: {known}")
+        places = self._places.now()
         dtypes: dict[torch.dtype, tuple[str, torch.dtype]] = {}
         device: tuple[str, torch.device] | None = None
         for name, shape, kind in self._expected:
-            if name not in tensors:
-                raise CallError(f"'{name}' is missing: the mainnet needs a tensor of shape {tuple(shape)} for it")
-            given = tensors[name]
+            given = tensors.get(name)
+            if name not in places and name not in self.kept:
+                raise CallError(
+                    f"'{name}' is generated, but its layer in net.mainnet was replaced or parametrised, and has no "
+                    "place for it any more: change the mainnet before HyperNet copies it"
+                )
+            if given is None:
+                if name not in self.kept:
+                    raise CallError(f"'{name}' is missing: the mainnet needs a tensor of shape {tuple(shape)} for it")
+                given = places[name].tensor if name in places else None
+                if given is None:  # changed by its owner, as by a parametrization
+                    continue
             if given.shape != shape:
                 raise CallError(
                     f"'{name}' has shape {tuple(given.shape)}, the mainnet needs {tuple(shape)}"
@@ -93,15 +133,21 @@ class Skeleton:
                 )
 
     def materialise(self, tensors: Mapping[str, Tensor]) -> nn.Module:
-        """Make an ordinary module that owns copies of these tensors; ties stay ties."""
+        """Make an ordinary module that owns copies of these tensors and of those kept; ties stay ties."""
         self.check(tensors)
-        memo: dict[int, Any] = {}
+        places = self._places.now()
+        real: dict[str, Tensor] = {}
         for name, empty in self.tensors.items():
-            real = tensors[name].detach().clone()
-            if isinstance(empty, nn.Parameter):
-                real = nn.Parameter(real, requires_grad=empty.requires_grad)
-            memo[id(empty)] = real
-        return duplicate(self.module, memo)
+            value = tensors[name] if name in tensors else places[name].tensor if name in places else None
+            if value is not None:
+                real[name] = value.detach().clone()
+                if isinstance(empty, nn.Parameter):
+                    real[name] = nn.Parameter(real[name], requires_grad=empty.requires_grad)
+        before = self._put(self._by_path(real))
+        try:
+            return duplicate(self.module, {id(value): value for value in real.values()})
+        finally:
+            self._put(before)
 
 
 def duplicate(module: nn.Module, memo: dict[int, Any]) -> nn.Module:
@@ -113,13 +159,6 @@ def duplicate(module: nn.Module, memo: dict[int, Any]) -> nn.Module:
     for m in module.modules():
         memo |= {id(v): v.detach() for v in vars(m).values() if isinstance(v, Tensor) and not v.is_leaf}
     return copy.deepcopy(module, memo)
-
-
-def home(module: nn.Module, name: str) -> tuple[nn.Module, str, str]:
-    """The submodule that holds a tensor, the name of its dictionary there, and the tensor's name in that."""
-    path, _, local = name.rpartition(".")
-    owner = module.get_submodule(path)
-    return owner, "_parameters" if local in owner._parameters else "_buffers", local
 
 
 def _hint(given: tuple[int, ...], expected: tuple[int, ...]) -> str:

@@ -1,6 +1,5 @@
 """A :class:`HyperNet` as the subject of a diagnosis: no other file of the probe looks inside one."""
 
-import copy
 import math
 from collections.abc import Mapping
 from dataclasses import replace
@@ -15,6 +14,7 @@ from hyperfan.hypernet import HyperNet
 from hyperfan.hypernet.kept import kept
 from hyperfan.init.registry import method
 from hyperfan.mainnet.read import read
+from hyperfan.mainnet.skeleton import duplicate
 from hyperfan.probe.diagnosis import EMBEDDING_PART, TRUNK_PART, head_part
 from hyperfan.probe.subject import SEED, GeneratedTensor, Subject, with_targets
 
@@ -27,7 +27,7 @@ class HyperNetSubject(Subject):
     def __init__(self, net: HyperNet, example: Any, task: int | None, embedding: Tensor | None) -> None:
         if any(t.is_meta for t in net.parameters()):
             raise CallError("the net is on the meta device: call net.to_empty(device='cpu') and net.reset_parameters()")
-        copied, config = copy.deepcopy(net), net.embeddings.config
+        copied, config = _copy(net), net.embeddings.config
         for module in copied.modules():
             if isinstance(module, nn.modules.dropout._DropoutNd):
                 module.eval()
@@ -88,8 +88,14 @@ class HyperNetSubject(Subject):
 
 def started_with(net: HyperNet, example: Any, init: str) -> HyperNet:
     """A copy of a net, restarted with another method."""
-    copied = copy.deepcopy(net)
+    copied = _copy(net)
     copied.restart_(init, HyperNetSubject(net, example, None, None).spec)
+    return copied
+
+
+def _copy(net: HyperNet) -> HyperNet:
+    copied = duplicate(net, {})
+    assert isinstance(copied, HyperNet)
     return copied
 
 
