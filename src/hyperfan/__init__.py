@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from hyperfan.codes import Embedding
     from hyperfan.errors import HyperfanError, HyperfanWarning
     from hyperfan.formulas import Fans
-    from hyperfan.generators import Chunks, LowRank
+    from hyperfan.generators import Chunks, LoRA, LowRank
     from hyperfan.hypernet import HyperNet, predict
     from hyperfan.mainnet import Use, read, rule
     from hyperfan.optim import SGD, Adam, AdamW
@@ -31,6 +31,7 @@ __all__ = [
     "HyperNet",
     "HyperfanError",
     "HyperfanWarning",
+    "LoRA",
     "LowRank",
     "Use",
     "calibrate_",
@@ -52,6 +53,7 @@ _HOMES = {
     "HyperNet": "hyperfan.hypernet",
     "HyperfanError": "hyperfan.errors",
     "HyperfanWarning": "hyperfan.errors",
+    "LoRA": "hyperfan.generators",
     "LowRank": "hyperfan.generators",
     "Use": "hyperfan.mainnet",
     "calibrate_": "hyperfan.probe",

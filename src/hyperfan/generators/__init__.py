@@ -4,7 +4,8 @@ from hyperfan.generators.aims import Aim, Solution
 from hyperfan.generators.base import Generator, GeneratorConfig
 from hyperfan.generators.chunks import Chunks
 from hyperfan.generators.linear import Linear, Sharing
+from hyperfan.generators.lora import LoRA
 from hyperfan.generators.low_rank import LowRank
 from hyperfan.generators.part import Part
 
-__all__ = ["Aim", "Chunks", "Generator", "GeneratorConfig", "Linear", "LowRank", "Part", "Sharing", "Solution"]
+__all__ = ["Aim", "Chunks", "Generator", "GeneratorConfig", "Linear", "LoRA", "LowRank", "Part", "Sharing", "Solution"]

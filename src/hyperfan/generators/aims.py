@@ -27,6 +27,7 @@ class Aim:
         gain: the gain that went into it, if any.
         mean: what all values start around.
         share: part of the target that is generated, ρ; the rest is for a base that all codes have in common.
+        multiplies: whether what is generated multiplies that base, W = W⁰ ⊙ (1 + M).
         shared_gain: where a head serves tensors of any target, its variance is this over its width, and the rest of the
             target goes into the scale of each tensor.
     """
@@ -38,11 +39,14 @@ class Aim:
     mean: float = 0.0
     shared_gain: float = 1.0
     share: float = 1.0
+    multiplies: bool = False
 
     @property
     def generated(self) -> float | None:
-        """Variance of what is generated, ρ·v."""
-        return None if self.target is None else self.share * self.target
+        """Variance of what is generated, ρ·v; of a factor on the base ρ/(1 − ρ)."""
+        if self.target is None:
+            return None
+        return self.share / (1 - self.share) if self.multiplies else self.share * self.target
 
     @property
     def common(self) -> float:

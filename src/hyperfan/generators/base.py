@@ -81,6 +81,8 @@ class Generator(nn.Module, ABC):
     base: Base | None
     base_in_bias = False
     """Whether the bias of a tensor's head may hold its base."""
+    needs_gain = True
+    """Whether the gain of a nonlinearity that is not known keeps it from starting."""
 
     def __init__(self, config: "GeneratorConfig", context: BuildContext) -> None:
         super().__init__()
@@ -115,7 +117,8 @@ class Generator(nn.Module, ABC):
         With ``factored`` those that layers can do without come as :meth:`factors`, for :meth:`assemble`; but not while
         a graph is compiled.
         """
-        factors = self.factors(codes, skip) if factored and not torch.compiler.is_compiling() else {}
+        factored = factored and not torch.compiler.is_compiling() and not (self.base is not None and self.base.multiply)
+        factors = self.factors(codes, skip) if factored else {}
         tensors = self.make(codes, skip={*skip, *factors}, copy=copy, steps=steps)
         tensors = tensors if self.base is None else self.base(tensors, steps)
         return {**tensors, **{self.tensors[i].name: found for i, found in factors.items()}} if factors else tensors
@@ -210,7 +213,10 @@ class Generator(nn.Module, ABC):
             variance, scales = self._solve_layout(layout, of_layout, [moments[i] for i in layout.tensors])
             for i, aim, scale in zip(layout.tensors, of_layout, scales, strict=True):
                 note = f"; Var(H) = {self.contraction(i, 1.0).solution}"
-                note += "" if aim.share == 1 else f" for {aim.share:g} of it, the rest is common"
+                if aim.multiplies:
+                    note += f" for v = {aim.share:g}/{1 - aim.share:g}, times the base"
+                elif aim.share != 1:
+                    note += f" for {aim.share:g} of it, the rest is common"
                 if aim.head is not None:
                     mean_over = "head" if len(layout.heads) == 1 else "factors"
                     note = "" if aim.head(self.head_fans(i)) == variance else f", mean over the {mean_over}"
@@ -254,7 +260,7 @@ class Generator(nn.Module, ABC):
                 common = solution.aim.common if self.base_in_bias and self.base is None else 0.0
                 draw(self.head(name).bias, common, mean=solution.aim.mean)
         if self.base is not None:
-            self.base.write_({t.name: s.aim.common for t, s in zip(self.tensors, solutions, strict=True)}, draw)
+            self.base.write_({t.name: s.aim for t, s in zip(self.tensors, solutions, strict=True)}, draw)
         self._set_scales_([s.scale for s in solutions])
 
     # ── scale ──────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -329,6 +335,11 @@ class GeneratorConfig(ABC):
 
     def __init_subclass__(cls) -> None:
         GeneratorConfig.KINDS[cls.__name__] = cls
+
+    @property
+    def updates_mainnet(self) -> bool:
+        """Whether what it makes starts at zero, on the mainnet's own values, which are frozen."""
+        return False
 
     @property
     def identity(self) -> Embedding | None:

@@ -23,7 +23,7 @@ class Linear(GeneratorConfig):
 
     def __post_init__(self) -> None:
         if self.sharing not in get_args(Sharing):
-            raise HyperfanError(f"heads={self.sharing!r}: use 'shared', 'separate', Chunks(…) or LowRank(…)")
+            raise HyperfanError(f"heads={self.sharing!r}: use 'shared', 'separate', Chunks(…), LowRank(…) or LoRA(…)")
 
     def build(self, context: BuildContext) -> Generator:
         """One head for each tensor, or for each shape."""

@@ -50,7 +50,7 @@ class Products(Generator):
             members = [i for i, other in enumerate(self.names) if other == name]
             tensor, heads = self.tensors[members[0]], {"": self.tensors[members[0]].numel}
             if members[0] in self.matrices:
-                heads = {f"-{factor}": outputs for factor, outputs in self._factor_sizes(*_matrix(tensor)).items()}
+                heads = {f"-{factor}": outputs for factor, outputs in self._factor_sizes(*matrix_size(tensor)).items()}
             sizes = {f"{name}{suffix}": outputs for suffix, outputs in heads.items()}
             layouts[name] = HeadLayout(sizes, members, merge_spans([self.spans[i] for i in members]))
         self._build(layouts, (self.n,), context)
@@ -70,7 +70,7 @@ class Products(Generator):
 
     def _check_rank(self) -> None:
         for t in (self.tensors[i] for i in self.matrices):
-            rows, columns = _matrix(t)
+            rows, columns = matrix_size(t)
             if self.rank > min(rows, columns):
                 raise HyperfanError(
                     f"rank {self.rank} is more than '{t.name}' has, a matrix of {rows} × {columns}: give a rank of at "
@@ -114,5 +114,6 @@ class Products(Generator):
         return found
 
 
-def _matrix(t: TensorSpec) -> tuple[int, int]:
+def matrix_size(t: TensorSpec) -> tuple[int, int]:
+    """Rows and columns of a weight (out, in, *kernel), seen as a matrix."""
     return t.shape[0], t.numel // max(t.shape[0], 1)

@@ -22,7 +22,7 @@ from hyperfan.hypernet.keeping import Keeping, read_keeping, set_mode
 from hyperfan.hypernet.kept import fill_missing_buffers, keep, write_tied_once
 from hyperfan.hypernet.parts import build_parts
 from hyperfan.hypernet.per_sample import PerSample
-from hyperfan.hypernet.sharing import BaseArgument, read_base, read_share
+from hyperfan.hypernet.sharing import BaseArgument, BaseOperation, read_base, read_share
 from hyperfan.init.plan import Plan
 from hyperfan.init.registry import Fidelity, Method, as_method
 from hyperfan.mainnet.read import NonlinearityArgument, read
@@ -48,12 +48,14 @@ class HyperNet(nn.Module):
             it is, so that several nets may share one, and keeps its values.
         init_trunk: whether to draw the values of such a module too.
         heads: "shared" has one head for all weights of one shape, "separate" one for each tensor; :class:`Chunks` make
-            tensors in pieces, :class:`LowRank` as products. By default shared if no two codes are equal.
+            tensors in pieces, :class:`LowRank` as products, :class:`LoRA` as low-rank updates of the mainnet's values.
+            By default shared if no two codes are equal.
         init: a method's name (``hyperfan methods`` lists them) or a :class:`Method`.
         share: part of each tensor's variance that is generated, ρ, by default all; the rest is a base that all codes
             have in common, so that what one condition teaches helps the others. For methods that aim at a variance.
         base: where that base comes from: drawn at the "start" and trained; the "mainnet", or tensors by name, which are
             trained if they require gradients, and else held as they are and not saved.
+        base_op: "add", W = W⁰ + M for a base W⁰ and what is generated, M; or "multiply", W = W⁰ ⊙ (1 + M).
         init_biases: whether biases beside generated weights start at zero; by default those that are as torch draws
             them, and are not frozen. ``net.plan`` tells which are kept, and why.
         codes: examples of embeddings that are given at the call, (batch, …), to scale the heads on; by default they are
@@ -85,6 +87,7 @@ class HyperNet(nn.Module):
         init: str | Method = "hyperfan-in",
         share: float | None = None,
         base: BaseArgument = None,
+        base_op: BaseOperation = "add",
         init_biases: bool | None = None,
         codes: Tensor | None = None,
         fidelity: Fidelity = "exact",
@@ -97,8 +100,9 @@ class HyperNet(nn.Module):
         self.init, self.fidelity, self.distribution = as_method(init), fidelity, distribution
         self.spec = read(mainnet, example, nonlinearity, warn=False)
         self.generated = select(self.spec, generate)
-        self.share = read_share(share, base, self.init)
-        bases = read_base(base, self.share, mainnet, self.generated)
+        updates = isinstance(heads, GeneratorConfig) and heads.updates_mainnet
+        self.share = read_share(share, base, base_op, self.init, updates)
+        bases = read_base(base, base_op, self.share, mainnet, self.generated, updates)
         parts = build_parts(self.generated, embedding, trunk, heads, next(mainnet.parameters()).device, bases)
         self.embeddings, self.trunk, self.trunk_spec, self.heads = parts
         checks.set_examples(self, codes)
@@ -286,7 +290,7 @@ class HyperNet(nn.Module):
 
         Args:
             path: the folder.
-            mainnet: a module of the same architecture; its values do not matter.
+            mainnet: a module of the same architecture; its values matter where they are a base that was not saved.
             trunk: a module of the same architecture, if the trunk was a module of your own or is to be shared; it gets
                 the values that were saved.
             example, nonlinearity: as for the constructor; only needed to call :meth:`reset_parameters` afterwards.

@@ -6,12 +6,14 @@ from dataclasses import dataclass, replace
 from torch import Tensor, nn
 
 from hyperfan.codes.trunk import Trunk
+from hyperfan.hypernet.sharing import Bases
 from hyperfan.mainnet.fresh import trained_biases
 from hyperfan.mainnet.spec import Spec, TensorSpec
 
 FROZEN = "kept: it is frozen"
 ASKED = "kept: init_biases=False"
 BASED = "kept: the base of its weight is given"
+REST = "kept: all that is generated stands on given values"
 
 
 @dataclass(frozen=True)
@@ -26,6 +28,7 @@ class Keeping:
         trained: those of them that may have been trained before the net was built, with the reason to think so.
         valueless: parameters that came without values, on the meta device, by their names in the mainnet.
         trunk_valueless: whether the trunk came so.
+        keeps_mainnet: whether all that is generated stands on values that were given, so that the rest stays too.
     """
 
     init_trunk: bool
@@ -35,6 +38,7 @@ class Keeping:
     trained: Mapping[str, str]
     valueless: frozenset[str]
     trunk_valueless: bool
+    keeps_mainnet: bool
 
     @property
     def keeps_trunk(self) -> bool:
@@ -51,6 +55,8 @@ class Keeping:
             return ASKED
         if name in self.based:
             return BASED
+        if self.keeps_mainnet:
+            return REST
         if first and name in self.trained:
             return f"kept: {self.trained[name]}; init_biases=True writes 0"
         return None
@@ -64,7 +70,7 @@ def read_keeping(
     mainnet: nn.Module,
     spec: Spec,
     generated: Sequence[TensorSpec],
-    bases: Mapping[str, Tensor] | None,
+    bases: Bases | None,
     trunk: Trunk,
     init_trunk: bool,
     init_biases: bool | None,
@@ -72,7 +78,9 @@ def read_keeping(
     """What is kept, from the arguments of :class:`HyperNet` and from the values of the mainnet."""
     made = {t.name for t in generated}
     beside = {t.name: t for t in spec if t.name not in made and made.intersection(t.weights)}
-    based = {name for name, t in beside.items() if set(bases or ()).intersection(t.weights)}
+    given_bases = {} if bases is None else bases.values
+    based = {name for name, t in beside.items() if given_bases.keys() & set(t.weights)}
+    valued = {name for name, value in given_bases.items() if not value.is_meta}
     parameters = dict(mainnet.named_parameters())
     unsure = [name for name in beside if parameters[name].requires_grad and name not in based]
     given = trunk if isinstance(trunk, nn.Module) else None
@@ -84,6 +92,7 @@ def read_keeping(
         trained=trained_biases(mainnet, unsure) if init_biases is None else {},
         valueless=frozenset(name for name, p in parameters.items() if p.is_meta),
         trunk_valueless=given is not None and any(p.is_meta for p in given.parameters()),
+        keeps_mainnet=all(t.name in valued for t in generated if t.start is None),
     )
 
 

@@ -1,9 +1,9 @@
 """The parts of a hypernet, built to fit each other: embeddings, trunk and generator."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from hyperfan.codes.embedding import Embedding
 from hyperfan.codes.embeddings import Embeddings, noise_groups
@@ -12,6 +12,7 @@ from hyperfan.errors import HyperfanError
 from hyperfan.generators.added import Base
 from hyperfan.generators.base import BuildContext, Generator, GeneratorConfig
 from hyperfan.generators.linear import Linear, Sharing
+from hyperfan.hypernet.sharing import Bases
 from hyperfan.mainnet.spec import Spec, TensorSpec
 
 
@@ -21,7 +22,7 @@ def build_parts(
     trunk: Trunk,
     heads: Sharing | GeneratorConfig | None,
     device: torch.device,
-    base: Mapping[str, Tensor] | None,
+    bases: Bases | None,
 ) -> tuple[Embeddings, nn.Module | None, Spec | None, Generator]:
     """Embeddings, trunk, the trunk's layers and generator, without values; arguments as of :class:`HyperNet`."""
     embedding = embedding if isinstance(embedding, Embedding) else Embedding(embedding)
@@ -36,9 +37,9 @@ def build_parts(
     module = make_trunk(trunk, size, device, dtype)
     width = trunk_width(module, size)
     generator = config.build(BuildContext(tensors, width, embedding.normalise, device, dtype))
-    if base is not None and (base or not generator.base_in_bias):
-        based = [t for t in tensors if t.start is None]
-        generator.base = Base(based, base, device)
+    if bases is not None and (bases.values or bases.multiply or not generator.base_in_bias):
+        based = [t for t in tensors if t.start is None or t.name in bases.values]
+        generator.base = Base(based, bases.values, device, multiply=bases.multiply)
     groups = noise_groups(embedding, tensors, generator.spans, generator.n, generator.exclusive)
     embeddings = Embeddings(embedding, generator.n, device, dtype, identity, groups)
     return embeddings, module, read_trunk(module, size), generator

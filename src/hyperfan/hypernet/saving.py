@@ -101,7 +101,8 @@ def load(
         init_biases=config.get("init_biases"),
         heads=heads,
         init=method(config["init"], **config["settings"]) if config.get("share", 1.0) < 1 else method("m2"),
-        share=config.get("share", 1.0),
+        share=None if heads.updates_mainnet else config.get("share", 1.0),
+        base_op=config.get("base_op", "add"),
         base=_given_base(config.get("base"), mainnet),
         fidelity=config["fidelity"],
         distribution=config["distribution"],
@@ -119,12 +120,15 @@ def load(
     return net
 
 
-def _given_base(base: dict[str, bool] | None, mainnet: nn.Module) -> dict[str, torch.Tensor] | None:
-    """The bases that were given, by name and whether they were trained, from a mainnet."""
+def _given_base(base: dict[str, bool | None] | None, mainnet: nn.Module) -> dict[str, torch.Tensor] | None:
+    """The bases that were given, by name and whether they were trained, from a mainnet; saved ones without values."""
     if base is None:
         return None
-    parameters = dict(mainnet.named_parameters())
-    return {name: parameters[name].detach().requires_grad_(trained) for name, trained in base.items()}
+    parameters = {name: p.detach() for name, p in mainnet.named_parameters()}
+    return {
+        name: parameters[name].to("meta") if trained is None else parameters[name].requires_grad_(trained)
+        for name, trained in base.items()
+    }
 
 
 def _config(net: "HyperNet", weights: str, digest: str) -> dict[str, Any]:
@@ -141,6 +145,7 @@ def _config(net: "HyperNet", weights: str, digest: str) -> dict[str, Any]:
         "heads": net.heads.config.to_json(),
         "share": net.share,
         "base": None if net.heads.base is None else net.heads.base.to_json(),
+        "base_op": "multiply" if net.heads.base is not None and net.heads.base.multiply else "add",
         "init": net.init.name,
         "settings": dict(net.init.settings),
         "fidelity": net.fidelity,

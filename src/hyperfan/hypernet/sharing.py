@@ -1,7 +1,7 @@
-"""How much of a tensor's variance is generated, and what the rest is: the arguments ``share`` and ``base``."""
+"""How much of a tensor's variance is generated, and what the rest is: ``share``, ``base`` and ``base_op``."""
 
 from collections.abc import Mapping, Sequence
-from typing import Literal
+from typing import Literal, NamedTuple, get_args
 
 from torch import Tensor, nn
 
@@ -10,12 +10,30 @@ from hyperfan.init.registry import Method
 from hyperfan.mainnet.spec import TensorSpec
 
 BaseArgument = Literal["start", "mainnet"] | Mapping[str, Tensor] | None
+BaseOperation = Literal["add", "multiply"]
 
 
-def read_share(share: float | None, base: BaseArgument, method: Method) -> float:
-    """The share that was asked for, by default all; one that could not be kept is an error."""
+class Bases(NamedTuple):
+    """Values of bases that are given; others are drawn. They are added, or multiplied."""
+
+    values: Mapping[str, Tensor]
+    multiply: bool = False
+
+
+def read_share(share: float | None, base: BaseArgument, base_op: BaseOperation, method: Method, updates: bool) -> float:
+    """The share that was asked for, by default all, and of updates none; one that could not be kept is an error."""
+    if base_op not in get_args(BaseOperation):
+        raise HyperfanError(f"base_op={base_op!r}: use 'add' or 'multiply'")
+    if updates:
+        if share is not None or base_op != "add":
+            seen = "base_op='multiply'" if share is None else f"share={share:g}"
+            raise InitError(
+                f"{seen} does not go with LoRA, which starts as its base and adds to it: leave it out; LoRA(share=…) "
+                "says how much of A is generated"
+            )
+        return 0.0
     if share is None:
-        if base is None:
+        if base is None and base_op == "add":
             return 1.0
         raise InitError(
             "base= is a part of every tensor: say with share= how much of the variance should be generated on top of "
@@ -23,6 +41,11 @@ def read_share(share: float | None, base: BaseArgument, method: Method) -> float
         )
     if not 0 <= share <= 1:
         raise InitError(f"share={share:g}: it is the part of the variance that is generated, from 0 to 1")
+    if share == 1 and base_op == "multiply":
+        raise InitError(
+            "share=1 with base_op='multiply': Var(W) = Var(W⁰)·(1 + Var(M)), so that a part is always the base's: give "
+            "a share below 1, such as 0.1"
+        )
     if share < 1 and method.sets_heads:
         raise InitError(
             f"share={share:g}: '{method.name}' sets the heads and no variance of what they make, so that there is "
@@ -32,14 +55,21 @@ def read_share(share: float | None, base: BaseArgument, method: Method) -> float
 
 
 def read_base(
-    base: BaseArgument, share: float, mainnet: nn.Module, generated: Sequence[TensorSpec]
-) -> Mapping[str, Tensor] | None:
+    base: BaseArgument,
+    base_op: BaseOperation,
+    share: float,
+    mainnet: nn.Module,
+    generated: Sequence[TensorSpec],
+    updates: bool,
+) -> Bases | None:
     """The values of bases that are given, none if they are drawn, and ``None`` if there are no bases."""
+    parameters, multiply = dict(mainnet.named_parameters()), base_op == "multiply"
+    if updates and (base is None or base == "mainnet"):
+        return Bases({t.name: parameters[t.name].detach() for t in generated})
     if base is None or base == "start":
-        return None if base is None and share == 1 else {}
-    parameters = dict(mainnet.named_parameters())
+        return None if base is None and share == 1 else Bases({}, multiply)
     if base == "mainnet":
-        return {t.name: parameters[t.name] for t in generated if t.start is None}
+        return Bases({t.name: parameters[t.name] for t in generated if t.start is None}, multiply)
     if not isinstance(base, Mapping):
         raise HyperfanError(f"base={base!r}: use 'start', 'mainnet', or tensors by name")
     shapes = {t.name: tuple(t.shape) for t in generated}
@@ -48,4 +78,4 @@ def read_base(
             raise HyperfanError(f"base= has '{name}', which is not generated: {nearest(name, shapes)}")
         if tuple(value.shape) != shapes[name]:
             raise HyperfanError(f"base= has '{name}' of shape {tuple(value.shape)}; it should be {shapes[name]}")
-    return base
+    return Bases(base, multiply)

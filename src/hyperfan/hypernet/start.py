@@ -43,7 +43,7 @@ def first_plan(net: "HyperNet") -> Plan:
     plain = [t for t in plain_tensors(net) if t.name in net.keeping.beside and _why_kept(net, t, first=True) is None]
     if not any(t.is_meta for t in net.heads.parameters()):
         return write(net, plain)
-    targets, moments = Targets(net.generated, net.init, net.fidelity, net.share), _expected_moments(net)
+    targets, moments = _targets(net), _expected_moments(net)
     return _plan(net, targets, net.heads.solve(targets.aims(), moments), moments, plain)
 
 
@@ -69,7 +69,9 @@ def _why_kept(net: "HyperNet", tensor: TensorSpec, *, first: bool = False) -> st
 
 
 def _frozen(net: "HyperNet", buffer: str) -> bool:
-    """Whether the parameters beside a norm's running statistics are all frozen, and have values."""
+    """Whether the parameters beside a norm's running statistics are all frozen, and have values, or all are kept."""
+    if net.keeping.keeps_mainnet:
+        return True
     path, _, _ = buffer.rpartition(".")
     beside = dict(net.mainnet.get_submodule(path).named_parameters(path, recurse=False))
     return bool(beside) and not any(p.requires_grad or name in net.keeping.valueless for name, p in beside.items())
@@ -84,7 +86,7 @@ def write(
     """Draw everything, of the plain parameters these; returns the plan as it was written."""
     heads, codes, exact = net.heads, net.code_source, net.fidelity == "exact"
     # What cannot be done is said before anything is written.
-    targets = Targets(net.generated, net.init, net.fidelity, net.share)
+    targets = _targets(net)
     aims, trunk_rows, plain_rows = targets.aims(), _trunk_rows(net), _plain_rows(net, plain)
     heads.solve(aims, _expected_moments(net))
     constants = _constant_embeddings(net)
@@ -115,16 +117,16 @@ def write(
 
 def rescale(net: "HyperNet", factors: Mapping[str, float]) -> Plan:
     """Multiply generated tensors; returns the plan as it is then."""
-    if net.heads.base is not None:
-        net.heads.base.scale_(factors)
-    in_head = net.heads.scale_(factors)
+    of_heads = factors if net.heads.base is None else net.heads.base.scale_(factors)
+    in_head = net.heads.scale_(of_heads)
     index = {t.name: i for i, t in enumerate(net.generated)}
     rows = []
     for row in net.plan.rows:
         factor = factors.get(row.tensor, 1.0)
         if row.tensor in index and row.made_by == "head" and factor != 1:
             part, target = in_head.get(row.tensor, 1.0), row.target
-            scale, variance = row.scale * factor / part, None if row.variance is None else row.variance * part**2
+            scale = row.scale * of_heads.get(row.tensor, 1.0) / part
+            variance = None if row.variance is None else row.variance * part**2
             if target is not None:
                 target *= factor**2
             elif variance is not None and row.moment is not None:  # of a method without one, what the tensor has now
@@ -132,6 +134,16 @@ def rescale(net: "HyperNet", factors: Mapping[str, float]) -> Plan:
             row = replace(row, variance=variance, scale=scale, target=target, base=row.base * factor**2)
         rows.append(row)
     return replace(net.plan, rows=tuple(rows))
+
+
+def _targets(net: "HyperNet") -> Targets:
+    multiplies = net.heads.base is not None and net.heads.base.multiply
+    needs_gain = net.heads.needs_gain
+    return Targets(net.generated, net.init, net.fidelity, net.share, multiplies=multiplies, needs_gain=needs_gain)
+
+
+def _kept_bases(net: "HyperNet") -> set[str]:
+    return set() if net.heads.base is None else net.heads.base.kept
 
 
 def _expected_moments(net: "HyperNet") -> list[float | None]:
@@ -142,9 +154,11 @@ def _expected_moments(net: "HyperNet") -> list[float | None]:
 def _plan(
     net: "HyperNet", targets: Targets, solutions: Sequence[Solution], moments: Moments, plain: Sequence[TensorSpec]
 ) -> Plan:
-    given = () if net.heads.base is None else net.heads.base.to_json()
+    given = _kept_bases(net)
     rows = [
-        generated_row(t, targets.reading(t.name), solution, moment, base_given=t.name in given)
+        generated_row(
+            t, targets.reading(t.name), solution, moment, base_given=t.name in given and solution.aim.share > 0
+        )
         for t, solution, moment in zip(net.generated, solutions, moments, strict=True)
     ]
     listed = {t.name for t in (*net.generated, *plain)}

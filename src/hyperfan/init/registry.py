@@ -83,6 +83,13 @@ def reading(tensor: TensorSpec, fidelity: Fidelity, *, gains: bool, before: floa
     return replace(plain, gain_in=found.forward, gain_out=found.backward, consumed=1 / found.forward, branch=branch)
 
 
+def has_known_gain(tensor: TensorSpec, fidelity: Fidelity) -> bool:
+    """Whether :func:`reading` finds the gain of a tensor."""
+    if fidelity == "paper":
+        return tensor.followed_by is not None
+    return tensor.consumes is not None and tensor.consumes.curve is not None
+
+
 Aims = Callable[[Reading], Aim]
 Trunk = Callable[[Reading], float]
 

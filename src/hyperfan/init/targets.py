@@ -11,18 +11,29 @@ from dataclasses import replace
 
 from hyperfan.errors import InitError
 from hyperfan.generators.aims import Aim
-from hyperfan.init.registry import Fidelity, Method, Reading, reading
+from hyperfan.init.registry import Fidelity, Method, Reading, has_known_gain, reading
 from hyperfan.mainnet.spec import TensorSpec
 
 
 class Targets:
     """Readings and aims by tensor name. Each reading is made once, those of the layers before it first.
 
-    Of a target variance, ``share`` is generated; the rest is a base.
+    Of a target variance, ``share`` is generated; the rest is a base, to which it is added, or which it multiplies. If
+    no gain is needed, one that is not known counts as 1.
     """
 
-    def __init__(self, tensors: Sequence[TensorSpec], method: Method, fidelity: Fidelity, share: float = 1.0) -> None:
-        self.method, self.fidelity, self.share = method, fidelity, share
+    def __init__(
+        self,
+        tensors: Sequence[TensorSpec],
+        method: Method,
+        fidelity: Fidelity,
+        share: float = 1.0,
+        *,
+        multiplies: bool = False,
+        needs_gain: bool = True,
+    ) -> None:
+        self.method, self.fidelity, self.share, self.multiplies = method, fidelity, share, multiplies
+        self.needs_gain = needs_gain
         self._tensors = {t.name: t for t in tensors}
         self._biases: dict[str, list[str]] = {}
         for t in tensors:
@@ -49,7 +60,7 @@ class Targets:
         if start is not None:
             return Aim(f"H = 0, β = {start:g}", head=lambda fans: 0.0, mean=start)
         aim = self._aim(self.reading(name))
-        return aim if aim.target is None else replace(aim, share=self.share)
+        return aim if aim.target is None else replace(aim, share=self.share, multiplies=self.multiplies)
 
     def aims(self) -> list[Aim]:
         """What the method wants of each tensor."""
@@ -78,7 +89,8 @@ class Targets:
         if tensor.start is not None or (tensor.fans is None and not self.method.needs_fans):
             return Reading(tensor.role, math.nan, math.nan)
         beside = self._biases.get(tensor.weights[0], []) if tensor.weights else []
-        needed, before = self.method.needs_nonlinearity, self._output_variance(tensor.reads)
+        before, needed = self._output_variance(tensor.reads), self.method.needs_nonlinearity
+        needed = needed and (self.needs_gain or has_known_gain(tensor, self.fidelity))
         read = reading(tensor, self.fidelity, gains=needed, before=before)
         return replace(read, bias_generated=tensor.name in self._biases, summands=max(len(beside), 1))
 

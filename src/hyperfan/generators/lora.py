@@ -1,0 +1,227 @@
+"""Low-rank updates of weights that are there already, from a code: LoRA (Hu et al. 2021).
+
+W = W⁰ + (α/r)·B·A, with A (r × in) and B (out × r) generated. B's head starts at zero, weight and bias, so that the net
+starts as the mainnet is; A's does not, since from two factors that are zero nothing is learnt. A starts at
+Var(A) = gain/d_in, with which A·x has mean square 1 where x has the mean square 1/gain that an init means it to have;
+the gain counts as 1 where the nonlinearity before the layer is not known. As of other weights, a share ρ of it is
+generated, and the rest is common to all codes: with A = H·h + β, Var(H) = ρ·Var(A)/‖h‖² and Var(β) = (1 − ρ)·Var(A).
+Otherwise what B learns under one condition would meet another A under the next.
+
+With ``core`` it is W = W⁰ + (α/r)·U·R·Vᵀ, of which R (r × r) alone is generated, and starts at zero: LoRA-XS (Bałazy et
+al. 2024). U holds the first r left singular vectors of W⁰ times its singular values, V the right ones, as they are when
+the net starts; where W⁰ has fewer than r, as a weight of zeros, U and V are random and orthonormal.
+"""
+
+import math
+from abc import abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import get_args
+
+import torch
+from torch import Tensor
+
+from hyperfan.errors import HyperfanError
+from hyperfan.generators.aims import Aim, Draw, Solution
+from hyperfan.generators.base import BuildContext, Factors, Generator, GeneratorConfig
+from hyperfan.generators.layout import HeadLayout, tensor_name
+from hyperfan.generators.linear import Sharing
+from hyperfan.generators.products import Products, check_rank, matrix_size
+
+
+@dataclass(frozen=True)
+class LoRA(GeneratorConfig):
+    """Updates of low rank on the mainnet's own weights; ``HyperNet(mainnet, 50, heads=LoRA(rank=8, alpha=16))``.
+
+    The net starts as the mainnet is. Generated tensors stand on the mainnet's values, which are frozen, held once and
+    not saved; ``base=`` gives others. A weight (out, in, *kernel) counts as a matrix of out rows; biases and norm
+    parameters have linear heads that start at zero. Layers run as y = W⁰·x + (α/r)·B·(A·x), and W is never made. All
+    that is not generated stays as it is, and is trained where it requires gradients.
+
+    Args:
+        rank: of every update, r.
+        alpha: α, by default r, which makes the factor α/r equal to 1.
+        core: generate r × r matrices between fixed factors from the weights' singular vectors, as in LoRA-XS.
+        share: part of A's variance that is generated at the start.
+        sharing: "separate" heads for each tensor, or heads "shared" by all weights of one shape, as of linear heads.
+    """
+
+    rank: int
+    alpha: float | None = None
+    core: bool = False
+    share: float = 0.1
+    sharing: Sharing = "separate"
+
+    def __post_init__(self) -> None:
+        check_rank(self)
+        if self.sharing not in get_args(Sharing):
+            raise HyperfanError(f"LoRA(sharing={self.sharing!r}): heads are 'separate' or 'shared' by shape")
+        if not 0 <= self.share <= 1:
+            raise HyperfanError(
+                f"LoRA(share={self.share:g}): it is the part of A's variance that is generated, from 0 to 1"
+            )
+        if self.alpha is not None and not 0 < self.alpha < math.inf:
+            raise HyperfanError(f"LoRA(alpha={self.alpha:g}): the factor of the update is α/r, positive and finite")
+
+    @property
+    def updates_mainnet(self) -> bool:
+        """Whether what is generated starts at zero, on the mainnet's values: yes."""
+        return True
+
+    @property
+    def factor(self) -> float:
+        """The factor on the product, α/r."""
+        return 1.0 if self.alpha is None else self.alpha / self.rank
+
+    def build(self, context: BuildContext) -> Generator:
+        """Two heads for each weight, or one for its core."""
+        return CoreHeads(self, context) if self.core else LoRAHeads(self, context)
+
+
+class Updates(Products):
+    """Products that start at zero, on a base."""
+
+    config: LoRA
+    needs_gain = False
+
+    def __init__(self, config: LoRA, context: BuildContext) -> None:
+        super().__init__(config, context, config.rank, shared=config.sharing == "shared")
+
+    @abstractmethod
+    def _solve_update(
+        self, layout: HeadLayout, aims: Sequence[Aim], moments: Sequence[float | None]
+    ) -> tuple[float | None, list[float], str]:
+        """The variance of the first head of some matrices, the scale of each, and how they start, in words."""
+
+    def solve(self, aims: Sequence[Aim], moments: Sequence[float | None]) -> list[Solution]:
+        """Nothing of a tensor is generated at the start: it has the variance that its base has."""
+        found: dict[int, Solution] = {}
+        for name, layout in self.layouts.items():
+            of_layout, its_moments = [aims[i] for i in layout.tensors], [moments[i] for i in layout.tensors]
+            variance: float | None = 0.0
+            scales, note = [1.0] * len(of_layout), "H = 0"
+            if layout.tensors[0] in self.matrices:
+                variance, scales, note = self._solve_update(layout, of_layout, its_moments)
+            for i, aim, scale in zip(layout.tensors, of_layout, scales, strict=True):
+                found[i] = Solution(name, self._on_base(i, aim), variance, scale, f"; {note}")
+        return [found[i] for i in range(self.n)]
+
+    def _on_base(self, index: int, aim: Aim) -> Aim:
+        """The aim that a tensor's base fulfils."""
+        name = self.tensors[index].name
+        if self.base is None or name not in self.base.kept:
+            return replace(aim, equation=f"W⁰: {aim.equation}")
+        square = self.base.value(name).double().square().mean().item()
+        return replace(aim, equation="W⁰ kept", target=square, share=0.0)
+
+    def write_(self, solutions: Sequence[Solution], draw: Draw) -> None:
+        """Draw the bases that have no values, and let all heads be zero."""
+        for layout in self.layouts.values():
+            index = layout.tensors[0]
+            on_base = self.base is not None and self.tensors[index].name in self.base
+            for name in layout.heads:
+                draw(self.head(name).weight, 0.0)
+                draw(self.head(name).bias, 0.0, mean=0.0 if on_base else solutions[index].aim.mean)
+        if self.base is not None:
+            aims = {t.name: s.aim for t, s in zip(self.tensors, solutions, strict=True)}
+            self.base.write_(aims, draw, means=True)
+        self._set_scales_([s.scale for s in solutions])
+
+    def summary(self) -> str:
+        """The rank of the updates, in words."""
+        return f"updates of rank {self.rank}"
+
+
+class LoRAHeads(Updates):
+    """B·A, both generated."""
+
+    def _factor_sizes(self, rows: int, columns: int) -> dict[str, int]:
+        return {"A": self.rank * columns, "B": rows * self.rank}
+
+    def _split(self, index: int, outputs: Sequence[Tensor]) -> Factors:
+        a, b = outputs
+        b = b.view(*b.shape[:-1], -1, self.rank)
+        return b * (self.config.factor * self.scale[index]), a.view(*a.shape[:-1], self.rank, -1)
+
+    def _solve_update(
+        self, layout: HeadLayout, aims: Sequence[Aim], moments: Sequence[float | None]
+    ) -> tuple[float | None, list[float], str]:
+        first, outputs = next(iter(layout.heads.items()))
+        only = replace(layout, heads={first: outputs})
+        if aims[0].head is not None:  # what a method says of heads holds for A's
+            return *self._solve_layout(only, aims, moments), "B = 0"
+        pairs = zip(layout.tensors, aims, strict=True)
+        of_a = [replace(aim, target=self._variance_of_a(i, aim), share=1.0) for i, aim in pairs]
+        variance, scales = self._solve_layout(only, of_a, moments)
+        share = self.config.share
+        note = f"B = 0, Var(A) = gain/d_in, Var(H) = {share:g}·Var(A)/‖h‖², the rest is common"
+        return None if variance is None else share * variance, scales, note
+
+    def _variance_of_a(self, index: int, aim: Aim) -> float:
+        _, columns = matrix_size(self.tensors[index])
+        return (aim.gain or 1.0) / columns
+
+    def write_(self, solutions: Sequence[Solution], draw: Draw) -> None:
+        """Draw A's heads."""
+        super().write_(solutions, draw)
+        for layout in self.layouts.values():
+            if layout.tensors[0] not in self.matrices:
+                continue
+            its, head = [solutions[i] for i in layout.tensors], self.head(next(iter(layout.heads)))
+            assert its[0].variance is not None
+            draw(head.weight, its[0].variance)
+            if its[0].aim.head is None:
+                pairs = zip(layout.tensors, its, strict=True)
+                unscaled = [self._variance_of_a(i, s.aim) / s.scale**2 for i, s in pairs]
+                draw(head.bias, (1 - self.config.share) * sum(unscaled) / len(unscaled))
+
+
+class CoreHeads(Updates):
+    """U·R·Vᵀ, of which R is generated."""
+
+    def __init__(self, config: LoRA, context: BuildContext) -> None:
+        super().__init__(config, context)
+        for t in (self.tensors[i] for i in self.matrices):
+            for side, size in zip("UV", matrix_size(t), strict=True):
+                empty = torch.empty(size, self.rank, device=context.device, dtype=t.dtype)
+                self.register_buffer(f"{tensor_name(t)}-{side}", empty)
+
+    def _fixed(self, index: int, side: str) -> Tensor:
+        """One of the fixed factors of a matrix."""
+        return self.get_buffer(f"{tensor_name(self.tensors[index])}-{side}")
+
+    def _factor_sizes(self, rows: int, columns: int) -> dict[str, int]:
+        return {"R": self.rank**2}
+
+    def _split(self, index: int, outputs: Sequence[Tensor]) -> Factors:
+        (core,) = outputs
+        core = core.view(*core.shape[:-1], self.rank, self.rank) * (self.config.factor * self.scale[index])
+        return (self._fixed(index, "U") @ core,)
+
+    def _both(self, index: int, factors: Factors) -> tuple[Tensor, Tensor]:
+        return factors[0], self._fixed(index, "V").mT
+
+    def _solve_update(
+        self, layout: HeadLayout, aims: Sequence[Aim], moments: Sequence[float | None]
+    ) -> tuple[float | None, list[float], str]:
+        return 0.0, [1.0] * len(aims), "R = 0, U and V from the singular vectors of W⁰"
+
+    @torch.no_grad()
+    def write_(self, solutions: Sequence[Solution], draw: Draw) -> None:
+        """Take the fixed factors from the bases."""
+        super().write_(solutions, draw)
+        for i in self.matrices:
+            assert self.base is not None
+            left, right = self._fixed(i, "U"), self._fixed(i, "V")
+            base = self.base.value(self.tensors[i].name).flatten(1)
+            u, values, vt = torch.linalg.svd(base if base.element_size() > 2 else base.float(), full_matrices=False)
+            u, values, v = u[:, : self.rank], values[: self.rank], vt[: self.rank].mT
+            if values[-1] <= torch.finfo(values.dtype).eps * values[0]:
+                u, v = (torch.linalg.qr(draw(torch.empty_like(f, dtype=u.dtype), 1.0))[0] for f in (left, right))
+                values = torch.ones_like(values)
+            left.copy_(u * values)
+            right.copy_(v)
+
+    def summary(self) -> str:
+        """The size of the cores, in words."""
+        return f"updates by cores of {self.rank}×{self.rank}"
