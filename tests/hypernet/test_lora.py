@@ -157,6 +157,17 @@ def test_shared_heads_have_a_scale_for_each_gain():
         hf.HyperNet(main, hf.Embedding(32, per="net"), heads=hf.LoRA(8, sharing="shared"))
 
 
+@pytest.mark.parametrize("core", [False, True])
+def test_a_condition_and_an_identity_for_each_tensor_share_heads(core):
+    main = nn.Sequential(nn.Linear(20, 20), nn.ReLU(), nn.Linear(20, 20)).double()
+    condition = hf.Embedding(5, given=True, per="net", identity=4)
+    net = moved(hf.HyperNet(main, condition, heads=hf.LoRA(3, core=core, sharing="shared"), trunk=(16,)))
+    x, e = torch.randn(4, 20).double(), torch.randn(4, 5).double()
+    each = torch.cat([net.freeze(embedding=e[i])(x[i : i + 1]) for i in range(4)])
+    assert_close(net(x, embedding=e).detach(), each.detach())
+    assert not torch.equal(each, main(x))
+
+
 def test_a_method_that_sets_heads_sets_that_of_a():
     net = hf.HyperNet(nn.Linear(300, 200), 20, heads=hf.LoRA(8), init="m2")
     assert_variance(net.heads.head("/weight-A").weight, net.plan.rows[0].variance)
@@ -258,6 +269,7 @@ def test_no_weight_is_made_to_run_a_layer(kind, grouped, monkeypatch):
     fast = net(x, embedding=e, **({} if grouped is None else {"grouped": grouped}))
     assert set(made) <= {(4, 2, 1, 1)}  # of the layer in groups
     assert_close(fast, slow.view(fast.shape))
+    assert net.generate(embedding=torch.empty(0, 7).double())["7.weight"].shape == (0, 5, 16)
     target = torch.randn_like(fast)
     both = [torch.autograd.grad((out.view(fast.shape) * target).sum(), wanted) for out in (fast, slow)]
     for a, b in zip(*both, strict=True):

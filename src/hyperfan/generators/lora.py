@@ -140,8 +140,9 @@ class LoRAHeads(Updates):
 
     def _split(self, index: int, outputs: Sequence[Tensor]) -> Factors:
         a, b = outputs
-        b = b.view(*b.shape[:-1], -1, self.rank)
-        return b * (self.config.factor * self.scale[index]), a.view(*a.shape[:-1], self.rank, -1)
+        rows, columns = matrix_size(self.tensors[index])
+        b = b.view(*b.shape[:-1], rows, self.rank) * (self.config.factor * self.scale[index])
+        return b, a.view(*a.shape[:-1], self.rank, columns)
 
     def _solve_update(
         self, layout: HeadLayout, aims: Sequence[Aim], moments: Sequence[float | None]
