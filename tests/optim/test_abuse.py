@@ -212,6 +212,7 @@ def test_heads_read_directly_are_fresh(read):
 
 SHARING = {
     "all heads": lambda one, two: setattr(two, "heads", one.heads),
+    "one head": lambda one, two: two.heads.add_module("5x4", one.heads.head("5x4")),
     "one parameter": lambda one, two: setattr(two.heads.head("5x4"), "weight", one.heads.head("5x4").weight),
 }
 

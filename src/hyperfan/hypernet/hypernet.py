@@ -16,7 +16,7 @@ from hyperfan.errors import CallError
 from hyperfan.generators.base import GeneratorConfig
 from hyperfan.generators.linear import Sharing
 from hyperfan.generators.linear_map import NetTrainer, zero_held_gradients
-from hyperfan.hypernet import checks, saving, start, tasks
+from hyperfan.hypernet import checks, other_mainnet, saving, start, tasks
 from hyperfan.hypernet.cache import Cache
 from hyperfan.hypernet.keeping import Keeping, read_keeping, set_mode
 from hyperfan.hypernet.kept import fill_missing_buffers, keep, write_tied_once
@@ -210,11 +210,13 @@ class HyperNet(nn.Module):
             generator: where the random numbers come from; by default torch's own.
             embeddings: where those of the embeddings come from, if not from the same.
         """
+        other_mainnet.check_own_heads(self)
         checks.check_values(self, self._valueless)
         self.plan = start.reset(self, generator, embeddings)
 
     def restart_(self, init: str | Method, spec: Spec | None = None) -> None:
         """Draw everything anew by another method, for which the mainnet may have been read again."""
+        other_mainnet.check_own_heads(self)
         checks.check_constant_embeddings(self, as_method(init))
         self.init = as_method(init)
         if spec is not None:
@@ -244,6 +246,20 @@ class HyperNet(nn.Module):
         checks.check_values(self)
         checks.check_factors(factors, [t.name for t in self.generated])
         self.plan = start.rescale(self, factors)
+
+    def for_mainnet(
+        self, mainnet: nn.Module, *, example: Any = None, nonlinearity: NonlinearityArgument = None
+    ) -> Self:
+        """A net around a smaller mainnet that shares embeddings, trunk and heads with this one.
+
+        Its tensors are the first values, along each dimension, of those with the same names here, each at the scale of
+        its own layer. Parameters that are not generated are its own.
+
+        Args:
+            mainnet: of other widths, or with fewer layers.
+            example, nonlinearity: as for the constructor.
+        """
+        return other_mainnet.for_mainnet(self, mainnet, example, nonlinearity)
 
     def add_task(self, *, generator: torch.Generator | None = None) -> nn.Parameter:
         """Add a task; returns its embedding, drawn as the others were, for ``opt.add_param_group({"params": …})``.

@@ -12,6 +12,7 @@ from hyperfan.errors import HyperfanError
 from hyperfan.generators.added import Base
 from hyperfan.generators.base import BuildContext, Generator, GeneratorConfig
 from hyperfan.generators.linear import Linear, Sharing
+from hyperfan.generators.sliced import Slices
 from hyperfan.hypernet.sharing import Bases
 from hyperfan.mainnet.spec import Spec, TensorSpec
 
@@ -25,6 +26,10 @@ def build_parts(
     bases: Bases | None,
 ) -> tuple[Embeddings, nn.Module | None, Spec | None, Generator]:
     """Embeddings, trunk, the trunk's layers and generator, without values; arguments as of :class:`HyperNet`."""
+    if isinstance(heads, Slices):
+        source, codes = heads.source, heads.codes
+        context = BuildContext(tensors, source.width, False, device, source.scale.dtype)
+        return codes.embeddings, codes.trunk, None, heads.build(context)
     embedding = embedding if isinstance(embedding, Embedding) else Embedding(embedding)
     told_apart = embedding.per == "tensor" or embedding.identity is not None
     heads = heads or ("shared" if told_apart else "separate")

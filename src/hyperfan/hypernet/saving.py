@@ -41,6 +41,7 @@ def save(net: "HyperNet", path: str | os.PathLike[str], overwrite: bool) -> None
 
     check_unchanged(net, "from_pretrained")
     folder = Path(path)
+    net.heads.config.to_json()  # of a net that uses another's heads an error, before anything is written
     if (folder / CONFIG).exists() and not overwrite:
         raise CheckpointError(f"{folder} already holds a saved hypernet: pass overwrite=True to replace it")
     if net.init.name not in (m.name for m in available()):

@@ -139,16 +139,20 @@ class HyperNetOptimiser(torch.optim.Optimizer):
 
     def _attach(self, nets: list[HyperNet]) -> None:
         self._nets = nets
+        parts = [(net, part) for net in nets for part in net.heads.parts()]
+        first = {id(part.map): (net, part) for net, part in reversed(parts)}  # of nets that share a map
         self._trainers = [
-            MapTrainer(net, part, self.rule, lambda: self.state, self._groups)
-            for net in nets
-            for part in net.heads.parts()
+            MapTrainer(net, part, self.rule, lambda: self.state, self._groups) for net, part in reversed(first.values())
         ]
         uses = Counter(id(p) for trainer in self._trainers for p in (trainer.weight, trainer.bias))
+        maps = Counter(id(part.map) for _, part in parts)
         for trainer in self._trainers:
-            if uses[id(trainer.weight)] > 1 or uses[id(trainer.bias)] > 1:
+            if max(uses[id(trainer.weight)], uses[id(trainer.bias)], maps[id(trainer.map)]) > 1:
                 trainer.share("it is shared with another hypernet")
-        self._net_trainers = [NetTrainer(net, [t for t in self._trainers if t.net is net]) for net in nets]
+        of_nets = [(net, [t for t in self._trainers if t.net is net]) for net in nets]
+        self._net_trainers = [
+            NetTrainer(net, trainers) for net, trainers in of_nets if len(trainers) == len(net.heads.parts())
+        ]
         for trainer_of_net in self._net_trainers:
             trainer_of_net.net.attach(trainer_of_net)
 

@@ -1,0 +1,184 @@
+"""Slices: the heads of a larger mainnet make the tensors of a smaller one.
+
+Of a generated tensor W the smaller mainnet gets the first values along each dimension, times a factor: if its layer
+wants the variance v, and the larger one's was started at v′, W[:out, :in]·√(v/v′) has the variance v. Of queries, keys
+and values, or of gates, that are stacked in one tensor, each is cut by itself.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from hyperfan.codes.codes import Codes
+from hyperfan.errors import CheckpointError, InitError, MainnetError
+from hyperfan.formulas.contraction import Contraction
+from hyperfan.formulas.fans import Fans
+from hyperfan.generators.aims import Aim
+from hyperfan.generators.base import NO_STEPS, BuildContext, Generator, GeneratorConfig, Skip, Steps, Tensors
+from hyperfan.generators.linear_map import Head
+from hyperfan.generators.part import Part
+from hyperfan.mainnet.spec import TensorSpec
+
+_GATED = ("weight_ih", "weight_hh", "bias_ih", "bias_hh")
+STACKED: dict[str, tuple[tuple[str, ...], int]] = {
+    "MultiheadAttention": (("in_proj_",), 3),
+    **dict.fromkeys(("LSTM", "LSTMCell"), (_GATED, 4)),
+    **dict.fromkeys(("GRU", "GRUCell"), (_GATED, 3)),
+}
+"""By the kind of layer: the beginnings of the names of parameters in which several are stacked, and how many."""
+
+
+@dataclass(frozen=True, eq=False)
+class Slices(GeneratorConfig):
+    """The generator of another net, to be sliced.
+
+    Args:
+        source: the generator.
+        codes: where its codes come from.
+    """
+
+    source: Generator
+    codes: Codes
+
+    def build(self, context: BuildContext) -> "SlicedTensors":
+        """A view of the source, without parameters of its own."""
+        return SlicedTensors(self, context)
+
+    def to_json(self) -> dict[str, Any]:
+        """Never: what is saved is the source's."""
+        raise CheckpointError(
+            "this net uses the heads of the net whose for_mainnet() made it: save that one, and call for_mainnet() "
+            "again after loading"
+        )
+
+
+class SlicedTensors(Generator):
+    """A part of each tensor that another generator makes, at a scale of its own."""
+
+    config: Slices
+
+    def __init__(self, config: Slices, context: BuildContext) -> None:
+        super().__init__(config, context)
+        self.source = config.source
+        place = {t.name: i for i, t in enumerate(self.source.tensors)}
+        self.places = [place[t.name] for t in self.tensors]
+        """For each tensor the index of the one in the source that it is a slice of."""
+        for i, t in enumerate(self.tensors):
+            _check_shape(t, self.source.tensors[self.places[i]])
+            made = self.heads_of(i)[0].held[0]
+            if (t.dtype, context.device) != (made.dtype, made.device):
+                raise MainnetError(
+                    f"'{t.name}' is {t.dtype} on {context.device}, and is generated as {made.dtype} on {made.device}: "
+                    f"move the mainnet with .to('{made.device}', {made.dtype})"
+                )
+        self.n, self.head_width = self.source.n, self.source.head_width
+        self.exclusive, self.layouts = self.source.exclusive, {}
+        self.spans = [self.source.spans[i] for i in self.places]
+        self.names = [self.source.names[i] for i in self.places]
+        self.register_buffer("scale", torch.ones(len(self.tensors), device=context.device, dtype=context.dtype))
+
+    def make(self, codes: Tensor, *, skip: Skip = (), copy: bool = False, steps: Steps = NO_STEPS) -> Tensors:
+        """The source's tensors, on their bases, cut and scaled."""
+        wanted = [i for i in range(len(self.tensors)) if i not in skip]
+        others = set(range(len(self.source.tensors))) - {self.places[i] for i in wanted}
+        of_source = {name.removeprefix("source."): step for name, step in steps.items()}
+        made = self.source(codes, skip=others, steps=of_source)
+        return {
+            t.name: _first(made[t.name], t.shape, blocks_in(t)) * self.scale[i]
+            for i, t in ((i, self.tensors[i]) for i in wanted)
+        }
+
+    def head_inputs(self, codes: Tensor) -> Tensor:
+        """What the heads of the source read."""
+        return self.source.head_inputs(codes)
+
+    # ── variance ───────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def scale_from(self, here: Sequence[Aim], there: Sequence[Aim]) -> list[float]:
+        """Let each tensor start at its own target, and not at the target of the source's tensor; returns the factors.
+
+        Args:
+            here: what the method wants of each tensor.
+            there: what it wants of each tensor of the source.
+        """
+        factors = []
+        for t, aim, i in zip(self.tensors, here, self.places, strict=True):
+            wanted, has = aim.target, there[i].target
+            if wanted == 0 and has:
+                raise InitError(
+                    f"'{t.name}' should start at 0 in this mainnet, and a slice times 0 never learns: generate it in "
+                    "neither, or use init='hyperfan-in'"
+                )
+            factors.append(math.sqrt(wanted / has) if wanted and has else 1.0)
+        self._set_scales_(factors)
+        return factors
+
+    def expected_moments(self, codes: Codes, *, exact: bool, trunk_preserves: bool) -> list[float | None]:
+        """Those of the source's tensors."""
+        moments = self.source.expected_moments(codes, exact=exact, trunk_preserves=trunk_preserves)
+        return [moments[i] for i in self.places]
+
+    def measured_moments(self, codes: Codes) -> list[float]:
+        """Those of the source's tensors."""
+        moments = self.source.measured_moments(codes)
+        return [moments[i] for i in self.places]
+
+    def head_variance(self, index: int) -> float:
+        """Mean square of the weights of a tensor's heads as they are."""
+        squares = [head.weight.detach().double().square().mean().item() for head in self.heads_of(index)]
+        return sum(squares) / len(squares)
+
+    def heads_of(self, index: int) -> list[Head]:
+        """The heads that make the source's tensor."""
+        source, place = self.source, self.places[index]
+        if isinstance(source, SlicedTensors):
+            return source.heads_of(place)
+        return [source.head(name) for name in source.layouts[source.names[place]].heads]
+
+    def head_fans(self, index: int) -> Fans:
+        """The fans of the layer that makes the source's tensor."""
+        return self.source.head_fans(self.places[index])
+
+    def contraction(self, index: int, moment: float) -> Contraction:
+        """The source's tensor in index notation."""
+        return self.source.contraction(self.places[index], moment)
+
+    # ── structure ──────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def parts(self) -> list[Part]:
+        """The linear maps of the source."""
+        return self.source.parts()
+
+    def summary(self) -> str:
+        """Of what it is a part, in words."""
+        return f"slices of {self.source.summary()}"
+
+
+def blocks_in(tensor: TensorSpec) -> int:
+    """How many tensors of one shape are stacked in this one, such as the gates of an LSTM; mostly 1."""
+    prefixes, count = STACKED.get(tensor.kind, ((), 1))
+    return count if tensor.name.rpartition(".")[2].startswith(prefixes) else 1
+
+
+def _first(tensor: Tensor, shape: Sequence[int], blocks: int) -> Tensor:
+    """The first values along each of the last dimensions, (…, *shape), in each of the blocks."""
+    batch, before = tensor.shape[: tensor.ndim - len(shape)], tensor.shape[tensor.ndim - len(shape) :]
+    if blocks > 1:
+        tensor = tensor.reshape(*batch, blocks, before[0] // blocks, *before[1:])
+    sizes = (blocks, shape[0] // blocks, *shape[1:]) if blocks > 1 else shape
+    for i, size in enumerate(sizes):
+        tensor = tensor.narrow(len(batch) + i, 0, size)
+    return tensor.reshape(*batch, *shape)
+
+
+def _check_shape(small: TensorSpec, large: TensorSpec) -> None:
+    fits = len(small.shape) == len(large.shape) and all(s <= m for s, m in zip(small.shape, large.shape, strict=True))
+    if not fits:
+        raise MainnetError(
+            f"'{small.name}' has shape {small.shape}, of which {large.shape} is not the larger: build the hypernet for "
+            "the largest mainnet, and call its for_mainnet() for the others"
+        )
