@@ -307,25 +307,81 @@ def _zero_head() -> Patient:
     return Patient(heads_times(ours(mlp(), x, heads="separate"), 0.0, only="2/"), x, y)
 
 
-@torch.no_grad()
-def _constant_head() -> Patient:
-    x, y = vectors()
-    net = ours(mlp(), x, heads="separate")
-    for row in net.plan.rows:
-        if row.made_by == "head" and row.tensor == "2.weight":
-            net.heads.head(row.head).weight.zero_()
-            net.heads.head(row.head).bias.normal_(0, math.sqrt(row.target))
-    return Patient(net, x, y)
+class OneCode(nn.Module):
+    """A trunk that puts out the same code for every embedding, and learns which."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.code = nn.Parameter(torch.randn(32))
+
+    def forward(self, e: Tensor) -> Tensor:
+        return self.code.expand(len(e), -1)
 
 
-@torch.no_grad()
 def _constant_trunk() -> Patient:
     x, y = vectors()
-    net = ours(mlp(), x, trunk=(32, 32))
+    return Patient(ours(mlp(), x, trunk=OneCode(), heads="separate"), x, y)
+
+
+@torch.no_grad()
+def _zero_factors() -> Patient:
+    """Of a product on a base, as of a low-rank update of a net that works without it."""
+    x, y = vectors()
+    net = ours(mlp(), x, heads=hf.LowRank(4), share=0.2)
+    for part in net.heads.parts():
+        if part.name.startswith("2/"):
+            part.map.weight.zero_()
+            part.map.bias.zero_()
+    return Patient(net, x, y)
+
+
+@torch.no_grad()
+def _zero_codes() -> Patient:
+    """Heads of zeros on their biases behind a trunk whose last layer is zero too."""
+    x, y = vectors()
+    net = ours(mlp(), x, trunk=(32, 32), heads="separate", share=0.0)
     last = [m for m in net.trunk.modules() if isinstance(m, nn.Linear)][-1]
     last.weight.zero_()
-    last.bias.normal_()
     return Patient(net, x, y)
+
+
+class OwnLoRA(nn.Module):
+    """Somebody's own low-rank update of a net that is frozen, from a code."""
+
+    def __init__(self, mainnet: nn.Module, rank: int = 4) -> None:
+        super().__init__()
+        self.base = {n: p.detach().clone() for n, p in mainnet.named_parameters() if p.ndim > 1}
+        self.code = nn.Parameter(torch.randn(16))
+        rows, columns = ([p.shape[i] * rank for p in self.base.values()] for i in (0, 1))
+        self.a, self.b = (nn.ModuleList(nn.Linear(16, n) for n in sizes) for sizes in (columns, rows))
+        self.rank = rank
+
+    def forward(self) -> dict[str, Tensor]:
+        made = {}
+        for (name, base), a, b in zip(self.base.items(), self.a, self.b, strict=True):
+            made[name] = base + b(self.code).view(-1, self.rank) @ a(self.code).view(self.rank, -1)
+        return made
+
+
+def own_lora(*zero: str) -> Patient:
+    x, y = vectors()
+    mainnet = zero_biases(hf.HyperNet(mlp(), 32).freeze())
+    hypernet = OwnLoRA(mainnet)
+    for name, p in hypernet.named_parameters():
+        p.requires_grad_()
+        if name[0] in zero:
+            nn.init.zeros_(p)
+    return Patient(mainnet, x, y, {"generated": hypernet})
+
+
+CONDITION = hf.Embedding(16, given=True, per="net")
+
+
+def _conditions(scale: float, count: int | None) -> Patient:
+    """Conditions of another standard deviation than told: one for all inputs, or one for each."""
+    x, y = vectors()
+    e = scale * torch.randn(*(() if count is None else (count,)), 16)
+    return Patient(ours(mlp(), x, CONDITION, trunk=(64,), share=0.5), x, y, {"embedding": e})
 
 
 def _between(middle: Callable[[Tensor], Tensor] = tanh, end: Callable[[Tensor], Tensor] = _same) -> Patient:
@@ -440,7 +496,15 @@ FAULTS = {
     ),
     "tensors cut off from the graph": Fault(_cut_off, "no gradient to the hypernet", "detach"),
     "a head of zeros": Fault(_zero_head, "dead head: zero output", "no gradient comes back"),
-    "a head that ignores its code": Fault(_constant_head, "dead head: constant in the embedding", "bias"),
+    "two factors of zeros": Fault(_zero_factors, "two zero factors in a row", "neither of two zeros ever learns"),
+    "heads of zeros behind codes of zeros": Fault(_zero_codes, "two zero factors in a row", "behind codes of zeros"),
+    "someone's LoRA, both at zero": Fault(lambda: own_lora("a", "b"), "two zero factors in a row", "A and B"),
+    "conditions not standardised": Fault(
+        lambda: _conditions(5.0, None), "wrong scale of a head", "they are not standardised"
+    ),
+    "conditions not standardised, one for each input": Fault(
+        lambda: _conditions(0.3, 100), "wrong scale of a head", "they are not standardised"
+    ),
     "a trunk that ignores the embedding": Fault(_constant_trunk, "dead head: constant in the embedding", "trunk"),
     "a layer cut off inside": Fault(lambda: _between(lambda z: tanh(z.detach())), "dead head: zero gradient", "detach"),
     "saturated tanh": Fault(lambda: _between(lambda z: tanh(20 * z)), "saturated tanh", "too large"),
@@ -496,6 +560,28 @@ def _own_healthy() -> Patient:
     return _own(lambda hypernet: None)
 
 
+@torch.no_grad()
+def _bias_hyperinit() -> Patient:
+    """Heads of zeros, and all of the start in their biases (Beck et al. 2023): the first step moves the heads."""
+    x, y = vectors()
+    net = ours(mlp(), x, CONDITION, trunk=(32, 32))
+    for row in net.plan.rows:
+        if row.made_by == "head":
+            net.heads.head(row.head).weight.zero_()
+            net.heads.head(row.head).bias.normal_(0, math.sqrt(row.target))
+    return Patient(net, x, y)
+
+
+def _on_a_trained_net(trained: bool) -> Patient:
+    """Its weights and biases are not those of any start, and none of our business."""
+    x, _ = vectors()
+    mainnet = mlp()
+    for p in mainnet.parameters():
+        nn.init.normal_(p, 0, 1.5 / math.sqrt(p.shape[-1]))
+        p.requires_grad_(trained)
+    return Patient(ours(mainnet, x, CONDITION, share=0.1, base="mainnet"), x, None)
+
+
 def _patient(mainnet: nn.Module, x: Tensor, y: Any, embedding: int | hf.Embedding = 32, **options: Any) -> Patient:
     return Patient(ours(mainnet, x, embedding, **options), x, y)
 
@@ -516,6 +602,18 @@ HEALTHY: dict[str, Callable[[], Patient]] = {
         mlp(nn.ReLU), *vectors(), hf.Embedding(32, tasks=5, trainable=True, per="net"), trunk=(64, 64)
     ),
     "embeddings given at the call": lambda: _patient(mlp(nn.GELU), *vectors(), hf.Embedding(64, given=True)),
+    "a condition for each input": lambda: _patient(mlp(nn.GELU), *vectors(), CONDITION, trunk=(64,)),
+    "a condition for each input, given": lambda: Patient(
+        ours(mlp(), vectors()[0], CONDITION), *vectors(40), {"embedding": torch.randn(40, 16)}
+    ),
+    "a task for each input": lambda: Patient(
+        ours(mlp(), vectors()[0], hf.Embedding(16, tasks=4)), *vectors(40), {"task": torch.arange(40) % 4}
+    ),
+    "heads of zeros on their biases": _bias_hyperinit,
+    "a base drawn at the start, little generated": lambda: _patient(mlp(), *vectors(), CONDITION, share=0.05),
+    "on the weights of a trained net": lambda: _on_a_trained_net(trained=True),
+    "on the weights of a frozen net": lambda: _on_a_trained_net(trained=False),
+    "someone's LoRA, B at zero": lambda: own_lora("b"),
     "flat chunks": lambda: _patient(
         mlp(), *vectors(), hf.Embedding(8, per="net"), heads=hf.Chunks(size=2000, flat=True, embedding=16), trunk=(64,)
     ),

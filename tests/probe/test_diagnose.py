@@ -474,6 +474,117 @@ def test_a_net_in_training_is_seen_as_it_is_now():
     opt.step()  # it can go on
 
 
+# ── a code for each input ──────────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize("optimiser", ["sgd", "adamw"])
+def test_a_code_for_each_input_is_measured_as_in_a_loop(optimiser):
+    torch.manual_seed(0)
+    x, y, e = torch.randn(6, 96).double(), torch.randint(10, (6,)), torch.randn(6, 5).double()
+    net = ours(mlp(depth=2).double(), x, hf.Embedding(5, given=True, per="net"), trunk=(8,))
+    seen = hf.diagnose(net, x, y, embedding=e, lr=1e-3, optimiser=optimiser)
+    assert seen.codes == 6
+    assert "6 inputs, each with a code of its own" in seen.facts
+
+    outputs, gradients = {}, {}
+    tensors = {name: t.detach().requires_grad_() for name, t in net.generate(embedding=e).items()}
+    for i in range(6):
+        plain = net.freeze(embedding=e[i])
+        for layer in ("0", "2", "4"):
+            plain[int(layer)].register_forward_hook(
+                lambda _m, _i, out, layer=layer: outputs.setdefault(layer, []).append(out)
+            )
+        loss = cross_entropy(
+            functional_call(plain, {n: t[i] for n, t in tensors.items()}, (x[i : i + 1],)), y[i : i + 1]
+        )
+        found = torch.autograd.grad(loss, [outs[-1] for outs in outputs.values()], retain_graph=True)
+        for layer, g in zip(outputs, found, strict=True):
+            gradients.setdefault(layer, []).append(g)
+        loss.backward()
+    for r in seen.layers:
+        assert r.measured.value == pytest.approx(torch.cat(outputs[r.layer]).square().mean().item(), rel=1e-9)
+        assert r.measured_gradient.value == pytest.approx(
+            torch.cat(gradients[r.layer]).square().mean().item(), rel=1e-9
+        )
+    for t in seen.tensors:
+        assert t.realised.value == pytest.approx(tensors[t.tensor].square().mean().item(), rel=1e-9)
+        assert t.gradient == pytest.approx(tensors[t.tensor].grad.sum(0).square().mean().sqrt().item() / 6, rel=1e-9)
+
+    start, loss = cross_entropy(net(x, embedding=e), y), lambda n: cross_entropy(n(x, embedding=e), y)
+    assert seen.loss == pytest.approx(start.item(), rel=1e-9)
+    assert seen.stable_rate is None or after_a_step(net, loss, seen.stable_rate / 2, optimiser) < start
+    start.backward()
+    parts = {p.part: p for p in seen.parts}
+    trunk = math.sqrt(sum(p.grad.square().sum().item() for p in net.trunk.parameters()))
+    assert parts["trunk"].gradient == pytest.approx(trunk, rel=1e-9)
+
+
+def test_codes_for_each_input_are_drawn_where_the_net_can_run_so():
+    torch.manual_seed(0)
+    x, y = pictures(8)
+    embedding = hf.Embedding(8, given=True, per="net")
+    assert hf.diagnose(ours(cnn(), x, embedding), x, y).codes == 8
+    assert hf.diagnose(ours(cnn(norm=True), x, embedding), x, y).codes == 1  # batch norm needs a batch
+    assert hf.diagnose(ours(cnn(norm=True).eval(), x, embedding), x, y).codes == 8
+    assert hf.diagnose(ours(cnn(), x, embedding), x, y, embedding=torch.randn(8)).codes == 1
+    net = ours(cnn(), x, embedding)
+    with pytest.raises(hf.HyperfanError, match="5 codes were given, one per sample"):
+        hf.diagnose(net, x, y, embedding=torch.randn(5, 8))
+    with pytest.raises(hf.HyperfanError, match="calibrate_ looks at one net, and embedding= has 8"):
+        hf.calibrate_(net, x, embedding=torch.randn(8, 8))
+
+
+def test_conditions_that_the_net_was_built_with_are_the_measure_of_those_given():
+    torch.manual_seed(0)
+    x, y = vectors(30)
+    e = 5 * torch.randn(30, 16)
+    net = ours(mlp(), x, hf.Embedding(16, given=True, per="net"), trunk=(64,), codes=e)
+    assert hf.diagnose(net, x, y, embedding=e).healthy
+    assert hf.diagnose(net, x, y).healthy
+    assert not hf.diagnose(net, x, y, embedding=e / 5).healthy
+
+
+def test_all_that_is_trained_is_listed_and_tried():
+    """Bases too, without which a step would be another one."""
+    torch.manual_seed(0)
+    x, y = vectors(30)
+    net = ours(mlp(), x, heads=hf.LowRank(4), share=0.2)
+    seen = hf.diagnose(net, x, y, lr=0.01)
+    assert sum(p.parameters for p in seen.parts) == sum(p.numel() for p in net.parameters())
+    cross_entropy(net(x), y).backward()
+    base = math.sqrt(sum(p.grad.square().sum().item() for p in net.heads.base.parameters()))
+    assert {p.part: p.gradient for p in seen.parts}["base"] == pytest.approx(base, rel=1e-4)
+
+
+# ── a mainnet that returns its loss ────────────────────────────────────────────────────────────────────────────────
+
+
+class Labelled(nn.Module):
+    """As language models do that are given labels."""
+
+    def __init__(self, alone):
+        super().__init__()
+        self.a, self.b, self.alone = nn.Linear(96, 64), nn.Linear(64, 10), alone
+
+    def forward(self, x, labels):
+        logits = self.b(relu(self.a(x)))
+        loss = cross_entropy(logits, labels)
+        return loss if self.alone else {"loss": loss, "logits": logits}
+
+
+@pytest.mark.parametrize("alone", [True, False])
+def test_the_loss_that_a_mainnet_returns_is_used(alone):
+    torch.manual_seed(0)
+    x, y = vectors(40)
+    batch = {"x": x, "labels": y}
+    net = hf.HyperNet(Labelled(alone), 16, example=batch)
+    seen = hf.diagnose(net, batch, lr=0.01)
+    returned = net(**batch)
+    assert seen.loss == pytest.approx((returned if alone else returned["loss"]).item(), rel=1e-5)
+    assert seen.healthy
+    assert seen.stable_rate
+
+
 # ── foreign hypernets ──────────────────────────────────────────────────────────────────────────────────────────────
 
 
@@ -578,7 +689,7 @@ def test_overflow_goes_to_json_too():
 def test_the_remedy_mends_it():
     """Every fault that net.reset_parameters() is said to mend is gone after it."""
     torch.manual_seed(5)
-    for name in ("√3 left out", "d_k forgotten", "a head of zeros", "a head that ignores its code"):
+    for name in ("√3 left out", "d_k forgotten", "a head of zeros"):
         patient = FAULTS[name].plant()
         assert {f.remedy for f in look(patient).findings if f.name == FAULTS[name].name} == {"net.reset_parameters()"}
         patient.net.reset_parameters()

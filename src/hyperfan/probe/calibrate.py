@@ -107,6 +107,9 @@ def calibrate_(net: HyperNet, x: Any, *, task: int | None = None, embedding: Ten
         raise HyperfanError(f"calibrate_ scales the heads of a HyperNet; this is a {type(net).__name__}")
     if net.embeddings.config.given and embedding is None:
         raise CallError("this net's embeddings are given at the call: pass embedding=, one like those to come")
+    dimensions = 2 if net.embeddings.config.per == "tensor" else 1
+    if embedding is not None and embedding.ndim > dimensions:
+        raise CallError(f"calibrate_ looks at one net, and embedding= has {len(embedding)}: pass one of them")
     for tensor in pytree.tree_leaves(x):
         if isinstance(tensor, Tensor) and (not tensor.numel() or tensor.isnan().any()):
             raise CallError("x is empty, or holds what is not a number: give inputs like those to come")
@@ -193,7 +196,7 @@ def _correct_layers(subject: HyperNetSubject, targets: Mapping[str, float]) -> d
     each = []
     for generated in subject.draws():
         corrector = _Corrector(targets, generated.keys())
-        with layer_hooks(subject.skeleton.module, corrector.correct):
+        with layer_hooks(subject.skeleton.module, corrector.correct, subject.layers):
             subject.run(generated)
         each.append(corrector.factors)
     means = {n: math.exp(sum(math.log(f[n]) for f in each) / len(each)) for n in each[0]}

@@ -21,8 +21,9 @@ Severity = Literal["error", "warning", "note"]
 SEVERITIES: tuple[Severity, ...] = get_args(Severity)
 """Severities from the worst to the mildest."""
 
-TRUNK_PART, EMBEDDING_PART, PLAIN_PART, HYPERNET_PART = "trunk", "embedding", "plain", "hypernet"
-"""Names of parts: the trunk, the embeddings, the mainnet's plain parameters, and all of a foreign hypernet."""
+TRUNK_PART, EMBEDDING_PART, BASE_PART, PLAIN_PART, HYPERNET_PART = "trunk", "embedding", "base", "plain", "hypernet"
+"""Names of parts: the trunk, the embeddings, bases of generated tensors, the mainnet's plain parameters, and all of a
+foreign hypernet."""
 Table = tuple[list[str], list[list[str]]]
 """A header, and rows."""
 MAX_NAMES_SHOWN = 3
@@ -44,6 +45,7 @@ class FindingName(StrEnum):
     ZERO_OUTPUT = "dead head: zero output"
     CONSTANT_OUTPUT = "dead head: constant in the embedding"
     ZERO_GRADIENT = "dead head: zero gradient"
+    ZERO_FACTORS = "two zero factors in a row"
     DETACHED = "no gradient to the hypernet"
     NO_TRUNK_GRADIENT = "no gradient to the trunk"
     NO_EMBEDDING_GRADIENT = "no gradient to the embedding"
@@ -184,6 +186,7 @@ class Diagnosis:
         stable_rate: the learning rate up to which the optimiser's first step lowers the loss, by the curvature along
             it; if ``lr`` was given, and if there is such a rate.
         optimiser: the optimiser of effective rates and of ``stable_rate``.
+        codes: number of codes: one for all inputs, or one for each.
     """
 
     net: str
@@ -198,6 +201,7 @@ class Diagnosis:
     expected_loss: float | None = None
     stable_rate: float | None = None
     optimiser: OptimiserName = "sgd"
+    codes: int = 1
 
     @property
     def healthy(self) -> bool:
@@ -218,7 +222,8 @@ class Diagnosis:
     @property
     def facts(self) -> str:
         """What it was measured with, the loss, and the learning rate that it allows, in one sentence."""
-        facts = [f"Theory: {self.theory}", f"{self.inputs:,} inputs", f"prediction from {self.twins} plain nets"]
+        inputs = f"{self.inputs:,} inputs{', each with a code of its own' if self.codes > 1 else ''}"
+        facts = [f"Theory: {self.theory}", inputs, f"prediction from {self.twins} plain nets"]
         if self.loss is not None:
             guess = "" if self.expected_loss is None else f" (guessing has {digits(self.expected_loss)})"
             facts.append(f"loss {digits(self.loss)}{guess}")

@@ -13,10 +13,10 @@ import torch
 from torch import Tensor
 from torch.utils import _pytree as pytree
 
-from hyperfan.errors import CallError
+from hyperfan.errors import CallError, HyperfanError
 from hyperfan.probe.diagnosis import PLAIN_PART, Diagnosis, LayerReading, PartReading, TensorReading, head_part
 from hyperfan.probe.first_step import FirstStep
-from hyperfan.probe.losses import Loss, UserLoss, float_tensors, guessing_loss, mean_loss, random_direction
+from hyperfan.probe.losses import Loss, UserLoss, guessing_loss, main_output, mean_loss, own_loss, random_direction
 from hyperfan.probe.moments import (
     Histogram,
     Moments,
@@ -26,6 +26,8 @@ from hyperfan.probe.moments import (
     predicted_scale,
     sum_of_squares,
 )
+from hyperfan.probe.next_step import motionless, stepped, visible_step
+from hyperfan.probe.per_code import sources
 from hyperfan.probe.subject import SEED, Subject
 from hyperfan.probe.trial import Trial, try_step
 
@@ -46,16 +48,23 @@ class Pass:
         with torch.enable_grad():
             output, self.recording = subject.run(tensors)
             value = loss(output)
-        layers = {label: o.values for label, o in self.recording.outputs.items() if o.values.requires_grad}
-        sources = [*layers.values(), *tensors.values(), *parameters]
-        found: list[Tensor | None] = [None] * len(sources)
+        layers = sources(self.recording.outputs)
+        wanted = [*(piece for pieces in layers.values() for piece in pieces), *tensors.values(), *parameters]
+        found: list[Tensor | None] = [None] * len(wanted)
         if torch.isfinite(value) and value.requires_grad:
-            found = list(torch.autograd.grad(value, sources, allow_unused=True))
+            found = list(torch.autograd.grad(value, wanted, allow_unused=True))
         gradients = iter(found)
-        self.output = float_tensors(output)[0].detach()
+        self.output, self.returns_loss = main_output(output).detach(), own_loss(output) is not None
         self.loss = value.item() if torch.isfinite(value) else None
-        self.gradients = {label: g for label, g in zip(layers, gradients, strict=False) if g is not None}
-        self.tensor_gradients = {name: g for name, g in zip(tensors, gradients, strict=False) if g is not None}
+        self.gradients: dict[str, Tensor] = {}
+        for label, pieces in layers.items():
+            of_pieces = [g for _, g in zip(pieces, gradients, strict=False) if g is not None]
+            if of_pieces:
+                self.gradients[label] = torch.cat(of_pieces) if len(pieces) > 1 else of_pieces[0]
+        self.tensor_gradients: dict[str, Tensor] = {}
+        for name, g in zip(tensors, gradients, strict=False):
+            if g is not None:  # of many tensors, what one for all inputs would get
+                self.tensor_gradients[name] = g.sum(0) if subject.has_many(name, g) else g
         self.parameter_gradients = list(gradients)
 
     @property
@@ -83,7 +92,9 @@ class Evidence:
         measured, twins: a pass of the net, and what plain nets at the target variances do.
         readings: of layers, tensors and parts, and the loss: a diagnosis without findings.
         input_scale: mean square of the inputs, if they are numbers.
-        constant: tensors that do not change with the embedding.
+        constant: tensors that do not change with the embedding, and neither will after a step.
+        parts: the parameters of each part that is trained.
+        stuck: ids of parameters whose gradient is zero, and still is after a step of the others.
         noise: share of noise in the mean square of each tensor, where it has any.
         trial: one step of the optimiser, if a learning rate was given.
     """
@@ -92,23 +103,29 @@ class Evidence:
         self.subject = subject
         torch.manual_seed(SEED)
         self.generated = subject.generate()
-        parts = subject.trained_parts(self.generated)
+        self.parts = parts = subject.trained_parts(self.generated)
         trained = [p for parameters in parts.values() for p in parameters]
         inputs = subject.inputs
-        count = len(inputs[0]) if inputs and inputs[0].ndim else 1
+        count = next((len(t) for t in inputs if t.ndim), 1)
         if not count:
             raise CallError("x is empty: give as many inputs as a training batch has")
 
         def mean(out: object) -> Tensor:
-            return random_direction(out) if y is None else mean_loss(out, y, loss)
+            if y is not None:
+                return mean_loss(out, y, loss)
+            returned = own_loss(out)
+            return random_direction(out) if returned is None else returned
 
         def summed(out: object) -> Tensor:
             return mean(out) * count
 
         squares, self.noise = _over_draws(subject)
         self.measured = Pass(subject, self.generated, summed, trained)
+        self.has_loss = y is not None or self.measured.returns_loss
         self.twins = [PassSummary(Pass(subject, twin, summed)) for twin in subject.twins(self.generated, TWINS)]
-        value = None if self.measured.loss is None or y is None else self.measured.loss / count
+        value = None if self.measured.loss is None or not self.has_loss else self.measured.loss / count
+        if lr is not None and not self.has_loss:
+            raise HyperfanError("lr= was given without y=: a step needs a loss, as diagnose(net, x, y, lr=…)")
         self.trial: Trial | None = None
         if lr is not None and value is not None:
             pairs = zip(trained, self.measured.parameter_gradients, strict=True)
@@ -127,15 +144,25 @@ class Evidence:
             expected_loss=None if y is None else guessing_loss(self.measured.output, y, loss),
             stable_rate=None if self.trial is None else self.trial.stable_rate,
             optimiser=optimiser.name,
+            codes=subject.codes,
         )
         self.input_scale = next((mean_square(t) for t in inputs if t.is_floating_point()), None)
         self.constant = [name for name in subject.constant() if subject.generated[name].target]
+        slopes = self.measured.parameter_gradients
+        self.stuck = motionless(trained, slopes) if self.measured.loss is not None else set()
+        if self.measured.loss is not None and (self.stuck or self.constant):
+            with stepped(visible_step(trained, slopes), 1.0):
+                later = Pass(subject, subject.generate(), summed, trained)
+                self.stuck &= motionless(trained, later.parameter_gradients)
+                self.constant = [name for name in subject.constant() if name in self.constant]
         self.y_is_finite = all(bool(t.isfinite().all()) for t in pytree.tree_leaves(y) if isinstance(t, Tensor))
 
 
 def input_variation(values: Tensor) -> float:
     """Variance over inputs (dimension 0), as a share of the mean square."""
     v = values.detach().double()
+    if not v.ndim:
+        return 1.0
     return (v.var(0, correction=0).mean() / v.square().mean()).item() if len(v) > 1 else 1.0
 
 

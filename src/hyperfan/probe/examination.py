@@ -7,6 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from hyperfan.codes.embedding import Task
 from hyperfan.errors import HyperfanError
 from hyperfan.hypernet import HyperNet
 from hyperfan.probe.checks import growth, mainnet, tensors, training
@@ -44,7 +45,7 @@ def diagnose(
     generated: GenerateFunction | None = None,
     lr: float | None = None,
     optimiser: OptimiserName = "sgd",
-    task: int | None = None,
+    task: Task | None = None,
     embedding: Tensor | None = None,
 ) -> Diagnosis:
     """Look into a hypernet as it stands before its first step, and say what is wrong with it.
@@ -56,7 +57,8 @@ def diagnose(
     Args:
         net: a :class:`HyperNet`; or any mainnet, with ``generated``.
         x: inputs, as many as a training batch has: a tensor, a tuple of arguments, or a dict of keyword arguments.
-        y: targets of the loss. Without it, gradients are those of a random direction.
+        y: targets of the loss. Without it, gradients are those of the loss that the mainnet returns itself, a tensor of
+            one value, or else of a random direction.
         loss: a function of the output and ``y`` that returns the mean loss; by default cross-entropy for classes, mean
             squared error for numbers.
         generated: for a foreign hypernet, a function without arguments that returns the tensors it generates, by their
@@ -64,8 +66,9 @@ def diagnose(
         lr: a learning rate to be tried for one step of the optimiser, which is undone.
         optimiser: "sgd", "adam" or "adamw": the optimiser of that step and of the effective rates, with torch's
             defaults and without momentum of earlier steps or weight decay.
-        task: which row of a table of embeddings to look at; the first by default.
-        embedding: the embedding, where it is given at the call; one is drawn by default.
+        task: which row of a table of embeddings to look at, or a tensor with one for each input; the first by default.
+        embedding: the embedding, where it is given at the call, or one for each input; by default they are drawn, one
+            for each input if there is one for the net and it can run so, else one for all.
 
     >>> import torch, hyperfan as hf
     >>> _ = torch.manual_seed(0)
@@ -78,8 +81,6 @@ def diagnose(
     step = first_step(optimiser)
     if lr is not None and not 0 < lr < math.inf:
         raise HyperfanError(f"lr={lr:g}: a learning rate is positive and finite")
-    if lr is not None and y is None:
-        raise HyperfanError("lr= was given without y=: a step needs a loss, as diagnose(net, x, y, lr=…)")
     if loss is not None and y is None:
         raise HyperfanError("loss= was given without y=: pass both, as diagnose(net, x, y, loss=…)")
     if torch.is_inference_mode_enabled():
@@ -91,7 +92,7 @@ def diagnose(
 
 
 def _subject(
-    net: nn.Module, example: Any, generated: GenerateFunction | None, task: int | None, embedding: Tensor | None
+    net: nn.Module, example: Any, generated: GenerateFunction | None, task: Task | None, embedding: Tensor | None
 ) -> Subject:
     if isinstance(net, HyperNet):
         if generated is not None:

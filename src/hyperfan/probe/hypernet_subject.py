@@ -7,24 +7,34 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.utils import _pytree as pytree
 
+from hyperfan.codes.embedding import Task
 from hyperfan.codes.moments import moment_scatter
-from hyperfan.errors import CallError
+from hyperfan.errors import CallError, HyperfanError
 from hyperfan.hypernet import HyperNet
 from hyperfan.hypernet.kept import kept
 from hyperfan.init.registry import method
-from hyperfan.mainnet.read import read
+from hyperfan.mainnet.read import arguments, read
 from hyperfan.mainnet.skeleton import duplicate
-from hyperfan.probe.diagnosis import EMBEDDING_PART, TRUNK_PART, head_part
+from hyperfan.probe.diagnosis import BASE_PART, EMBEDDING_PART, TRUNK_PART, head_part
+from hyperfan.probe.per_code import inputs_in_common
 from hyperfan.probe.subject import SEED, GeneratedTensor, Subject, with_targets
+
+EXPECTED_EMBEDDINGS = 64
+"""Embeddings in the mean that those given at the call are compared with."""
 
 
 class HyperNetSubject(Subject):
-    """A copy of a :class:`HyperNet`, for one task or one embedding, without an optimiser's engine or dropout."""
+    """A copy of a :class:`HyperNet`, without an optimiser's engine or dropout.
+
+    For one task or embedding, or for one of each input's. A condition that is given at the call is drawn for each
+    input where none is passed, if the net can run so.
+    """
 
     net: HyperNet
 
-    def __init__(self, net: HyperNet, example: Any, task: int | None, embedding: Tensor | None) -> None:
+    def __init__(self, net: HyperNet, example: Any, task: Task | None, embedding: Tensor | None) -> None:
         if any(t.is_meta for t in net.parameters()):
             raise CallError("the net is on the meta device: call net.to_empty(device='cpu') and net.reset_parameters()")
         copied, config = _copy(net), net.embeddings.config
@@ -32,13 +42,18 @@ class HyperNetSubject(Subject):
             if isinstance(module, nn.modules.dropout._DropoutNd):
                 module.eval()
         self._task = 0 if task is None and config.tasks is not None else task
-        self._embedding = _draw_embedding(copied) if embedding is None and config.given else embedding
+        self._embedding = _condition(copied, example) if embedding is None and config.given else embedding
         spec, noise, theory = net.spec, config.noise > 0, net.init
-        if spec.unknown_nonlinearities:
-            spec = read(copied.freeze(task=self._task, embedding=self._embedding), example, warn=False)
         torch.manual_seed(SEED)
         with torch.no_grad():
             codes = copied.codes(task=self._task, embedding=self._embedding, noise=noise)
+            many = len(codes) if codes.ndim == 3 else 0
+            if many:
+                call(copied, example, self._task, self._embedding, noise)  # raises where this cannot be done
+        if spec.unknown_nonlinearities:
+            task = int(self._task.reshape(-1)[0]) if isinstance(self._task, Tensor) else self._task
+            embedding = self._embedding[0] if many and self._embedding is not None else self._embedding
+            spec = read(copied.freeze(task=task, embedding=embedding), example, warn=False)
         specs = [spec[t.name] for t in net.generated]
         tensors = with_targets(specs, theory, net.fidelity)
         if any(t.reading is not None and t.target is None for t in tensors.values()):
@@ -53,8 +68,9 @@ class HyperNetSubject(Subject):
             _with_heads(copied, tensors, codes),
             theory,
             copied,
-            _code_scatter(copied),
+            _code_scatter(copied) / max(many, 1),
             random=noise,
+            codes=max(many, 1),
         )
 
     def generate(self, new_draw: bool = False) -> dict[str, Tensor]:
@@ -64,11 +80,29 @@ class HyperNetSubject(Subject):
         with torch.enable_grad():
             return self.net.generate(task=self._task, embedding=self._embedding, noise=self.random)
 
+    def output(self) -> Any:
+        """The output of the mainnet; with a code for each input, as in training."""
+        if self.codes == 1:
+            return super().output()
+        if self.random:
+            torch.manual_seed(SEED)
+        return call(self.net, self.example, self._task, self._embedding, self.random)
+
     def hypernet_parts(self, generated: Mapping[str, Tensor]) -> dict[str, list[Tensor]]:
-        """The trained parameters of each head, the trunk and the embeddings."""
+        """The trained parameters of each head, the bases, the trunk and the embeddings."""
         heads = {head_part(part.name): part.map for part in self.net.heads.parts()}
-        parts = {**heads, TRUNK_PART: self.net.trunk, EMBEDDING_PART: self.net.embeddings}
+        parts = {
+            **heads,
+            BASE_PART: self.net.heads.base,
+            TRUNK_PART: self.net.trunk,
+            EMBEDDING_PART: self.net.embeddings,
+        }
         return {part: [p for p in m.parameters() if p.requires_grad] for part, m in parts.items() if m is not None}
+
+    def zero_biases(self) -> list[str]:
+        """The plain biases that init writes: not those that it keeps because they are trained."""
+        kept_as_they_are = {row.tensor for row in self.net.plan.rows if row.made_by == "kept"}
+        return [name for name in super().zero_biases() if name not in kept_as_they_are]
 
     @torch.no_grad()
     def constant(self) -> list[str]:
@@ -99,12 +133,36 @@ def _copy(net: HyperNet) -> HyperNet:
     return copied
 
 
-def _draw_embedding(net: HyperNet) -> Tensor:
-    """Draw an embedding like those that are given at the call, always the same one."""
-    config = net.embeddings.config
-    drawn = net.embeddings.draw_(torch.empty(net.embeddings.n, config.size), torch.Generator().manual_seed(SEED))
-    drawn = drawn.to(net.heads.scale)
-    return drawn if config.per == "tensor" else drawn[0]
+def call(net: HyperNet, example: Any, task: Task | None, embedding: Tensor | None, noise: bool) -> Any:
+    """Call a net on an example as its user would."""
+    args, kwargs = arguments(pytree.tree_map_only(Tensor, Tensor.clone, example))
+    return net(*args, task=task, embedding=embedding, noise=noise, **kwargs)
+
+
+def _condition(net: HyperNet, example: Any) -> Tensor:
+    """Embeddings like those that are given at the call: a condition for each input, or one for all if need be."""
+    each = _conditions(net, inputs_in_common(example) if net.embeddings.config.per == "net" else 1)
+    if len(each) > 1:
+        try:
+            with torch.no_grad():
+                call(net, example, None, each, False)
+        except (HyperfanError, RuntimeError):  # batch norm in training, or what vmap cannot do
+            return each[0]
+    return each if len(each) > 1 else each[0]
+
+
+def _conditions(net: HyperNet, count: int) -> Tensor:
+    """So many embeddings like those that are given at the call, always the same: examples, or draws."""
+    config, examples = net.embeddings.config, net.embeddings.examples
+    count = max(count, 1)
+    if examples is None:
+        empty = torch.empty(count, net.embeddings.n, config.size)
+        many = net.embeddings.draw_(empty, torch.Generator().manual_seed(SEED))
+    else:
+        rows = examples.reshape(-1, *examples.shape[-2:])
+        many = rows[torch.arange(count) % len(rows)]
+    many = many.to(net.heads.scale)
+    return many if config.per == "tensor" else many.squeeze(1)
 
 
 def _other_embedding(embedding: Tensor) -> Tensor:
@@ -114,23 +172,52 @@ def _other_embedding(embedding: Tensor) -> Tensor:
 
 @torch.no_grad()
 def _with_heads(net: HyperNet, tensors: Mapping[str, GeneratedTensor], codes: Tensor) -> dict[str, GeneratedTensor]:
-    """The tensors with their heads, ‖h‖² of their codes and, where the plan has one, as after rescaling, its target."""
+    """The tensors with their heads, ‖h‖² of their codes and, where the plan has one, as after rescaling, its target.
+
+    On a base that was given, what is generated is to have its share of the target, and no layer a target of its own.
+    """
     planned = {row.tensor: row.target for row in net.plan.rows if row.made_by == "head" and row.target is not None}
-    squares, found = net.heads.head_inputs(codes).double().square().sum(-1), {}
+    given = () if net.heads.base is None else net.heads.base.to_json()
+    squares, expected, found = _mean_squares(net, codes), _expected_squares(net), {}
     for i, (name, tensor) in enumerate(tensors.items()):
-        span = net.heads.spans[i]
+        span, target = net.heads.spans[i], planned.get(name, tensor.target)
         moment = squares[span].mean().item()
-        linear = math.isclose(net.heads.tensor_variance(i, 1.0, moment), moment)
+        made = net.heads.tensor_variance(i, 1.0, moment)
+        linear = math.isclose(made, moment)
+        code_factor = _ratio(made, net.heads.tensor_variance(i, 1.0, expected[span].mean().item()))
+        if net.heads.base is not None and name in given and target is not None:
+            based = net.heads.base.value(name).detach()
+            tensor, target = replace(tensor, mean=based, layer_output=None), net.share * target
+        else:
+            code_factor = 1 - net.share + net.share * code_factor
         found[name] = replace(
             tensor,
-            target=planned.get(name, tensor.target),
+            target=target,
             head=net.heads.names[i],
             width=net.heads.head_width,
             outputs=net.heads.head_fans(i).fan_out,
             moment=moment if linear else math.nan,
             spread=squares[span].var(correction=0).item() / moment**2 if moment else 0.0,
+            code_factor=code_factor,
         )
     return found
+
+
+def _mean_squares(net: HyperNet, codes: Tensor) -> Tensor:
+    """‖h‖² of what the heads read for each tensor or chunk, in the mean over a batch of codes."""
+    squares = net.heads.head_inputs(codes).double().square().sum(-1)
+    return squares.reshape(-1, squares.shape[-1]).mean(0)
+
+
+def _expected_squares(net: HyperNet) -> Tensor:
+    """The same in the mean over embeddings like those that the heads were started for; NaN where none are given."""
+    if not net.embeddings.config.given:
+        return torch.full((net.heads.n,), math.nan)
+    return _mean_squares(net, net.codes(embedding=_conditions(net, EXPECTED_EMBEDDINGS), noise=False))
+
+
+def _ratio(a: float, b: float) -> float:
+    return a / b if b else math.nan
 
 
 def _code_scatter(net: HyperNet) -> float:

@@ -22,8 +22,19 @@ def random_direction(output: object) -> Tensor:
     """A loss where none is given: the output along a random direction, always the same, over the number of inputs."""
     tensors = float_tensors(output)
     generator = torch.Generator().manual_seed(SEED + 1)
-    directions = [torch.randn(t.shape, generator=generator).to(t) / max(len(tensors[0]), 1) for t in tensors]
+    directions = [torch.randn(t.shape, generator=generator).to(t) / max(len(main_output(output)), 1) for t in tensors]
     return torch.stack([(t * d).sum() for t, d in zip(tensors, directions, strict=True)]).sum()
+
+
+def own_loss(output: object) -> Tensor | None:
+    """The loss that a mainnet puts out itself, as language models do that are given labels: a tensor of one value."""
+    return next((t for t in float_tensors(output) if not t.ndim), None)
+
+
+def main_output(output: object) -> Tensor:
+    """The first tensor that a mainnet puts out for its inputs, or else its loss."""
+    found = float_tensors(output)
+    return next((t for t in found if t.ndim), found[0])
 
 
 def mean_loss(output: object, y: Any, given: UserLoss | None) -> Tensor:

@@ -23,13 +23,17 @@ RECTIFIERS = {"relu", "relu6"}
 
 @dataclass(frozen=True)
 class LayerOutput:
-    """The output of one call of a layer, with its graph if there is one, and local names of the weights behind it."""
+    """The output of one call of a layer, with its graph if there is one, and local names of the weights behind it.
+
+    Where each input ran alone, ``values`` are all outputs, and ``pieces`` those of each.
+    """
 
     label: str
     path: str
     module: nn.Module
     weights: tuple[str, ...]
     values: Tensor
+    pieces: tuple[Tensor, ...] = ()
 
     @property
     def kernel_dimensions(self) -> int:

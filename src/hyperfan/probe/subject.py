@@ -3,8 +3,9 @@
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import torch
@@ -20,6 +21,7 @@ from hyperfan.mainnet.read import arguments, read
 from hyperfan.mainnet.skeleton import Skeleton
 from hyperfan.mainnet.spec import Spec, TensorSpec, qualified_name
 from hyperfan.probe.diagnosis import HYPERNET_PART, PLAIN_PART
+from hyperfan.probe.per_code import run_each
 from hyperfan.probe.recorder import LayerOutput, Recording, batch_statistics, layer_hooks
 
 SEED = 2020_1043
@@ -34,19 +36,21 @@ class GeneratedTensor:
     """One generated tensor: what it should be, and what makes it. What is not known is NaN.
 
     Args:
-        target, mean: its variance about its mean, ``None`` where the method cannot say, and the value it starts at.
+        target, mean: its variance about its mean, ``None`` where the method cannot say, and the value it starts at, or
+            the values of a base that was given.
         equation: where the target comes from, or why there is none.
         reading: how the method saw it.
         layer_output: mean square that its layer should put out, for a weight.
         head, width, outputs: the head that makes it, its d_k, and the number of values that it makes at once.
         moment: ‖h‖² of its code, if the tensor is linear in its head.
         spread: relative variance of ‖h‖² among its codes, where it comes in chunks.
+        code_factor: variance that the embeddings given make of it, over what those make that the head was started for.
     """
 
     spec: TensorSpec
     target: float | None
     equation: str
-    mean: float = 0.0
+    mean: float | Tensor = 0.0
     reading: Reading | None = None
     layer_output: float | None = None
     head: str = ""
@@ -54,6 +58,7 @@ class GeneratedTensor:
     outputs: float = math.nan
     moment: float = math.nan
     spread: float = 0.0
+    code_factor: float = math.nan
 
 
 def with_targets(specs: Iterable[TensorSpec], method: Method, fidelity: Fidelity) -> dict[str, GeneratedTensor]:
@@ -83,6 +88,7 @@ class Subject(ABC):
         net: a copy of the hypernet, if it is ours; else codes and heads cannot be looked at.
         code_scatter: relative variance of ‖h‖² about the value that the heads were started for.
         random: whether it may generate something else each time.
+        codes: number of codes that it generates from at once: one for all inputs, or one for each.
     """
 
     name: str
@@ -95,11 +101,17 @@ class Subject(ABC):
     net: HyperNet | None = None
     code_scatter: float = 0.0
     random: bool = True
+    codes: int = 1
 
     @property
     def inputs(self) -> list[Tensor]:
         """The tensors among the inputs."""
         return [t for t in pytree.tree_leaves(self.example) if isinstance(t, Tensor)]
+
+    @property
+    def layers(self) -> list[str]:
+        """The paths of layers that have generated weights, which their modules lack between calls."""
+        return [t.spec.layer for t in self.generated.values() if t.spec.start is None]
 
     @abstractmethod
     def generate(self, new_draw: bool = False) -> dict[str, Tensor]:
@@ -114,14 +126,32 @@ class Subject(ABC):
         return []
 
     def run(self, generated: Mapping[str, Tensor]) -> tuple[Any, Recording]:
-        """Run the mainnet with these tensors, in place of plain ones of the same name, and record its layers."""
+        """Run the mainnet with these tensors, in place of plain ones of the same name, and record its layers.
+
+        Tensors of which there is one for each input are run with that input alone.
+        """
+        many = {n: len(t) for n, t in generated.items() if self.has_many(n, t)}
+        if many:
+            return run_each(partial(self._run, alone=True), generated, many, self.example)
+        return self._run(generated, self.example)
+
+    def has_many(self, name: str, tensor: Tensor) -> bool:
+        """Whether a tensor is in fact many, one for each input."""
+        return name in self.generated and tensor.ndim > len(self.generated[name].spec.shape)
+
+    def output(self) -> Any:
+        """The output of the mainnet with the tensors generated now, without a record."""
+        return self.run(self.generate())[0]
+
+    def _run(self, generated: Mapping[str, Tensor], example: Any, alone: bool = False) -> tuple[Any, Recording]:
+        """One run; of an input ``alone``, norms cannot take statistics."""
         buffers = {name for name, t in self.skeleton.tensors.items() if not isinstance(t, nn.Parameter)}
         # A norm layer counts what it sees; let it count in a copy.
         plain = {name: t.detach().clone() if name in buffers else t for name, t in self.plain.items()}
-        args, kwargs = arguments(pytree.tree_map_only(Tensor, Tensor.clone, self.example))  # a net may write into them
-        layers = [t.spec.layer for t in self.generated.values() if t.spec.start is None]
+        args, kwargs = arguments(pytree.tree_map_only(Tensor, Tensor.clone, example))  # a net may write into them
         module, recording = self.skeleton.module, Recording()
-        with batch_statistics(module), layer_hooks(module, recording.add, layers), recording:
+        norms = nullcontext() if alone else batch_statistics(module)
+        with norms, layer_hooks(module, recording.add, self.layers), recording:
             try:
                 output = self.skeleton({**plain, **generated}, *args, **kwargs)
             except ValueError as error:
@@ -144,18 +174,21 @@ class Subject(ABC):
     def twins(self, generated: Mapping[str, Tensor], count: int) -> Iterator[dict[str, Tensor]]:
         """Draw independent normal tensors of the target variances; a tensor without a target stays as it is.
 
-        Plain parameters stay too, but for biases beside generated weights, which the theory has at 0.
+        Plain parameters stay too, but for biases that the theory has at 0.
         """
-        beside = [t.name for t in self.spec if t.name in self.plain and generated.keys() & set(t.weights)]
         generator = torch.Generator().manual_seed(SEED)
         for _ in range(count):
-            drawn = {name: torch.zeros_like(self.plain[name], requires_grad=False) for name in beside}
+            drawn = {name: torch.zeros_like(self.plain[name], requires_grad=False) for name in self.zero_biases()}
             for name, tensor in generated.items():
                 wanted, drawn[name] = self.generated[name], tensor.detach()
                 if wanted.target is not None:
-                    empty = torch.empty(tensor.shape, dtype=torch.float32)
-                    drawn[name] = fill_(empty, wanted.target, "normal", wanted.mean, generator).to(tensor)
+                    empty = torch.empty(wanted.spec.shape, dtype=torch.float32)
+                    drawn[name] = fill_(empty, wanted.target, "normal", 0.0, generator).to(tensor) + wanted.mean
             yield drawn
+
+    def zero_biases(self) -> list[str]:
+        """The plain biases that start at 0: those beside generated weights."""
+        return [t.name for t in self.spec if t.name in self.plain and self.generated.keys() & set(t.weights)]
 
     def weights_of(self, output: LayerOutput) -> tuple[str, ...]:
         """The names in the mainnet of the weights behind a layer's output; of a tied one, the first."""
@@ -182,7 +215,7 @@ class ForeignSubject(Subject):
         names = {self._names[name] for name in generated}
         plain = {n: t for n, t in mainnet.named_parameters() if n not in names} | dict(mainnet.named_buffers())
         # A head is taken to be a linear layer with as many outputs as the tensor has values.
-        widths = {leaf.shape[0]: leaf.shape[1] for leaf in _leaves(generated.values()) if leaf.ndim == 2}
+        widths = {leaf.shape[0]: leaf.shape[1] for leaf in leaves(generated.values()) if leaf.ndim == 2}
         theory = method("hyperfan-in")
         wanted = with_targets([t for t in spec if t.name in names], theory, "exact")
         tensors = {n: replace(t, width=widths.get(t.spec.numel, math.nan)) for n, t in wanted.items()}
@@ -196,7 +229,7 @@ class ForeignSubject(Subject):
 
     def hypernet_parts(self, generated: Mapping[str, Tensor]) -> dict[str, list[Tensor]]:
         """The leaves of the graph that the tensors came from, as one part."""
-        return {HYPERNET_PART: _leaves(t for t in generated.values() if t.requires_grad)}
+        return {HYPERNET_PART: leaves(t for t in generated.values() if t.requires_grad)}
 
     def _call(self) -> dict[str, Tensor]:
         owner = self._generate if isinstance(self._generate, nn.Module) else getattr(self._generate, "__self__", None)
@@ -220,7 +253,7 @@ class ForeignSubject(Subject):
         return dict(returned)
 
 
-def _leaves(tensors: Iterable[Tensor]) -> list[Tensor]:
+def leaves(tensors: Iterable[Tensor]) -> list[Tensor]:
     """The parameters that some tensors were computed from, by walking back through their graph."""
     tensors = list(tensors)
     found: dict[int, Tensor] = {id(t): t for t in tensors if t.is_leaf}

@@ -9,6 +9,7 @@ from torch import Tensor
 
 from hyperfan.probe.first_step import FirstStep
 from hyperfan.probe.losses import Loss
+from hyperfan.probe.next_step import stepped
 from hyperfan.probe.subject import SEED, Subject
 
 ROUNDING = 1e-5
@@ -49,16 +50,9 @@ def try_step(
 
     def loss_after(rate: float) -> float:
         """The mean loss after a step of this rate, which is undone; a random hypernet draws the same each time."""
-        saved = [p.detach().clone() for p, _ in directions]
-        try:
-            for p, d in directions:
-                p.data.add_(d, alpha=-rate)  # through .data, so that a graph the user still holds stays valid
+        with stepped(directions, rate), torch.no_grad():
             torch.manual_seed(SEED)
-            with torch.no_grad():
-                return loss(subject.run(subject.generate())[0]).item()
-        finally:
-            for (p, _), old in zip(directions, saved, strict=True):
-                p.data.copy_(old)
+            return loss(subject.output()).item()
 
     if not slope:
         return None

@@ -37,6 +37,8 @@ def variances(c: Case) -> dict[str, float]:
     code = 1.0 if math.isnan(moment / width) else moment / width  # ‖h‖²/d_k is 1 for embeddings of unit variance
     length = 1.0 if math.isnan(moment) else moment
     return {
+        "the conditions given at the call are not of the scale that the heads were started for: they are not "
+        "standardised, or std= does not say their standard deviation": target * c.tensor.code_factor,
         "a standard deviation was used as the bound of a uniform distribution: √3 is left out": target / 3,
         "the bound of a uniform distribution was used as a standard deviation: √3 is one too many": target * 3,
         "the gain of the nonlinearity is missing": target / gain,

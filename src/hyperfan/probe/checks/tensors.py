@@ -10,7 +10,7 @@ from hyperfan.probe.checks.remedies import restart, restart_heads
 from hyperfan.probe.diagnosis import EMBEDDING_PART, TRUNK_PART, Finding, FindingName, Severity, TensorReading
 from hyperfan.probe.evidence import Evidence
 from hyperfan.probe.moments import Scale
-from hyperfan.probe.subject import with_targets
+from hyperfan.probe.subject import leaves, with_targets
 
 MAX_VARIANCE_RATIO = 1.5
 """Realised over target variance, from which on the scale is wrong. The smallest usual mistake makes 1.9."""
@@ -70,8 +70,13 @@ DEAD = {
     ),
     FindingName.CONSTANT_OUTPUT: (
         "the generated tensor stays the same, bit for bit, when every embedding changes",
-        "the head's weight is zero and all comes from its bias, or a layer of the trunk puts out a constant: tasks and "
-        "samples cannot differ",
+        "what lies between embedding and head ignores it, as a trunk that puts out a constant, and no step of training "
+        "changes that: tasks and samples cannot differ",
+    ),
+    FindingName.ZERO_FACTORS: (
+        "all parameters of two of its factors are exactly 0, and so are their gradients, now and after a step",
+        "the gradient of each factor of a product is the other one, so that neither of two zeros ever learns: A and B "
+        "of a LoRA, or a head of zeros behind codes of zeros",
     ),
     FindingName.DETACHED: (
         "the generated tensor has no graph behind it",
@@ -89,24 +94,37 @@ DEAD = {
 
 def dead_heads(e: Evidence) -> Iterator[Finding]:
     """Find tensors that are zero, constant in the embedding, detached or without a gradient, and parts without one."""
-    zero, unreached = zero_tensors(e), _without_gradient(e)
+    unreached, factors = _without_gradient(e), zero_factors(e)
+    zero = [t for t in zero_tensors(e) if t not in factors]
+    constant = [t for t in e.constant if t not in (*zero, *factors)]
     detached = [n for n, t in e.generated.items() if not t.requires_grad]
-    for name, found in zip(DEAD, (zero, [t for t in e.constant if t not in zero], detached, unreached), strict=True):
+    for name, found in zip(DEAD, (zero, constant, factors, detached, unreached), strict=True):
         if found:
             remedy = restart_heads(e, found)
             if name == FindingName.DETACHED:
                 remedy = "hand the hypernet's outputs to torch.func.functional_call as they are; check p.requires_grad"
+            elif name == FindingName.ZERO_FACTORS:
+                remedy = f"start one of the two at its scale, and only the other at 0; {remedy}"
             elif name == FindingName.ZERO_GRADIENT:
                 remedy = f"check that the layer runs and that what follows it has a slope; {remedy}"
             yield Finding(name, "error", tuple(found), *DEAD[name], remedy)
-    if zero or e.constant or unreached:
+    if zero or constant or factors or unreached:
         return
     names = {TRUNK_PART: FindingName.NO_TRUNK_GRADIENT, EMBEDDING_PART: FindingName.NO_EMBEDDING_GRADIENT}
     for part in e.readings.parts:
-        if part.gradient == 0 and part.part in names:
+        if part.part in names and all(id(p) in e.stuck for p in e.parts[part.part]):
             seen = f"the gradient of its {part.parameters:,} parameters is exactly 0"
             cause = "a layer of the trunk is dead or saturated, or something detaches the codes"
             yield Finding(names[part.part], "error", (part.part,), seen, cause, restart(e))
+
+
+def zero_factors(e: Evidence) -> list[str]:
+    """Generated tensors behind which several matrices are zero and never get a gradient."""
+    found = []
+    for name, tensor in e.generated.items():
+        dead = [p for p in leaves([tensor]) if id(p) in e.stuck and p.ndim > 1 and not p.any()]
+        found += [name] if len(dead) > 1 else []
+    return found
 
 
 def zero_tensors(e: Evidence) -> list[str]:

@@ -1,0 +1,57 @@
+"""A mainnet with weights of its own for each input: run one by one, and recorded as one run."""
+
+import operator
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.utils import _pytree as pytree
+
+from hyperfan.probe.recorder import LayerOutput, NonlinearityInput, Recording
+
+
+def inputs_in_common(example: Any) -> int:
+    """The number of inputs that all tensors of an example have; 0 where they differ."""
+    counts = {len(t) if t.ndim else 0 for t in pytree.tree_leaves(example) if isinstance(t, Tensor)}
+    return counts.pop() if len(counts) == 1 else 0
+
+
+def run_each(
+    run: Callable[[Mapping[str, Tensor], Any], tuple[Any, Recording]],
+    tensors: Mapping[str, Tensor],
+    many: Mapping[str, int],
+    example: Any,
+) -> tuple[Any, Recording]:
+    """Run once for each input, with its tensors; of those in ``many``, each has so many of them."""
+    runs = []
+    for i in range(next(iter(many.values()))):
+        own = {name: t[i] if name in many else t for name, t in tensors.items()}
+        one = pytree.tree_map_only(Tensor, operator.itemgetter(slice(i, i + 1)), example)
+        runs.append(run(own, one))
+    outputs = [pytree.tree_flatten(output) for output, _ in runs]
+    joined = [_join(leaves) for leaves in zip(*(leaves for leaves, _ in outputs), strict=True)]
+    return pytree.tree_unflatten(joined, outputs[0][1]), _join_recordings([recording for _, recording in runs])
+
+
+def _join(leaves: Sequence[Any]) -> Any:
+    if isinstance(leaves[0], Tensor):
+        return torch.cat(list(leaves)) if leaves[0].ndim else torch.stack(list(leaves)).mean()
+    return leaves[-1]
+
+
+def _join_recordings(recordings: Sequence[Recording]) -> Recording:
+    joined = Recording()
+    for label, first in recordings[0].outputs.items():
+        pieces = tuple(r.outputs[label].values for r in recordings if label in r.outputs)
+        joined.outputs[label] = replace(first, values=torch.cat(pieces), pieces=pieces)
+    for same in zip(*(r.nonlinearity_inputs for r in recordings), strict=False):
+        saturated = sum(i.saturated for i in same) / len(same)
+        joined.nonlinearity_inputs.append(NonlinearityInput(same[0].layer, same[0].function, saturated, dead=0.0))
+    return joined
+
+
+def sources(outputs: Mapping[str, LayerOutput]) -> dict[str, tuple[Tensor, ...]]:
+    """The tensors that hold each layer's output in the graph: one, or one for each input."""
+    return {label: o.pieces or (o.values,) for label, o in outputs.items() if o.values.requires_grad}
