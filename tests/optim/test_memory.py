@@ -255,6 +255,7 @@ NETS = {
     "trunk": {"embedding": hf.Embedding(3, trainable=True, per="net", tasks=3), "trunk": (4,)},
     "embeddings": {"embedding": hf.Embedding(3, trainable=True, tasks=3)},
     "constant": {"embedding": hf.Embedding(3, tasks=3), "heads": "separate"},
+    "joined": {"embedding": hf.Embedding(3, trainable=True, per="net", tasks=3, identity=2), "trunk": (4,)},
     "chunks": {"embedding": hf.Embedding(3, trainable=True, tasks=3), "heads": hf.Chunks()},
     "identities": {
         "embedding": hf.Embedding(3, trainable=True, per="net", tasks=3),
