@@ -9,6 +9,7 @@ from hyperfan.report.losses import accuracy_by_rate, loss_and_accuracy, losses_a
 from hyperfan.report.paths import Drawn, paths
 from hyperfan.report.run_data import RunData, Section, Setting, settings
 from hyperfan.report.run_page import run_page
+from hyperfan.report.shares import losses_by_share
 from hyperfan.report.tasks import Fit, fits, losses_by_task, quartiles, task_panels
 from hyperfan.report.uncertainty import uncertainty, uncertainty_panels
 
@@ -24,6 +25,7 @@ __all__ = [
     "fits",
     "loss_and_accuracy",
     "losses_and_accuracies",
+    "losses_by_share",
     "losses_by_task",
     "paths",
     "quartiles",

@@ -121,7 +121,7 @@ def start_name(share: float) -> str:
 PROFILES = {
     "paper": Conditions(),
     "laptop": Conditions(seeds=6, steps=100, log_every=20, width=16),
-    "smoke": Conditions(seeds=2, steps=8, log_every=4, width=5),
+    "smoke": Conditions(shares=(1.0, 0.05, 0.0), seeds=2, steps=8, log_every=4, width=5),
 }
 
 CHOOSING_SHARE = 3

@@ -27,3 +27,13 @@ def is_smaller(c: Claim, label: str, a: Sequence[float], b: Sequence[float]) -> 
     if ratio.high < 1 and p < SIGNIFICANT_P:
         return True
     return False if ratio.low > 1 / LOSS_MARGIN else None
+
+
+def is_no_larger(c: Claim, label: str, a: Sequence[float], b: Sequence[float]) -> Fact:
+    """Whether a is as small as b, seed by seed, but for a little at most. It is not if it is certainly larger."""
+    ratio, p = measure_ratio(c, label, a, b)
+    if ratio.low is None or ratio.high is None or ratio.n < MIN_PAIRS:
+        return None
+    if ratio.low > 1 and p < SIGNIFICANT_P:
+        return False
+    return True if ratio.high < LOSS_MARGIN else None

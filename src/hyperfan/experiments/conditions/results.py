@@ -1,0 +1,338 @@
+"""What is read from runs of the conditions experiment, drawn and published."""
+
+import functools
+import math
+import statistics
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from hyperfan.experiments.conditions import JOBS, LINEAR, RATES, STAGES, Conditions, Optimiser, choosing, setting
+from hyperfan.experiments.conditions.claims import (
+    ALL,
+    CLAIMS,
+    DURING,
+    END,
+    FORGETTING,
+    LEARNT,
+    MEASURES,
+    NONE,
+    OURS,
+    PROPOSED_SHARE,
+    UNSEEN,
+)
+from hyperfan.experiments.conditions.claims.starts import MEASURED_JOBS, AtStart, at_start
+from hyperfan.experiments.conditions.training import JOBS as DESCRIBED
+from hyperfan.experiments.results.claims import markdown_table
+from hyperfan.experiments.results.pairs import LOSS_MARGIN, MIN_PAIRS
+from hyperfan.experiments.results.runs import NamedFigure
+from hyperfan.experiments.results.side_by_side import SideBySide
+from hyperfan.experiments.results.statistics import Estimate, ratios
+from hyperfan.experiments.results.write import Results
+from hyperfan.metrics import Kind
+from hyperfan.report import RunData, losses_by_share
+from hyperfan.text import table
+
+
+@dataclass(frozen=True)
+class ConditionsRun(SideBySide[Conditions]):
+    """The finished runs of a job with an optimiser.
+
+    Args:
+        chosen: the best rate of each start, chosen on other seeds; without them these choose.
+    """
+
+    chosen: tuple[float, ...] = ()
+
+    @functools.cached_property
+    def losses(self) -> Tensor:
+        """Loss under known conditions, (start, rate, seed, measurement)."""
+        return self._measured("losses")
+
+    @functools.cached_property
+    def unseen(self) -> Tensor:
+        """The same under unseen conditions."""
+        return self._measured("unseen")
+
+    @functools.cached_property
+    def errors(self) -> Tensor:
+        """Loss of every task after each task, and before the first, (start, rate, seed, tasks learnt, task)."""
+        shape = STAGES + 1, STAGES
+        return self.read(Kind.ERRORS, "errors", lambda row: (row["learnt"],), shape, *self._settings)
+
+    def _measured(self, key: str) -> Tensor:
+        index = {iteration: i for i, iteration in enumerate(self.measured_at)}
+        return self.read(Kind.LOSSES, key, lambda row: (index[row["iteration"]],), (len(index),), *self._settings)
+
+    @property
+    def _settings(self) -> tuple[int, int]:
+        return len(self.config.starts), len(self.config.rates)
+
+    @property
+    def measures(self) -> tuple[str, ...]:
+        """What is measured in this job."""
+        job = DESCRIBED[self.config.job]
+        if job.stages > 1:
+            return DURING, END, LEARNT, FORGETTING
+        return (DURING, END, UNSEEN) if job.unseen else (DURING, END)
+
+    def scores(self, measure: str, start: str, lr: float | None = None) -> list[float]:
+        """A measure of each seed's run at a rate, by default the best; infinite after a divergence."""
+        at = self.config.starts.index(start), self.config.rates.index(self.best(start) if lr is None else lr)
+        found: Callable[[], Tensor] = {
+            DURING: lambda: self.losses[at][:, 1:].mean(1),
+            END: lambda: self.errors[at][:, -1].mean(1) if LEARNT in self.measures else self.losses[at][:, -1],
+            UNSEEN: lambda: self.unseen[at][:, -1],
+            LEARNT: lambda: self._learnt(at).mean(1),
+            FORGETTING: lambda: self.errors[at][:, -1, :-1].mean(1) / self._learnt(at)[:, :-1].mean(1),
+        }[measure]
+        scores: list[float] = found().nan_to_num(math.inf, math.inf).tolist()
+        return scores
+
+    def _learnt(self, at: tuple[int, int]) -> Tensor:
+        """The loss of each task right after it, (seed, task)."""
+        return torch.stack([self.errors[at][:, task + 1, task] for task in range(STAGES)], 1)
+
+    def best(self, start: str) -> float:
+        """The rate of a start that was chosen on other seeds; if there are none, the one where these end lowest."""
+        return self.chosen[self.config.starts.index(start)] if self.chosen else self.lowest(start)
+
+    def lowest(self, start: str) -> float:
+        """The rate with the smallest median loss at the end on these seeds."""
+        return min(self.config.rates, key=lambda lr: (statistics.median(self.scores(END, start, lr)), lr))
+
+    def median(self, measure: str, start: str, lr: float | None = None) -> float:
+        """The median over seeds."""
+        return statistics.median(self.scores(measure, start, lr))
+
+    def cells(self) -> list[list[str]]:
+        """Each start at its best rate: the rate, how many runs were finite, and medians."""
+        rows = []
+        for start in self.config.starts:
+            finite = sum(map(math.isfinite, self.scores(END, start)))
+            medians = [_text(self.median(measure, start)) for measure in self.measures]
+            rows.append([start, f"{self.best(start):g}", f"{finite} of {len(self.seeds)}", *medians])
+        return rows
+
+    @property
+    def header(self) -> list[str]:
+        """Of such cells."""
+        return ["start", "best rate", "finite", *(MEASURES[measure] for measure in self.measures)]
+
+    def sentence(self) -> str:
+        """The start with the lowest loss at the end."""
+        lowest = min(self.config.starts, key=lambda start: self.median(END, start))
+        of = f"{len(self.config.starts)} starts at {len(self.config.rates)} rates with {len(self.seeds)} seeds"
+        return f"{of}: the lowest median loss at the end, {_text(self.median(END, lowest))}, has {lowest}."
+
+    def text(self) -> str:
+        """The table of starts."""
+        return f"{table(self.header, self.cells())}\n\nMedians over seeds, each start at its best rate."
+
+    def data(self) -> RunData:
+        """The runs as their page shows them, with the table."""
+        return replace(super().data(), text=self.text())
+
+    def figures(self) -> Iterator[NamedFigure]:
+        """Loss at the end against the share."""
+        title = f"{DESCRIBED[self.config.job].label}: {len(self.seeds)} runs of each start"
+        yield "shares", losses_by_share({self.config.job: {self.config.optimiser: self.curve(END)}}, *self.axis, title)
+
+    def curve(self, measure: str) -> tuple[Tensor, Tensor]:
+        """A measure at each share, (share, seed), and with nn.Linear's start, (seed)."""
+        every = torch.tensor([self.scores(measure, start) for start in self.config.starts])
+        return every[:-1], every[-1]
+
+    @property
+    def axis(self) -> tuple[tuple[float, ...], str]:
+        """The shares, and the start without one."""
+        return self.config.shares, LINEAR
+
+
+class ConditionsResults(Results[Conditions, ConditionsRun]):
+    """The runs of all jobs with both optimisers."""
+
+    claims = CLAIMS
+
+    def check(self) -> None:
+        """One job must be there."""
+        self.run(JOBS[0], "AdamW")
+
+    def run(self, job: str, optimiser: Optimiser) -> ConditionsRun:
+        """The runs of a job, at rates that were chosen on other seeds; raises if there are none."""
+        config = setting(self.base, job, optimiser)
+        compared, chooser = self.runs.one(config), self.runs.one(choosing(config))
+        return replace(compared, chosen=tuple(chooser.lowest(start) for start in config.starts))
+
+    @functools.cached_property
+    def found(self) -> dict[tuple[str, Optimiser], ConditionsRun]:
+        """The runs that are there, by job and optimiser."""
+        pairs = [(job, optimiser) for job in JOBS for optimiser in RATES]
+        configs = {pair: setting(self.base, *pair) for pair in pairs}
+        return {pair: self.run(*pair) for pair, c in configs.items() if c in self.runs and choosing(c) in self.runs}
+
+    @functools.cached_property
+    def starts(self) -> dict[str, dict[str, AtStart]]:
+        """What two conditions' nets have in common before training, by job and start."""
+        self.log("measuring untrained nets")
+        return {job: at_start(self.base, job) for job in MEASURED_JOBS}
+
+    def figures(self) -> Iterator[NamedFigure]:
+        """Loss against the share under known conditions and under unseen ones; and forgetting."""
+        titles = {
+            END: "Loss at the end against the share of the variance that is generated",
+            UNSEEN: "The same under conditions that training did not have",
+            FORGETTING: "Forgetting: loss of earlier tasks at the end over that right after each",
+        }
+        for measure, title in titles.items():
+            jobs: dict[str, dict[str, tuple[Tensor, Tensor]]] = {}
+            for (job, optimiser), run in self.found.items():
+                if measure in run.measures:
+                    jobs.setdefault(job, {})[optimiser] = run.curve(measure)
+            if jobs:
+                yield measure, losses_by_share(jobs, self.base.shares, LINEAR, title)
+
+    def summary(self) -> dict[str, Any]:
+        """The numbers of each job, and of untrained nets."""
+        starts = {job: {name: asdict(s) for name, s in found.items()} for job, found in self.starts.items()}
+        return {"settings": [self.numbers([run]) for run in self.found.values()], "starts": starts}
+
+    def numbers(self, runs: Sequence[ConditionsRun]) -> dict[str, Any]:
+        """The best rate of each start, and its measures there by seed."""
+        (run,) = runs
+        of_start = {
+            start: {"best rate": run.best(start), **{MEASURES[m]: run.scores(m, start) for m in run.measures}}
+            for start in run.config.starts
+        }
+        return {"job": run.config.job, "optimiser": run.config.optimiser, "starts": of_start}
+
+    def fields(self) -> dict[str, Any]:
+        """The settings and tables."""
+        c = self.base
+        return {
+            "jobs": "\n".join(f"- **{name}**: {job.__doc__}" for name, job in DESCRIBED.items()),
+            "job_count": len(JOBS),
+            "seeds": c.seeds,
+            "choosing": choosing(c).seeds,
+            "steps": c.steps,
+            "width": c.width,
+            "rates": "; ".join(f"{o} {', '.join(f'{lr:g}' for lr in rates)}" for o, rates in RATES.items()),
+            "ours": OURS,
+            "share": f"{PROPOSED_SHARE:g}",
+            "margin": LOSS_MARGIN,
+            "enough": MIN_PAIRS,
+            "losses": self._medians(END),
+            "unseen": self._medians(UNSEEN),
+            "sequence": self._sequence(),
+            "relative": self._relative(),
+            "behind": self._behind(),
+            "edges": self._edges(),
+            "all": self._all(),
+            **self._at_start(),
+        }
+
+    def _medians(self, measure: str) -> str:
+        """Of a measure on every job, from every start; the lowest in bold."""
+        rows = []
+        for (job, optimiser), run in self.found.items():
+            if measure in run.measures:
+                medians = [run.median(measure, start) for start in run.config.starts]
+                cells = [f"**{_text(m)}**" if m == min(medians) else _text(m) for m in medians]
+                rows.append([job, optimiser, *cells])
+        return markdown_table(["job", "optimiser", *self.base.starts], rows)
+
+    def _sequence(self) -> str:
+        rows = []
+        for (job, optimiser), run in self.found.items():
+            if FORGETTING in run.measures:
+                for measure in (LEARNT, END, FORGETTING):
+                    medians = [_text(run.median(measure, start)) for start in run.config.starts]
+                    rows.append([job, optimiser, MEASURES[measure], *medians])
+        return markdown_table(["job", "optimiser", "measure", *self.base.starts], rows)
+
+    def _relative(self) -> str:
+        """Of every start, the median over jobs and seeds of its loss over that of hyperfan-in as published."""
+        rows = []
+        for measure in (END, UNSEEN):
+            for optimiser in RATES:
+                runs = [r for (_, o), r in self.found.items() if o == optimiser and measure in r.measures]
+                cells = []
+                for start in self.base.starts:
+                    each = [ratios(r.scores(measure, start), r.scores(measure, ALL)) for r in runs]
+                    cells.append(_text(statistics.geometric_mean([_positive(statistics.median(e)) for e in each])))
+                rows.append([MEASURES[measure], optimiser, *cells])
+        return markdown_table(["", "optimiser", *self.base.starts], rows)
+
+    def _behind(self) -> str:
+        """Where the proposed start is behind another in a comparison that is decided."""
+        found = []
+        for other in (LINEAR, NONE):
+            for (job, optimiser), run in self.found.items():
+                for measure in (m for m in (END, UNSEEN, FORGETTING) if m in run.measures):
+                    ratio = Estimate.median(ratios(run.scores(measure, OURS), run.scores(measure, other)))
+                    if ratio.low is not None and ratio.low > 1:
+                        found.append(
+                            f"- {job}, {optimiser}: {MEASURES[measure]} is {ratio.format('.2f')} times {other}'s"
+                        )
+        return "\n".join(found) or "- nowhere"
+
+    def _edges(self) -> str:
+        """Which starts are best at the end of the range of rates, where another might be better still."""
+        found = []
+        for (job, optimiser), run in self.found.items():
+            rates = run.config.rates
+            names = [
+                f"{start} ({'smallest' if run.best(start) == rates[0] else 'largest'})"
+                for start in run.config.starts
+                if run.best(start) in (rates[0], rates[-1])
+            ]
+            if names:
+                found.append(f"{job} with {optimiser}: {', '.join(names)}")
+        return "; ".join(found) or "none"
+
+    def _all(self) -> str:
+        rows = []
+        for (job, optimiser), run in self.found.items():
+            for lr in run.config.rates:
+                rows.append([job, optimiser, f"{lr:g}", *(_text(run.median(END, s, lr)) for s in run.config.starts)])
+        return markdown_table(["job", "optimiser", "rate", *self.base.starts], rows)
+
+    def _at_start(self) -> dict[str, str]:
+        """Tables of what two conditions' nets have in common."""
+
+        def by_job(value: Callable[[AtStart], str], starts: Sequence[str] = self.base.starts) -> str:
+            rows = [[job, *(value(found[start]) for start in starts)] for job, found in self.starts.items()]
+            return markdown_table(["job", *starts], rows)
+
+        rows = []
+        for job, found in self.starts.items():
+            predicted = [1 - s + s * a.cosine for s, a in zip(self.base.shares, found.values(), strict=False)]
+            pairs = zip(found.values(), predicted, strict=False)
+            cells = [f"{a.correlation:.2f} ({p:.2f})" for a, p in pairs]
+            rows.append([job, f"{found[ALL].cosine:.2f}", *cells, f"{found[LINEAR].correlation:.2f}"])
+        linear = [found[LINEAR] for found in self.starts.values()]
+        ours = [found[ALL] for found in self.starts.values()]
+        return {
+            "correlations": markdown_table(["job", "cos(h, h′)", *self.base.starts], rows),
+            "kernels": by_job(lambda a: f"{a.kernel:.2f}"),
+            "linear_share": _range([a.share / max(o.share, 1e-9) for a, o in zip(linear, ours, strict=True)]),
+            "linear_square": _range([a.square for a in linear]),
+            "linear_code": _range([a.code for a in linear]),
+            "our_code": _range([a.code for a in ours]),
+        }
+
+
+def _positive(value: float) -> float:
+    """A ratio whose logarithm can be taken."""
+    return min(max(value, 1e-9), 1e9)
+
+
+def _range(values: Sequence[float]) -> str:
+    return f"{min(values):.2g} to {max(values):.2g}"
+
+
+def _text(value: float) -> str:
+    return f"{value:.2g}" if math.isfinite(value) else "∞"

@@ -1,0 +1,48 @@
+"""Loss against the share of the variance that is generated: a panel for each job."""
+
+from collections.abc import Mapping, Sequence
+
+from torch import Tensor
+
+from hyperfan.charts.axis import category_axis, log_axis
+from hyperfan.charts.figure import figure
+from hyperfan.charts.palette import Look, looks
+from hyperfan.charts.panel import Curve, Panel
+from hyperfan.report.tasks import quartiles
+
+PANEL_SIZE = (300.0, 190.0)
+
+
+def losses_by_share(
+    jobs: Mapping[str, Mapping[str, tuple[Tensor, Tensor]]], shares: Sequence[float], reference: str, title: str
+) -> str:
+    """Median loss at each share with quartiles, and that of a start without one as a level line, as an SVG.
+
+    Args:
+        jobs: job → label → losses at each share, (share, seed), and those of the other start, (seed).
+        shares: from left to right.
+        reference: name of the start without a share.
+        title: a headline.
+    """
+    labels = list(dict.fromkeys(label for curves in jobs.values() for label in curves))
+    chosen = dict(zip(labels, looks(labels), strict=True))
+    levels = {label: Look(look.colour, 1) for label, look in chosen.items()}
+    x = category_axis([f"{share:g}" for share in shares])
+    panels = []
+    for job, curves in jobs.items():
+        drawn = []
+        for label, (losses, others) in curves.items():
+            low, middle, high = (t.tolist() for t in quartiles(losses.T))
+            band = list(zip(low, high, strict=True))
+            drawn.append(Curve(label, list(enumerate(middle)), chosen[label], band=band))
+            level = quartiles(others)[1].item()
+            ends: list[tuple[float, float | None]] = [(-0.5, level), (len(shares) - 0.5, level)]
+            drawn.append(Curve(f"{label}, {reference}", ends, levels[label]))
+        y = log_axis([v for curve in drawn for _, v in curve.points], 0.5)
+        panels.append(Panel(job, drawn, x, y, "share that is generated, ρ", size=PANEL_SIZE))
+    legend = [
+        *((f"{label}, hyperfan-in", look) for label, look in chosen.items()),
+        *((f"{label}, {reference}", look) for label, look in levels.items()),
+    ]
+    note = "Medians over seeds with quartiles, each start at its best rate."
+    return figure(title, panels, 3, legend, note)
