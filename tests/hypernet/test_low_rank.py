@@ -1,17 +1,19 @@
 """Weights of low rank: products of two generated factors."""
 
 import copy
+from functools import partial
 from typing import ClassVar
 
 import pytest
 import torch
+import torch.nn.functional as F
 from generator_suite import Case, GeneratorSuite
 from torch import Tensor, nn
 
 import hyperfan as hf
 from checks import assert_close
 from hyperfan.errors import HyperfanError
-from hyperfan.generators.stand_in import StandIn
+from hyperfan.generators.stand_in import Product, StandIn
 from hyperfan.init import available
 
 
@@ -142,6 +144,27 @@ def test_no_weight_is_made_to_run_a_layer(grouped, share, monkeypatch):
         *(torch.autograd.grad((o.view(fast.shape) * target).sum(), wanted) for o in (fast, slow)), strict=True
     ):
         assert_close(a, b)
+
+
+@pytest.mark.parametrize("right", ["own", "common"])
+@pytest.mark.parametrize("based", [False, True])
+@pytest.mark.parametrize("kernel", [(), (3,), (3, 2), (2, 1, 2)])
+def test_a_product_stands_for_the_weights_of_many_samples(kernel, based, right):
+    """Inputs of all samples, one behind the other, against a loop."""
+    n, batch, channels, outputs, rank = 3, 2, 4, 5, 2
+    left, columns = torch.randn(n, outputs, rank).double(), channels * torch.Size(kernel).numel()
+    right = torch.randn(*((n,) if right == "own" else ()), rank, columns).double()
+    base = torch.randn(outputs, channels, *kernel).double() if based else None
+    product = Product(left, right, base, (outputs, channels, *kernel))
+    assert product.make().shape == (n, outputs, channels, *kernel)
+    x = torch.randn(n, batch, channels, *([5] * len(kernel))).double()
+    if not kernel:
+        fast, run = product.linear(x, None), F.linear
+    else:
+        run = partial(getattr(F, f"conv{len(kernel)}d"), stride=2, padding=1)
+        convolve = getattr(F, f"conv{len(kernel)}d")
+        fast = product.convolution(convolve, x.flatten(0, 1), None, (2, 1, 1)).unflatten(0, (n, batch))
+    assert_close(fast, torch.stack([run(x[i], product.make()[i]) for i in range(n)]))
 
 
 def test_evaluation_keeps_the_factors(monkeypatch):

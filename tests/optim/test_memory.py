@@ -263,6 +263,8 @@ NETS = {
         "trunk": (4,),
     },
     "low rank": {"embedding": hf.Embedding(3, trainable=True, tasks=3), "heads": hf.LowRank(1)},
+    "LoRA": {"embedding": hf.Embedding(3, trainable=True, tasks=3), "heads": hf.LoRA(1)},
+    "multiplied": {"embedding": hf.Embedding(3, trainable=True, tasks=3), "share": 0.3, "base_op": "multiply"},
 }
 
 

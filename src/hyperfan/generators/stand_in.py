@@ -184,8 +184,8 @@ class Product(StandIn):
     """A weight (out, in, …) that is a product, on a base or not: as a matrix, base + left·right.
 
     Shape:
-        left (…, out, rank), right (…, rank, in·…), base (out, in, …); dimensions in front are broadcast with those of
-        the input of a linear layer.
+        left (out, rank), right (rank, in·…), base (out, in, …). For the weights of n samples left is (n, out, rank),
+        right the same for all or (n, rank, in·…), and inputs are (n, rows, in) or (n·batch, in, …).
     """
 
     left: Tensor
@@ -212,11 +212,21 @@ class Product(StandIn):
         return update if bias is None else update + bias
 
     def convolution(self, convolve: Callable[..., Tensor], x: Tensor, bias: Tensor | None, settings: Any) -> Any:
-        """The same, where ``left`` is a convolution of width 1; for one set of weights."""
-        if self.left.ndim > 2:
-            return NotImplemented
-        narrow = convolve(x, self.right.view(-1, *self.shape[1:]), None, *settings)
-        left = self.left.view(*self.left.shape, *[1] * (len(self.shape) - 2))
-        if self.base is None:
-            return convolve(narrow, left, bias)
-        return convolve(x, self.base, bias, *settings) + convolve(narrow, left)
+        """The same, where ``left`` is a convolution of width 1."""
+        *samples, outputs, rank = self.left.shape
+        kernels = self.right.reshape(-1, *self.shape[1:])
+        if self.right.ndim == 2:
+            narrow = convolve(x, kernels, None, *settings)
+        else:  # a group for each sample
+            n = len(self.right)
+            rows = x.reshape(n, -1, *x.shape[1:]).transpose(0, 1).flatten(1, 2)
+            narrow = convolve(rows, kernels, None, *settings, n)
+            narrow = narrow.view(len(rows), n, rank, *narrow.shape[2:]).transpose(0, 1).flatten(0, 1)
+        if samples:
+            each = narrow.reshape(len(self.left), -1, rank, narrow[0, 0].numel())
+            update = (self.left.unsqueeze(1) @ each).view(len(narrow), outputs, *narrow.shape[2:])
+        else:
+            update = convolve(narrow, self.left.view(*self.left.shape, *[1] * (len(self.shape) - 2)))
+        if self.base is not None:
+            return convolve(x, self.base, bias, *settings) + update
+        return update if bias is None else update + bias.view(-1, *[1] * (len(self.shape) - 2))
