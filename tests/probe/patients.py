@@ -519,7 +519,7 @@ FAULTS = {
     "AdamW at the plain net's rate": Fault(_plain_rate_of_adamw, "learning rate too large", "‖h‖₁ + 1"),
     "pixels": Fault(_pixels, "inputs off scale", "standardised"),
     "sums of layers": Fault(lambda: _plain(ThreeAtOnce()), "exploding activations", "analysis does not fit"),
-    "steep waves": Fault(lambda: _plain(Waves()), "exploding gradients", "slope"),
+    "steep waves": Fault(lambda: _plain(Waves(), fidelity="paper"), "exploding gradients", "slope"),
     "overflow": Fault(lambda: _scaled(1e30, nn.ReLU), "values that are not finite", "too large"),
     "exploding": Fault(lambda: _scaled(10.0, nn.ReLU), "exploding activations", "wrong scale"),
     "vanishing": Fault(lambda: _scaled(0.1, nn.ReLU), "vanishing activations", "wrong scale"),
@@ -598,6 +598,7 @@ HEALTHY: dict[str, Callable[[], Patient]] = {
     "MLP, ten ReLU layers": lambda: _patient(mlp(nn.ReLU, depth=10), *vectors()),
     "MLP, hyperfan-out": lambda: _patient(nn.Sequential(*mlp()[:-1]), vectors()[0], None, init="hyperfan-out"),
     "MLP, weights and biases": lambda: _patient(mlp(nn.ReLU), *vectors(), generate="weights+biases"),
+    "waves as in SIREN": lambda: _patient(Waves(), *vectors()),
     "tasks, a trunk, trained embeddings": lambda: _patient(
         mlp(nn.ReLU), *vectors(), hf.Embedding(32, tasks=5, trainable=True, per="net"), trunk=(64, 64)
     ),

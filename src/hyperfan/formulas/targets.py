@@ -38,6 +38,21 @@ def fan_out_bias(fan_in: float, weight: float, consumed: float = 1.0, output: fl
     return left if left > 1e-9 * output else 0.0  # a rounding error is not a variance
 
 
+def sine_entry(frequency: float, fan_in: float, reads_inputs: bool) -> float:
+    """Second moment that a layer's output z should have beside sin(ω·z), as in SIREN (Sitzmann et al. 2020).
+
+    Kept at q from layer to layer, it lets the gradient's second moment grow by s·coth(s), s = ω²·q, in each of them:
+    900 times for ω = 30 and q = 1. So q = 1/ω², where that is 1.3; for the layer that reads the last sine too, so that
+    all weights have one scale, and one learning rate of Adam suits them. The first layer reads coordinates, and its ω·z
+    are the frequencies that the net begins with: its weights have the variance of U(−1/fan_in, 1/fan_in), and ω sets
+    the range.
+
+    >>> sine_entry(10, 256, reads_inputs=False), sine_entry(10, 2, reads_inputs=True) * 6, sine_entry(1, 2, True)
+    (0.01, 1.0, 1.0)
+    """
+    return 1 / (3 * fan_in) if reads_inputs and frequency > 1 else frequency**-2
+
+
 def harmonic(a: float, b: float) -> float:
     """Harmonic mean 2/(1/a + 1/b); of 1/d_j and 1/d_i it is Glorot's 2/(d_j + d_i).
 

@@ -131,6 +131,10 @@ def kept_row(tensor: TensorSpec, why: str, prefix: str = "") -> Row:
 
 def written_row(tensor: TensorSpec, method: Method, fidelity: Fidelity, made_by: MadeBy, name: str) -> Row:
     """The row of a parameter that is written itself: constant where its role says so, else like a classical layer."""
+    sine = tensor.followed_by is not None and tensor.followed_by.frequency != 1
+    if tensor.role == "bias" and fidelity == "exact" and sine and tensor.fans is not None:
+        phases = 1 / (3 * tensor.fans.fan_in)  # as torch draws them, and SIREN leaves them
+        return Row(name, tensor.role, made_by, "phases of a sine, 1/(3·fan_in)", variance=phases)
     if tensor.role == "bias" or tensor.start is not None:
         mean = tensor.start or 0.0
         return Row(name, tensor.role, made_by, f"= {mean:g}", mean=mean)

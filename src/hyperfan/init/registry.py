@@ -27,6 +27,9 @@ class Reading:
         gain_in, gain_out: forward and backward gain.
         consumed: second moment of what the layer reads.
         output: second moment the layer's output should have.
+        entry: the same by the sine beside the layer, which has a scale of its own: 1/ω² for sin(ω·z), and 1 elsewhere.
+        generable: part of the output's second moment that a share is of. What turns a sine by more than a radian tells
+            nothing; all of it elsewhere.
         branch: part of that moment that a residual branch may carry; 1 outside residual nets.
         bias_generated: for a weight, whether its layer's bias is generated too.
         summands: for a bias, how many are added to the same output.
@@ -39,6 +42,8 @@ class Reading:
     gain_out: float = 1.0
     consumed: float = 1.0
     output: float = 1.0
+    entry: float = 1.0
+    generable: float = 1.0
     branch: float = 1.0
     bias_generated: bool = False
     summands: int = 1
@@ -78,9 +83,26 @@ def reading(tensor: TensorSpec, fidelity: Fidelity, *, gains: bool, before: floa
             "function, name it for the layer before it, as nonlinearity={'…': 'relu'}; any other name would start it "
             f"at a wrong scale, so else leave '{tensor.name}' out of generate="
         )
-    found = tensor.consumes.curve.at(before)
-    branch = targets.residual_share(tensor.residual_blocks)
-    return replace(plain, gain_in=found.forward, gain_out=found.backward, consumed=1 / found.forward, branch=branch)
+    found = tensor.consumes.gains_at(before)
+    branch, entry = targets.residual_share(tensor.residual_blocks), _entry(tensor, fans)
+    frequency = 1.0 if tensor.followed_by is None else tensor.followed_by.frequency
+    return replace(
+        plain,
+        gain_in=found.forward,
+        gain_out=found.backward,
+        consumed=1 / found.forward,
+        output=entry,
+        entry=entry,
+        generable=min(frequency**-2 / entry, 1.0),
+        branch=branch,
+    )
+
+
+def _entry(tensor: TensorSpec, fans: Fans) -> float:
+    """Second moment of a layer's output by the sines before or behind it: 1 where there are none of their own ω."""
+    behind = 1.0 if tensor.followed_by is None else tensor.followed_by.frequency
+    before = 1.0 if tensor.consumes is None else tensor.consumes.frequency
+    return targets.sine_entry(before if behind == 1 else behind, fans.fan_in, tensor.reads_inputs)
 
 
 def has_known_gain(tensor: TensorSpec, fidelity: Fidelity) -> bool:
@@ -96,7 +118,7 @@ Trunk = Callable[[Reading], float]
 
 def fan_in_trunk(read: Reading) -> float:
     """Fan-in init for a layer of the trunk."""
-    return targets.fan_in_weight(read.fan_in, read.gain_in)
+    return targets.fan_in_weight(read.fan_in, read.gain_in) * read.entry
 
 
 @dataclass(frozen=True)

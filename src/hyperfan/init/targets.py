@@ -60,7 +60,8 @@ class Targets:
         if start is not None:
             return Aim(f"H = 0, β = {start:g}", head=lambda fans: 0.0, mean=start)
         aim = self._aim(self.reading(name))
-        return aim if aim.target is None else replace(aim, share=self.share, multiplies=self.multiplies)
+        share = self.share if self.share == 1 else self.share * self.reading(name).generable
+        return aim if aim.target is None else replace(aim, share=share, multiplies=self.multiplies)
 
     def aims(self) -> list[Aim]:
         """What the method wants of each tensor."""

@@ -10,6 +10,7 @@ ELEMENTWISE = set(
 )
 """Functions of each element alone, or of elements at the same position in several tensors."""
 
+PERIODIC = {"sin", "cos"}
 ADDITIONS = {"add", "sub", "rsub", "subtract", "iadd", "isub"}
 PRODUCTS = {"mul", "multiply", "imul"}
 QUOTIENTS = {"div", "divide", "true_divide", "truediv"}

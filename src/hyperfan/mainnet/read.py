@@ -60,6 +60,7 @@ def read(module: nn.Module, example: Any = None, nonlinearity: NonlinearityArgum
             consumes=tracer.consumes.get(t.name),
             reads=tracer.reads.get(t.name),
             followed_by=tracer.followed_by.get(t.name),
+            reads_inputs=t.name in tracer.input_readers,
             scale_assumed=t.name in tracer.scale_assumed,
             residual_blocks=tracer.residual_blocks if t.name in tracer.branch_ends else 0,
         )
@@ -138,6 +139,7 @@ def _like_its_weight(t: TensorSpec, spec: Spec) -> TensorSpec:
         consumes=w.consumes,
         reads=w.reads,
         followed_by=w.followed_by,
+        reads_inputs=w.reads_inputs,
         residual_blocks=w.residual_blocks,
     )
 

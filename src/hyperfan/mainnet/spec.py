@@ -18,15 +18,28 @@ Role = Literal["weight", "bias", "scale", "shift", "slope", "other"]
 
 @dataclass(frozen=True)
 class Nonlinearity:
-    """A function applied between two layers, and its gains (``None`` where they cannot be known)."""
+    """A function applied between two layers, and its gains (``None`` where they cannot be known).
+
+    ``frequency`` is the ω of sin(ω·z) or cos(ω·z), which have a period and so ask for z of a certain scale.
+    """
 
     name: str
     curve: GainCurve | None = field(repr=False)
+    frequency: float = 1.0
 
     @property
     def gains(self) -> Gains | None:
         """The gains for a pre-activation of variance 1."""
         return None if self.curve is None else self.curve.at(1.0)
+
+    def gains_at(self, variance: float) -> Gains:
+        """The gains for a pre-activation of this variance, where they are known."""
+        assert self.curve is not None
+        if self.frequency == 1:
+            return self.curve.at(variance)
+        # f(z) = sin(ω·z) has the values of sin at ω²·variance, which a table of f may not reach, and ω times its slope.
+        found = named_curve(self.name).at(variance * self.frequency**2)
+        return Gains(found.forward, found.backward / self.frequency**2)
 
     @classmethod
     def named(cls, name: str) -> "Nonlinearity":
@@ -52,6 +65,7 @@ class TensorSpec:
         consumes: the nonlinearity whose output the layer reads (``None``: not known).
         reads: the one weight whose layer, through that nonlinearity, feeds this layer; ``None`` if there are several.
         followed_by: the nonlinearity applied to the layer's output (``None``: not known).
+        reads_inputs: whether the layer reads the inputs of the mainnet.
         scale_assumed: whether the scale of the layer's input is only assumed, because it is a sum of several tensors, a
             mixture or a pool.
         residual_blocks: if the layer ends a residual branch, how many such branches the mainnet has; else 0.
@@ -70,6 +84,7 @@ class TensorSpec:
     consumes: Nonlinearity | None = None
     reads: str | None = None
     followed_by: Nonlinearity | None = None
+    reads_inputs: bool = False
     scale_assumed: bool = False
     residual_blocks: int = 0
     start: float | None = None

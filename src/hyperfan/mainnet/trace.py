@@ -56,6 +56,7 @@ class Tracer(TorchFunctionMode):
         self.sources: dict[str, frozenset[str]] = {}
         self.followed_by: dict[str, Nonlinearity] = {}
         self.norm_parameters: dict[str, tuple[Role, float]] = {}
+        self.input_readers: set[str] = set()
         self.scale_assumed: set[str] = set()
         self.branch_ends: set[str] = set()
         self.residual_blocks = 0
@@ -188,6 +189,8 @@ class Tracer(TorchFunctionMode):
             self._record_reading(weights, trails.product(-1, inputs, name).nonlinearity(), None)
         else:
             self._record_reading(weights, inputs[0].nonlinearity(), inputs[0].scale_source, inputs[0].sources)
+        if name not in op.LOOKUPS and all(trail.depth == 0 for trail in inputs):
+            self.input_readers.update(weights)
         if name not in op.LOOKUPS and any(trail.scale_assumed for trail in inputs):
             self.scale_assumed.update(weights)
         return trails.layer_output(next(self._nodes), weights[-1], inputs)
@@ -246,7 +249,8 @@ class Tracer(TorchFunctionMode):
             samples = self._resample_call(call) if all(t.samples is not None for t in inputs) else None
             names = tuple(dict.fromkeys(n for t in inputs for n in t.names))
             unnamed = name in op.ARITHMETIC and len(inputs) == 1
-            return replace(inputs[0], names=names).apply("" if unnamed else name, samples)
+            applied = replace(inputs[0], names=names).apply("" if unnamed else name, samples)
+            return replace(applied, frequency=inputs[0].multiple) if name in op.PERIODIC else applied
         node = next(self._nodes)
         if name in op.ADDITIONS:
             branch = trails.residual_branch(inputs)

@@ -34,6 +34,7 @@ class Trail:
         has_source_scale: whether z has the scale that its source gave it; not after a norm or a sum.
         pooled: whether each value stands for several.
         normalised: whether a norm gave z its scale.
+        frequency: ω, if f is sin(ω·z) or cos(ω·z).
     """
 
     node: int
@@ -50,11 +51,20 @@ class Trail:
     has_source_scale: bool = True
     pooled: bool = False
     normalised: bool = False
+    frequency: float = 1.0
 
     @property
     def is_identity(self) -> bool:
         """Whether nothing but linear steps happened since the source."""
         return self.samples is not None and torch.equal(self.samples, grid())
+
+    @property
+    def multiple(self) -> float:
+        """The factor c if f is c·z with a positive c, else 1."""
+        if self.samples is None or self.names:
+            return 1.0
+        factor = float(self.samples[0, 0] / grid()[0, 0])
+        return factor if factor > 0 and torch.allclose(self.samples, factor * grid()) else 1.0
 
     @property
     def scale_source(self) -> str | None:
@@ -78,7 +88,7 @@ class Trail:
             return IDENTITY
         if self.samples is not None and torch.equal(self.samples, grid().clamp(min=0)):
             return Nonlinearity.named("relu")
-        return Nonlinearity("·".join(self.names) or "arithmetic", gain_curve(self.second_moments()))
+        return Nonlinearity("·".join(self.names) or "arithmetic", gain_curve(self.second_moments()), self.frequency)
 
     def second_moments(self) -> Tensor | None:
         """E[f²] and E[f′²] for each tabulated variance of z, or ``None`` where they are unknown."""
@@ -87,7 +97,7 @@ class Trail:
     def apply(self, name: str, samples: Tensor | None) -> "Trail":
         """Apply an elementwise function (arithmetic has no name); ``samples=None`` where its effect is not known."""
         names = (*self.names, name) if name else self.names
-        return replace(self, samples=samples, moments=None, names=names)
+        return replace(self, samples=samples, moments=None, names=names, frequency=1.0)
 
     def rearrange(self, node: int) -> "Trail":
         """Put the same values at other positions."""
@@ -170,7 +180,7 @@ def concatenate(node: int, trails: Sequence[Trail], sizes: Sequence[int]) -> Tra
     first = trails[0]
     joined = replace(combine(node, trails), sources=_union(t.sources for t in trails))
     if all(_equal(first.samples, t.samples) for t in trails):
-        return replace(joined, samples=first.samples, names=first.names)
+        return replace(joined, samples=first.samples, names=first.names, frequency=first.frequency)
     moments: Tensor | None = torch.zeros(2, len(VARIANCES), dtype=torch.float64, device="cpu")
     for trail, size in zip(trails, sizes, strict=True):
         part = trail.second_moments()

@@ -26,7 +26,7 @@ def hyperfan_in(read: Reading, bias_share: float = 0.5) -> Aim:
         v = targets.fan_in_bias(read.output, bias_share) * read.branch / read.summands
         return Aim(_branched("v = share·output", read), target=v)
     share = bias_share if read.bias_generated else 0.0
-    v = targets.fan_in_weight(read.fan_in, read.gain_in, share) * read.branch
+    v = targets.fan_in_weight(read.fan_in, read.gain_in, share) * read.entry * read.branch
     equation = "v = (1 − share)·gain/fan_in" if share else "v = gain/fan_in"
     return Aim(_branched(equation, read), target=v, gain=read.gain_in)
 
@@ -51,6 +51,7 @@ def gist(read: Reading) -> Aim:
 
 
 def _branched(equation: str, read: Reading) -> str:
+    equation += "·entry" if read.entry != 1 and "output" not in equation else ""
     return equation + ("/blocks" if read.branch != 1 else "") + ("/biases" if read.summands > 1 else "")
 
 
