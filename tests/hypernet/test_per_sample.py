@@ -116,6 +116,72 @@ def test_groups_equal_a_loop_over_groups(name, order):
         assert_all_close(seen_grads, grads)
 
 
+UNEQUAL = [(name, (3, 0, 2, 3)) for name in MAINNETS] + [("mlp", (2, 2, 2, 2)), ("mlp", (0, 0, 5, 0))]
+
+
+@pytest.mark.parametrize(("name", "counts"), UNEQUAL)
+def test_groups_of_unequal_size_equal_a_loop_over_groups(name, counts):
+    net, x = build(name)
+    x = torch.randn(sum(counts), *x.shape[1:], dtype=torch.float64, requires_grad=True)
+    e = torch.randn(4, len(net.generated), 4, dtype=torch.float64, requires_grad=True)
+
+    def by_loop(net, x, e):
+        return torch.cat([net(part, embedding=e[i]) for i, part in enumerate(x.split(counts)) if len(part)])
+
+    expected, grads = outputs_and_gradients(net, x, e, by_loop)
+    index = torch.arange(4).repeat_interleave(torch.tensor(counts))
+    mixed = torch.randperm(len(index), generator=torch.Generator().manual_seed(0))
+    back = mixed.argsort()
+    calls = (
+        lambda net, x, e: net(x, embedding=e, counts=counts),
+        lambda net, x, e: net(x, embedding=e, counts=torch.tensor(counts)),
+        lambda net, x, e: net(x[mixed], embedding=e, code_index=index[mixed])[back],
+    )
+    for call in calls:
+        seen, seen_grads = outputs_and_gradients(net, x, e, call)
+        assert_close(seen, expected)
+        assert_all_close(seen_grads, [torch.zeros_like(s) if g is None and s is not None else g
+                                      for s, g in zip(seen_grads, grads, strict=True)])  # fmt: skip
+
+
+@pytest.mark.parametrize(("name", "order"), list(itertools.product(MAINNETS, ORDERS)))
+def test_inputs_that_all_codes_share_equal_a_loop_over_codes(name, order):
+    net, x = build(name)
+    net.per_sample = PerSample(ORDERS[order])
+    e = torch.randn(3, len(net.generated), 4, dtype=torch.float64, requires_grad=True)
+    x.requires_grad_()
+    expected, grads = outputs_and_gradients(
+        net, x, e, lambda net, x, e: torch.stack([net(x, embedding=one) for one in e])
+    )
+    for _ in range(2):
+        seen, seen_grads = outputs_and_gradients(net, x, e, lambda net, x, e: net(x, embedding=e, shared=True))
+        assert_close(seen, expected)
+        assert_all_close(seen_grads, grads)
+
+
+def test_shared_inputs_are_not_copied():
+    x = torch.randn(1000, 50)
+    net = hf.HyperNet(nn.Linear(50, 1), hf.Embedding(4, given=True, per="net"), nonlinearity="linear")
+    saved = []
+    with torch.autograd.graph.saved_tensors_hooks(lambda t: (saved.append(t), t)[1], lambda t: t):
+        for _ in range(2):
+            saved.clear()
+            net(x, embedding=torch.randn(64, 4), shared=True)
+    storages = {t.untyped_storage().data_ptr(): t.untyped_storage().nbytes() for t in saved}
+    assert x.untyped_storage().data_ptr() in storages
+    assert sum(storages.values()) < 2 * x.untyped_storage().nbytes()
+
+
+def test_one_code_is_no_special_case():
+    net, x = build("mlp")
+    e = torch.randn(1, 3, 4, dtype=torch.float64)
+    expected = net(x, embedding=e[0])
+    assert_close(net(x[:1], embedding=e), expected[:1])
+    assert_close(net(x.unsqueeze(0), embedding=e, grouped=True), expected.unsqueeze(0))
+    assert_close(net(x, embedding=e, shared=True), expected.unsqueeze(0))
+    assert_close(net(x, embedding=e, counts=[4]), expected)
+
+
 def test_tasks_for_groups():
     net, x = build("mlp", hf.Embedding(4, tasks=5, trainable=True))
     tasks = torch.tensor([4, 0])
@@ -238,6 +304,39 @@ def test_inputs_that_do_not_fit_the_codes():
         net(x, embedding=e, grouped=True)
     with pytest.raises(hf.HyperfanError, match="grouped=True needs many codes"):
         net(x, embedding=e[0], grouped=True)
+
+
+@pytest.mark.parametrize(("given", "message"), [
+    ({"counts": (1, 2)}, "counts= has 2 numbers, and there are 3 codes"),
+    ({"counts": (1, 2, 2)}, r"3 codes serve 5 rows.*shape \(4, 6\) and should have \(5, …\)"),
+    ({"counts": (5, -1, 0)}, "give the number of rows of each code"),
+    ({"counts": 4}, "give the number of rows of each code"),
+    ({"counts": torch.ones(2, 2)}, "give the number of rows of each code"),
+    ({"code_index": torch.tensor([0, 1, 2, 3])}, "holds 0 to 3; there are codes 0 to 2"),
+    ({"code_index": torch.tensor([0, 1])}, r"3 codes serve 2 rows"),
+    ({"code_index": torch.ones(4)}, r"code_index= is torch.float32 \(4,\)"),
+    ({"code_index": [0, 1, 2, 0]}, "code_index= is list"),
+    ({"counts": (1, 2, 1), "shared": True}, "shared=True and counts= say different things"),
+    ({"grouped": True, "shared": True}, "grouped=True and shared=True say different things"),
+])  # fmt: skip
+def test_what_is_said_of_the_inputs_is_checked(given, message):
+    net, x = build("mlp")
+    with pytest.raises(hf.HyperfanError, match=message):
+        net(x, embedding=torch.randn(3, 3, 4, dtype=torch.float64), **given)
+    assert not net.per_sample.orders
+
+
+@pytest.mark.parametrize("given", [{"counts": (4,)}, {"code_index": torch.zeros(4).long()}, {"shared": True}])
+def test_many_codes_are_needed(given):
+    net, x = build("mlp")
+    with pytest.raises(hf.HyperfanError, match="needs many codes"):
+        net(x, embedding=torch.randn(3, 4, dtype=torch.float64), **given)
+
+
+def test_outputs_of_unequal_groups_need_rows():
+    net = hf.HyperNet(nn.Sequential(nn.Linear(6, 5), nn.Flatten(0)).double(), hf.Embedding(4, given=True))
+    with pytest.raises(hf.HyperfanError, match=r"the mainnet makes \(5,\) of a group of 1 rows"):
+        net(torch.randn(4, 6).double(), embedding=torch.randn(2, 1, 4).double(), counts=(1, 3))
 
 
 def test_batch_norm_in_training_cannot():

@@ -14,4 +14,4 @@ def one_thread():
 @pytest.fixture(autouse=True)
 def no_map_is_small(monkeypatch):
     """Those of the tests are, and would all be dense under Adam."""
-    monkeypatch.setattr("hyperfan.optim.adam.MIN_VALUES", 0)
+    monkeypatch.setattr("hyperfan.optim.adam.MAX_SMALL", 0)

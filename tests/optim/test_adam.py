@@ -293,7 +293,7 @@ def test_a_compiler_that_fails_is_told_and_trained_without(monkeypatch):
 
 
 def test_small_maps_are_dense_unless_asked_otherwise(monkeypatch):
-    monkeypatch.setattr("hyperfan.optim.adam.MIN_VALUES", 7 * 20)
+    monkeypatch.setattr("hyperfan.optim.adam.MAX_SMALL", 7 * 20 - 1)
     twins = separate()
     assert [row.kind for row in twins.opt.plan.rows] == ["collapsed", "collapsed", "collapsed", "dense"]
     assert "it is small" in str(twins.opt.plan)

@@ -1,5 +1,6 @@
 """The stored embeddings of a hypernet, and the check of those given at the call."""
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
@@ -229,7 +230,8 @@ class Embeddings(nn.Module):
             each = f", one for each of the {self.n} tensors or chunks (Embedding(per='net') takes one for all tensors)"
             wanted = f"{one}{each if len(one) == 2 else ''}"
             raise CallError(f"{name}= has shape {tuple(given.shape)}; it should be {wanted}, or (batch, …) for many")
-        if readable(given) and not torch.isfinite(given).all():
+        # A sum of finite values may overflow; then only, each is looked at.
+        if readable(given) and not math.isfinite(given.detach().sum()) and not torch.isfinite(given).all():
             raise CallError(f"{name}= holds {int((~torch.isfinite(given)).sum())} values that are NaN or infinite")
         return given if self.config.per == "tensor" else given.unsqueeze(-2)
 

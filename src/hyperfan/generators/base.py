@@ -158,7 +158,7 @@ class Generator(nn.Module, ABC):
         return []
 
     def stand_in(self, index: int, codes: Tensor, order: Callable[..., Any]) -> Tensor:
-        """Something that stands for a deferrable tensor, from (n, width) codes."""
+        """Something that stands for a deferrable tensor, from (n, width) codes or a batch of them."""
         raise HyperfanError(f"{type(self).__name__} has no stand-ins")
 
     def factors(self, codes: Tensor, skip: Skip = ()) -> dict[int, Factors]:

@@ -52,20 +52,25 @@ class LinearHeads(Generator):
     def make(self, codes: Tensor, *, skip: Skip = (), copy: bool = False, steps: Steps = NO_STEPS) -> Tensors:
         """The outputs of each head on the codes of its tensors."""
         codes = self.head_inputs(codes)
+        each = codes.unbind(1) if codes.ndim == 3 else torch.split(codes, 1)
         tensors: dict[int, Tensor] = {}
         for name, layout in self.layouts.items():
             wanted = [i for i in layout.tensors if i not in skip]
             if not wanted:
                 continue
-            rows = layout.rows if len(wanted) == len(layout.tensors) else merge_spans([self.spans[i] for i in wanted])
-            chosen = self._select(codes, rows)
             shape = self.tensors[wanted[0]].shape
+            if len(wanted) == 1 and codes.ndim == 3:
+                made = self._product(name, each[wanted[0]], steps).view(len(codes), *shape)
+                tensors[wanted[0]] = made
+                continue
+            rows = layout.rows if len(wanted) == len(layout.tensors) else merge_spans([self.spans[i] for i in wanted])
+            chosen = each[wanted[0]] if len(wanted) == 1 else self._select(codes, rows)
             if codes.ndim == 2 and not steps:
-                each = self.head(name).rows(chosen, shape, copy=copy)
+                several = self.head(name).rows(chosen, shape, copy=copy)
             else:
                 flat = self._product(name, chosen.reshape(-1, self.width), steps)
-                each = flat.view(*chosen.shape[:-1], *shape).unbind(codes.ndim - 2)
-            tensors.update(zip(wanted, each, strict=True))
+                several = flat.view(*chosen.shape[:-1], *shape).unbind(codes.ndim - 2)
+            tensors.update(zip(wanted, several, strict=True))
         return {t.name: tensors[i] for i, t in enumerate(self.tensors) if i in tensors}
 
     def rows_of(self, name: str) -> tuple[list[str], Sequence[int]]:
@@ -82,9 +87,9 @@ class LinearHeads(Generator):
         return [i for i, t in enumerate(self.tensors) if len(t.shape) > 1 and not self.head(self.names[i]).hooked]
 
     def stand_in(self, index: int, codes: Tensor, order: Callable[..., Any]) -> Tensor:
-        """A weight that layers can run from its code."""
+        """A weight that layers can run from its code, or from many."""
         head = self.head(self.names[index])
-        return FromCode(self.head_inputs(codes)[index], head, self.tensors[index].shape, order)
+        return FromCode(self.head_inputs(codes)[..., index, :], head, self.tensors[index].shape, order)
 
     @torch.no_grad()
     def scale_(self, factors: Mapping[str, float]) -> dict[str, float]:

@@ -28,8 +28,11 @@ class Trainer(Protocol):
     def product(self, codes: Tensor) -> Tensor:
         """The map's outputs for (n, d_k), in one tensor."""
 
-    def linear(self, x: Tensor, code: Tensor) -> Tensor | None:
-        """A linear layer whose weight the map makes of (d_k,), on (rows, inputs), if it has a way of its own."""
+    def linear(self, x: Tensor, codes: Tensor) -> Tensor | None:
+        """A linear layer for each of n codes (n, d_k), of which the map makes its weight, on (n, rows, inputs).
+
+        ``None`` if the trainer has no way of its own.
+        """
 
     def sync(self) -> None:
         """Write to the map what was trained without it."""
@@ -121,7 +124,10 @@ class LinearMap(nn.Module, ABC):
 
         Those that are parametrised, as by ``torch.nn.utils.parametrizations``, are computed.
         """
-        held: dict[str, Any] = dict(self._parameters)
+        held: Any = self._parameters
+        if "weight" in held and "bias" in held:
+            return dict.__getitem__(held, "weight"), dict.__getitem__(held, "bias")
+        held = dict(held)
         weight, bias = (held[name] if name in held else getattr(self, name) for name in ("weight", "bias"))
         return weight, bias
 
@@ -147,7 +153,8 @@ class LinearMap(nn.Module, ABC):
         """The same as a tensor for each of (n, d_k) codes; without ``copy`` they may change with training."""
         held = None if self.trainer is None else self.trainer.rows(codes, shape)
         if held is None:
-            return self.product(codes).view(-1, *shape).unbind(0)
+            made = self.product(codes)
+            return [made.view(shape)] if len(codes) == 1 else made.view(-1, *shape).unbind(0)
         return [row.clone() for row in held] if copy else held
 
     @abstractmethod

@@ -46,7 +46,11 @@ def cheaper(s: Sizes) -> Order:
 
 
 class StandIn(Tensor):
-    """Stands for one generated weight. Linear layers and convolutions run without it; the rest sees the weight."""
+    """Stands for one generated weight. Linear layers and convolutions run without it; the rest sees the weight.
+
+    It may stand for the weights of n samples, of which it says the shape of one. Then ``make`` returns (n, …), and
+    ``linear`` and ``convolution`` take the inputs of all, (n, rows, inputs) or (n·batch, channels, …).
+    """
 
     @classmethod
     def _of_shape(cls, shape: Sequence[int], like: Tensor) -> Self:
@@ -142,42 +146,46 @@ class FromCode(StandIn):
 
     @staticmethod
     def __new__(cls, code: Tensor, head: Head, shape: tuple[int, ...], order: Callable[[Sizes], Order]) -> "FromCode":
-        """From its code (d_k,), its head, and who chooses the order."""
+        """From its code (d_k,), or the codes of n weights (n, d_k), its head, and who chooses the order."""
         stand_in = cls._of_shape(shape, head.weight)
         stand_in.weight, stand_in.bias = head.weight, head.bias
         stand_in.code = code.to(stand_in.weight.dtype)
         stand_in.order, stand_in.own_linear = order, None if head.trainer is None else head.trainer.linear
         return stand_in
 
+    @property
+    def codes(self) -> Tensor:
+        """(n, d_k), also for one."""
+        return self.code if self.code.ndim == 2 else self.code.unsqueeze(0)
+
     def _weight(self) -> Tensor:
-        return (self.code @ self.weight + self.bias).view(self.shape)
+        return (self.code @ self.weight + self.bias).view(*self.code.shape[:-1], *self.shape)
 
     def linear(self, x: Tensor, bias: Tensor | None) -> Any:
         """In the cheaper order."""
-        outputs, inputs = self.shape
-        width = len(self.code)
-        if self.order(Sizes(width, outputs * inputs, outputs, x.numel() // max(inputs, 1))) == "weights":
+        (outputs, inputs), (n, width) = self.shape, self.codes.shape
+        batches = x.reshape(n, -1, inputs)
+        if self.order(Sizes(width, outputs * inputs, outputs, batches.shape[1])) == "weights":
             return NotImplemented
-        if self.own_linear is not None:
-            own = self.own_linear(x.reshape(-1, inputs), self.code)
-            if own is not None:
-                own = own.view(*x.shape[:-1], outputs)
-                return own if bias is None else own + bias
-        each = F.linear(x, self.weight.view(width * outputs, inputs))
-        each = each.view(*each.shape[:-1], width, outputs)
-        return F.linear(x, self.bias.view(outputs, inputs), bias) + (self.code @ each)
+        made = None if self.own_linear is None else self.own_linear(batches, self.codes)
+        if made is None:
+            each = F.linear(batches, self.weight.view(width * outputs, inputs)).view(n, -1, width, outputs)
+            made = (self.codes[:, None, None] @ each).squeeze(-2) + F.linear(batches, self.bias.view(outputs, inputs))
+        made = made.view(*x.shape[:-1], outputs)
+        return made if bias is None else made + bias
 
     def convolution(self, convolve: Callable[..., Tensor], x: Tensor, bias: Tensor | None, settings: Any) -> Any:
         """In the cheaper order."""
-        outputs, width = self.shape[0], len(self.code)
+        outputs, (n, width) = self.shape[0], self.codes.shape
         with torch.device("meta"):
             empty = convolve(torch.empty(x.shape), torch.empty(self.shape), None, *settings)
-        rows = empty.numel() // max(outputs, 1)
+        rows = empty.numel() // max(outputs * n, 1)
         if self.order(Sizes(width, self.numel(), outputs, rows)) == "weights":
             return NotImplemented
+        shared = convolve(x, self.bias.view(self.shape), bias, *settings)
         each = convolve(x, self.weight.view(width * outputs, *self.shape[1:]), None, *settings)
-        each = each.view(len(each), width, outputs, *each.shape[2:]).movedim(1, -1)
-        return convolve(x, self.bias.view(self.shape), bias, *settings) + each @ self.code
+        each = each.reshape(n, len(x) // n, width, -1)
+        return shared + (self.codes[:, None, None] @ each).view(shared.shape)
 
 
 class Product(StandIn):

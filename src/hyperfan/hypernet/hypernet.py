@@ -2,7 +2,7 @@
 
 import contextlib
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Self
 
 import torch
@@ -22,6 +22,7 @@ from hyperfan.hypernet.keeping import Keeping, read_keeping, set_mode
 from hyperfan.hypernet.kept import fill_missing_buffers, keep, write_tied_once
 from hyperfan.hypernet.parts import build_parts
 from hyperfan.hypernet.per_sample import PerSample
+from hyperfan.hypernet.ragged import read_inputs
 from hyperfan.hypernet.sharing import BaseArgument, BaseOperation, read_base, read_share
 from hyperfan.init.plan import Plan
 from hyperfan.init.registry import Fidelity, Method, as_method
@@ -126,6 +127,9 @@ class HyperNet(nn.Module):
         embedding: Tensor | None = None,
         noise: bool | None = None,
         grouped: bool = False,
+        shared: bool = False,
+        counts: Sequence[int] | Tensor | None = None,
+        code_index: Tensor | None = None,
         **kwargs: Any,
     ) -> Any:
         """Run the mainnet with generated parameters.
@@ -136,10 +140,14 @@ class HyperNet(nn.Module):
             embedding: the embedding, where it is given at the call; with a leading batch dimension one for each sample.
             noise: whether to add the embedding's noise; by default in training mode.
             grouped: whether each of many codes serves a batch of its own: inputs and outputs are (codes, batch, …).
+            shared: whether all of many codes serve the same inputs: (batch, …), and outputs are (codes, batch, …).
+            counts: how many rows each of many codes serves, one behind the other: inputs and outputs are (rows, …).
+            code_index: instead, the number of each row's code, (rows,), in any order.
         """
         checks.check_mainnet(self)
         makers = [m for m in (self.embeddings, self.trunk, self.heads) if m is not None]
-        stored = embedding is None and not noise and not grouped
+        special = grouped or shared or counts is not None or code_index is not None
+        stored = embedding is None and not noise and not special
         if stored and self._cache.usable(makers, task):
             tensors = self._cache.get(
                 lambda: self.heads(self.codes(task=task, noise=noise), factored=True), makers, task
@@ -149,10 +157,9 @@ class HyperNet(nn.Module):
         if held is not None:
             return self.run(held, *args, **kwargs)
         codes = self.codes(task=task, embedding=embedding, noise=noise)
-        if codes.ndim == 3:
-            return self.per_sample(self.skeleton, self.heads, codes, grouped, args, kwargs)
-        if grouped:
-            raise CallError("grouped=True needs many codes: a tensor of tasks, or embedding= with a leading dimension")
+        if codes.ndim == 3 or special:
+            inputs = read_inputs(codes, grouped, shared, counts, code_index, args, kwargs)
+            return self.per_sample(self.skeleton, self.heads, codes, inputs)
         return self.run(self.heads(codes, factored=True), *args, **kwargs)
 
     def run(self, tensors: Mapping[str, Tensor], *args: Any, **kwargs: Any) -> Any:

@@ -3,7 +3,7 @@
 import contextlib
 import functools
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -11,17 +11,41 @@ from torch.utils import _pytree as pytree
 
 from hyperfan.errors import CallError
 from hyperfan.generators.base import Generator
-from hyperfan.generators.stand_in import Order, Sizes, cheaper
+from hyperfan.generators.stand_in import Order, Sizes, StandIn, cheaper
+from hyperfan.hypernet.batched import MixingError, Samples, check_graph, see_all
+from hyperfan.hypernet.inputs import Inputs
+from hyperfan.hypernet.ragged import Ragged
+from hyperfan.hypernet.transforms import transformed
 from hyperfan.mainnet.skeleton import Skeleton
 
 MAX_SHAPES = 64
-"""Shapes of inputs for which orders are kept."""
+"""Shapes of inputs for which something is remembered."""
+
+
+class Call(NamedTuple):
+    """One call of a hypernet with n codes (n, tensors, d_k).
+
+    Args:
+        skeleton: the mainnet.
+        heads: what makes its tensors.
+        codes: of each sample or group.
+        inputs: what the mainnet is called with.
+        key: their kind and shapes.
+    """
+
+    skeleton: Skeleton
+    heads: Generator
+    codes: Tensor
+    inputs: Inputs
+    key: tuple[Any, ...]
 
 
 class PerSample:
-    """Runs the mainnet by vmap, so that each sample sees its own weights and nothing of the others.
+    """Runs the mainnet for many codes at once, so that each sample sees its own weights and nothing of the others.
 
-    Which tensors are made, and which layers run from their codes, is learnt at the first call with inputs of a shape.
+    Functions that are known to act on each sample by itself run batched (``hypernet/batched``); a mainnet that has any
+    other runs by vmap. Which, and which tensors are made and which layers run from their codes, is learnt at the first
+    call with inputs of a shape.
 
     Args:
         choose: from the sizes of a layer to the order in which to run it.
@@ -31,70 +55,118 @@ class PerSample:
         self.choose = choose
         self.orders: dict[tuple[Any, ...], dict[str, Order]] = {}
         """For the shapes of the inputs: the order of each tensor that layers were run with."""
+        self.mixing: dict[tuple[Any, ...], str | None] = {}
+        """For the shapes of the inputs, and training and gradients on or off: the function because of which the mainnet
+        is run by vmap; ``None`` if there is none."""
 
-    def __call__(
-        self,
-        skeleton: Skeleton,
-        heads: Generator,
-        codes: Tensor,
-        grouped: bool,
-        args: Any,
-        kwargs: Any,
-    ) -> Any:
-        """Run with (n, tensors, d_k) codes and n samples, or n groups of samples, in each input."""
+    def __call__(self, skeleton: Skeleton, heads: Generator, codes: Tensor, inputs: Inputs | Ragged) -> Any:
+        """Run with (n, tensors, d_k) codes."""
+        if isinstance(inputs, Ragged):
+            return inputs.run(codes, lambda codes, part: self(skeleton, heads, codes, part))
+        key: tuple[Any, ...] = (inputs.kind, *[tuple(x.shape) for x in inputs.tensors])
+        call = Call(skeleton, heads, codes, inputs, key)
         _check_norms(skeleton)
-        leaves, tree = pytree.tree_flatten((args, kwargs))
-        batched = [i for i, leaf in enumerate(leaves) if isinstance(leaf, Tensor)]
-        for i in batched:
-            _check_input(leaves[i], len(codes), grouped)
-        shapes = (grouped, *(tuple(leaves[i].shape) for i in batched))
-        orders, lazy = self._orders(heads, shapes)
-        tensors = heads(codes, skip=lazy, factored=True)
+        if torch.compiler.is_compiling() or transformed():
+            return self._by_vmap(call)
+        if len(call.codes) == 1:
+            return _alone(call)
+        key = (*call.key, call.skeleton.module.training, torch.is_grad_enabled())
+        if self.mixing.get(key) is not None:
+            return self._by_vmap(call)
+        state = torch.get_rng_state() if key not in self.mixing else None
+        try:
+            out = self._batched(call, first=key not in self.mixing)
+            _remember(self.mixing, key, None)
+            return out
+        except (MixingError, Exception) as error:
+            reason = str(error) if isinstance(error, MixingError) else f"{type(error).__name__}: {error}"
+        if state is not None:
+            torch.set_rng_state(state)  # as if it had not been tried
+        out = self._by_vmap(call)
+        _remember(self.mixing, key, reason)
+        return out
 
+    def _batched(self, call: Call, first: bool) -> Any:
+        s = Samples(len(call.codes))
+        orders, lazy = self._orders(call)
+        tensors = call.heads.assemble(call.heads(call.codes, skip=lazy, factored=True))
+        for t in tensors.values():
+            if not isinstance(t, StandIn):
+                s.mark(t)
+        inputs = [x if call.inputs.kind == "shared" else s.mark(call.inputs.spread(x)) for x in call.inputs.tensors]
+        args, kwargs = call.inputs.filled(inputs)
+        tensors.update(self._stand_ins(call, call.codes, orders, lazy))
+        with see_all(s) if first else s:
+            out = call.skeleton.call(tensors, args, kwargs)
+        if first:
+            check_graph(out, [*tensors.values(), *inputs])
+        self._remember_orders(call, orders)
+        return call.inputs.gathered(out, lambda x: s.unmarked(x))
+
+    def _by_vmap(self, call: Call) -> Any:
+        orders, lazy = self._orders(call)
+        tensors = call.heads(call.codes, skip=lazy, factored=True)
+        inputs = call.inputs
         others: list[Any] = []  # what the mainnet returns beside tensors, which vmap would refuse
         out_tree: Any = None
 
-        def one(tensors: Mapping[str, Any], codes: Tensor, inputs: list[Tensor]) -> Any:
-            filled = list(leaves)
-            for i, x in zip(batched, inputs, strict=True):
-                filled[i] = x if grouped else x.unsqueeze(0)
-            args, kwargs = pytree.tree_unflatten(filled, tree)
-            stand_ins = {}
-            for i in lazy:
-                name = heads.tensors[i].name
-                stand_ins[name] = heads.stand_in(i, codes, functools.partial(self._choose, orders, name))
+        def one(tensors: Mapping[str, Any], codes: Tensor, given: list[Tensor]) -> Any:
+            args, kwargs = inputs.filled([x.unsqueeze(0) if inputs.kind == "sample" else x for x in given])
+            stand_ins = self._stand_ins(call, codes, orders, lazy)
             nonlocal others, out_tree
-            others, out_tree = pytree.tree_flatten(skeleton({**heads.assemble(tensors), **stand_ins}, *args, **kwargs))
+            out = call.skeleton({**call.heads.assemble(tensors), **stand_ins}, *args, **kwargs)
+            others, out_tree = pytree.tree_flatten(out)
             outputs = {i: t for i, t in enumerate(others) if isinstance(t, Tensor)}
-            return outputs if grouped else {i: t.squeeze(0) for i, t in outputs.items()}
+            return {i: t.squeeze(0) for i, t in outputs.items()} if inputs.kind == "sample" else outputs
 
+        in_dims = (0, 0, None if inputs.kind == "shared" else 0)
         with _without_fast_attention():
-            outputs = torch.func.vmap(one, randomness="different")(tensors, codes, [leaves[i] for i in batched])
-        self._remember(shapes, orders)
+            outputs = torch.func.vmap(one, in_dims, randomness="different")(tensors, call.codes, inputs.tensors)
+        self._remember_orders(call, orders)
         return pytree.tree_unflatten([outputs.get(i, leaf) for i, leaf in enumerate(others)], out_tree)
 
-    def _orders(self, heads: Generator, shapes: tuple[Any, ...]) -> tuple[dict[str, Order], list[int]]:
+    def _stand_ins(self, call: Call, codes: Tensor, orders: dict[str, Order], lazy: list[int]) -> dict[str, Tensor]:
+        names = [call.heads.tensors[i].name for i in lazy]
+        choosers = [functools.partial(self._choose, orders, name) for name in names]
+        return {name: call.heads.stand_in(i, codes, c) for i, name, c in zip(lazy, names, choosers, strict=True)}
+
+    def _orders(self, call: Call) -> tuple[dict[str, Order], list[int]]:
         """What is known for inputs of these shapes, and the tensors that layers may do without."""
         if torch.compiler.is_compiling():
             return {}, []
+        heads, orders = call.heads, self.orders.get(call.key)
         deferrable = [i for i in heads.deferrable() if heads.base is None or heads.tensors[i].name not in heads.base]
-        if shapes not in self.orders:
+        if orders is None:
             return {}, deferrable
-        orders = self.orders[shapes]
         return orders, [i for i in deferrable if orders.get(heads.tensors[i].name) == "codes"]
 
-    def _remember(self, shapes: tuple[Any, ...], orders: dict[str, Order]) -> None:
+    def _remember_orders(self, call: Call, orders: dict[str, Order]) -> None:
         """Only what was learnt in a call that ended well."""
-        if shapes not in self.orders and not torch.compiler.is_compiling():
-            while len(self.orders) >= MAX_SHAPES:
-                del self.orders[next(iter(self.orders))]
-            self.orders[shapes] = orders
+        if not torch.compiler.is_compiling():
+            _remember(self.orders, call.key, orders)
 
     def _choose(self, orders: dict[str, Order], name: str, sizes: Sizes) -> Order:
         order = self.choose(sizes)
         if orders.get(name) != "weights":  # for a tensor of several layers, that it must be made for one of them
             orders[name] = order
         return order
+
+
+def _remember(known: dict[tuple[Any, ...], Any], key: tuple[Any, ...], value: Any) -> None:
+    if key not in known or known[key] != value:
+        while len(known) >= MAX_SHAPES:
+            del known[next(iter(known))]
+        known[key] = value
+
+
+def _alone(call: Call) -> Any:
+    """With one code, the mainnet as it is."""
+    inputs = call.inputs
+    given = [x.squeeze(0) if inputs.kind == "group" else x for x in inputs.tensors]
+    args, kwargs = inputs.filled(given)
+    tensors = call.heads.assemble(call.heads(call.codes.squeeze(0), factored=True))
+    out = call.skeleton(tensors, *args, **kwargs)
+    return inputs.gathered(out, lambda x: x.unsqueeze(0))
 
 
 @contextlib.contextmanager
@@ -112,19 +184,9 @@ def _without_fast_attention() -> Iterator[None]:
 
 
 def _check_norms(skeleton: Skeleton) -> None:
-    for path, m in skeleton.module.named_modules():
+    for path, m in skeleton.modules.items():
         if isinstance(m, nn.modules.batchnorm._BatchNorm) and (m.training or not m.track_running_stats):
             raise CallError(
                 f"'{path}' is a batch norm in training mode, which cannot run with one set of weights per sample: "
                 "call net.eval(), or use a group norm"
             )
-
-
-def _check_input(x: Tensor, codes: int, grouped: bool) -> None:
-    each = "one per group" if grouped else "one per sample"
-    if x.ndim < 1 + grouped or x.shape[0] != codes:
-        wanted = f"({codes}, batch, …)" if grouped else f"({codes}, …)"
-        repeat = f": repeat it by .expand({codes}, …)" if x.ndim and x.shape[0] == 1 else ""
-        raise CallError(
-            f"{codes} codes were given, {each}; an input has shape {tuple(x.shape)} and should have {wanted}{repeat}"
-        )

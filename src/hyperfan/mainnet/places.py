@@ -46,6 +46,7 @@ class Places:
         return any(local not in getattr(owner, store) for owner, store, local, _ in self._found.values())
 
     def _look_up(self) -> None:
+        self.modules = dict(self.module.named_modules())
         self._links = [(m, key, child) for m in self.module.modules() for key, child in m._modules.items()]
         self._found: dict[str, Place] = {}
         seen: set[tuple[int, str, str]] = set()

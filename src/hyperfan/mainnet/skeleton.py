@@ -51,6 +51,12 @@ class Skeleton:
         self.repeated = {path: name for path, name in self.aliases.items() if path not in self._places.now()}
         """Tensors of layers that have two paths: the second path of each, and its name."""
 
+    @property
+    def modules(self) -> Mapping[str, nn.Module]:
+        """The module and its submodules, by path."""
+        self._places.now()
+        return self._places.modules
+
     def keep(self, values: Mapping[str, Tensor]) -> None:
         """Hold copies of these in their places; in those of other tensors, and in second ones, is ``None``."""
         self.kept = set(values)
@@ -67,10 +73,17 @@ class Skeleton:
         given = self._by_path(tensors)
         if torch.compiler.is_compiling():
             return functional_call(self.module, given, args, kwargs, tie_weights=False)
+        with self.mode():
+            return self._run(given, args, kwargs)
+
+    def call(self, tensors: Mapping[str, Tensor], args: Any, kwargs: Any) -> Any:
+        """The same without a check, and in no mode but the caller's."""
+        return self._run(self._by_path(tensors), args, kwargs)
+
+    def _run(self, given: Mapping[str, Any], args: Any, kwargs: Any) -> Any:
         before = self._put(given)
         try:
-            with self.mode():
-                return self.module(*args, **kwargs)
+            return self.module(*args, **kwargs)
         finally:
             self._put(before)
 

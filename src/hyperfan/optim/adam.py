@@ -39,8 +39,8 @@ STEP, FIRST, SECOND, LARGEST = "step", "exp_avg", "exp_avg_sq", "max_exp_avg_sq"
 """In torch's state."""
 POWERS = {FIRST: 1, SECOND: 2, LARGEST: 2}
 """Of the code, in the moments of a head's weight."""
-MIN_VALUES = 2**17
-"""Values of a map's weight from which its structure saves time."""
+MAX_SMALL = 2**17
+"""Values of a map's weight up to which its structure saves no time."""
 TOLERANCE = 64
 """Times the precision: how far moments may be from those of one code."""
 
@@ -115,7 +115,7 @@ class AdamRule(Rule):
 
     def why_dense(self, part: Part) -> str | None:
         """Torch steps all small parameters at once, which is faster than one by one."""
-        return "it is small" if part.map.held[0].numel() < MIN_VALUES else None
+        return "it is small" if part.map.held[0].numel() <= MAX_SMALL else None
 
     def why_not_held(self, part: Part, group: Group) -> str | None:
         """Why moments are not those of one code."""

@@ -100,7 +100,7 @@ class MapTrainer:
 
     def chosen(self) -> Choice:
         """How the map is trained, and why; chosen anew whenever a parameter is frozen or the choice overridden."""
-        seen = (tuple(p.requires_grad for p in self._watched), self.map.hooked, self.override)
+        seen = ([p.requires_grad for p in self._watched], self.map.hooked, self.override)
         if seen != self._chosen_for:
             groups = self._groups()
             fastest = choose(self.net, self.part, lambda p: id(p) in groups)
@@ -165,22 +165,23 @@ class MapTrainer:
 
     # ── making ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def linear(self, x: Tensor, code: Tensor) -> Tensor | None:
-        """A linear layer run from its weight's code, with the map's gradient in factors."""
+    def linear(self, x: Tensor, codes: Tensor) -> Tensor | None:
+        """Linear layers run from their weights' codes, with the map's gradient in factors."""
         if torch.compiler.is_compiling() or differentiated():
             return None
         if self.chosen().kind != "factored" or not self._holds_parameters():
             return None
-        outputs: Tensor = apply_function(CodesLast, x.unsqueeze(0), code.unsqueeze(0), self.weight, self.bias)[0]
-        return outputs.squeeze(0)
+        outputs: Tensor = apply_function(CodesLast, x, codes, self.weight, self.bias)[0]
+        return outputs
 
     @outside_graphs
     def product(self, codes: Tensor) -> Tensor:
         """What the map makes of codes, in one tensor."""
-        held = self.rows(codes, None)
+        kind = self.chosen().kind
+        held = self.rows(codes, None) if kind == "collapsed" else None
         if held is not None:
             return held[0]
-        in_factors = self.chosen().kind in ("collapsed", "factored") and not self.map.layer_per_code
+        in_factors = kind in ("collapsed", "factored") and not self.map.layer_per_code
         factored = in_factors and not transformed() and self._holds_parameters()
         product: Tensor = apply_function(Factored, codes, self.weight, self.bias) if factored else self.map(codes)
         return product

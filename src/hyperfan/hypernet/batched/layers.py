@@ -1,0 +1,253 @@
+"""Rules of layers, whose weights may be each sample's own: linear, convolutions, norms, look-ups, products, pools."""
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from hyperfan.generators.stand_in import StandIn
+from hyperfan.hypernet.batched.mode import LAZY_RULES, Samples, named, refuse, rule
+from hyperfan.hypernet.batched.pointwise import align, pointwise
+
+CONVOLUTIONS = {F.conv1d: 1, F.conv2d: 2, F.conv3d: 3}
+TRANSPOSED = {F.conv_transpose1d: 1, F.conv_transpose2d: 2, F.conv_transpose3d: 3}
+POOLS = {
+    f"{kind}_pool{d}d": d for kind in ("max", "avg", "adaptive_max", "adaptive_avg", "lp") for d in (1, 2, 3)
+}  # fmt: skip
+
+
+@rule(F.linear)
+def linear(s: Samples, func: Any, input: Any, weight: Any, bias: Any = None) -> Any:
+    """With weights of each sample's own a batched product; with the same for all, as it is."""
+    x = input
+    if not s.has(weight):
+        if s.has(bias):
+            return pointwise(s, torch.add, linear(s, func, x, weight), bias)
+        made = func(x, weight, bias)
+        return s.mark(made) if s.has(x) else made
+    n, outputs, inputs = weight.shape
+    if not s.has(x):
+        return s.mark(_shared_input(s, x, weight, bias))
+    flat = x.ndim != 3
+    rows = x.reshape(n, -1, inputs) if flat else x
+    if bias is None:
+        made = torch.bmm(rows, weight.mT)
+    else:
+        made = torch.baddbmm(bias.unsqueeze(1) if s.has(bias) else bias, rows, weight.mT)
+    return s.mark(made.view(*x.shape[:-1], outputs) if flat else made)
+
+
+@rule(F.linear, rules=LAZY_RULES)
+def lazy_linear(s: Samples, func: Any, input: Any, weight: Any, bias: Any = None) -> Any:
+    """From the codes, where that is cheaper."""
+    if isinstance(input, StandIn) or not isinstance(weight, StandIn) or weight.ndim != 2:
+        return None
+    x = s.batched(input)
+    made = weight.linear(x.reshape(s.n, -1, x.shape[-1]), None)
+    if made is NotImplemented:
+        return None
+    return _plus(s, s.mark(made.view(*x.shape[:-1], made.shape[-1])), s.made(bias))
+
+
+def _plus(s: Samples, x: Tensor, bias: Tensor | None) -> Any:
+    return x if bias is None else pointwise(s, torch.add, x, bias)
+
+
+def _shared_input(s: Samples, x: Tensor, weight: Tensor, bias: Any) -> Tensor:
+    """One product of the rows, which are the same for all samples, with all their weights."""
+    n, outputs, inputs = weight.shape
+    each = F.linear(weight.reshape(-1, inputs), x.reshape(-1, inputs)).view(n, outputs, -1).mT
+    each = each if bias is None else each + (bias.unsqueeze(1) if s.has(bias) else bias)
+    return each.reshape(n, *x.shape[:-1], outputs)
+
+
+def _convolve(s: Samples, func: Any, nd: int, x: Any, weight: Any, bias: Any, settings: dict[str, Any]) -> Any:
+    """With weights of each sample's own, a convolution with a group, or as many as one has, for each sample."""
+    if not s.any((x, weight, bias)):
+        return func(x, weight, bias, **settings)
+    if s.ndim(x) != nd + 2:
+        refuse(func)
+    if not s.has(weight):
+        made = fold(s, lambda x: func(x, weight, None if s.has(bias) else bias, **settings), s.batched(x))
+    else:
+        x, groups = s.batched(x), settings.pop("groups", 1)
+        rows = x.transpose(0, 1).flatten(1, 2)
+        made = func(rows, weight.flatten(0, 1), None, groups=groups * s.n, **settings)
+        made = made.unflatten(1, (s.n, -1)).transpose(0, 1)
+    own = s.has(bias) or s.has(weight)
+    return _per_channel(s, torch.add, s.mark(made), bias if own else None, nd)
+
+
+def _per_channel(s: Samples, function: Any, x: Tensor, p: Tensor | None, nd: int) -> Any:
+    """A function of each value and what belongs to its channel, which has so many dimensions behind it."""
+    if p is None:
+        return x
+    spread = p.view(*p.shape, *(1,) * nd)
+    return pointwise(s, function, x, s.mark(spread) if s.has(p) else spread)
+
+
+@rule(*CONVOLUTIONS)
+def convolution(s: Samples, func: Any, input: Any, weight: Any, bias: Any = None, stride: Any = 1, padding: Any = 0,
+                dilation: Any = 1, groups: int = 1) -> Any:  # fmt: skip
+    """With strides and all."""
+    settings = {"stride": stride, "padding": padding, "dilation": dilation, "groups": groups}
+    return _convolve(s, func, CONVOLUTIONS[func], input, weight, bias, settings)
+
+
+@rule(*CONVOLUTIONS, rules=LAZY_RULES)
+def lazy_convolution(s: Samples, func: Any, input: Any, weight: Any, bias: Any = None, stride: Any = 1,
+                     padding: Any = 0, dilation: Any = 1, groups: int = 1) -> Any:  # fmt: skip
+    """From the codes, where that is cheaper."""
+    nd = CONVOLUTIONS[func]
+    if isinstance(input, StandIn) or not isinstance(weight, StandIn) or groups != 1 or s.ndim(input) != nd + 2:
+        return None
+    made = weight.convolution(func, s.batched(input).flatten(0, 1), None, (stride, padding, dilation))
+    if made is NotImplemented:
+        return None
+    return _per_channel(s, torch.add, s.mark(made.unflatten(0, (s.n, -1))), s.made(bias), nd)
+
+
+@rule(*TRANSPOSED)
+def transposed_convolution(s: Samples, func: Any, input: Any, weight: Any, bias: Any = None, stride: Any = 1,
+                           padding: Any = 0, output_padding: Any = 0, groups: int = 1,
+                           dilation: Any = 1) -> Any:  # fmt: skip
+    """As a convolution."""
+    settings = {"stride": stride, "padding": padding, "output_padding": output_padding, "dilation": dilation}
+    return _convolve(s, func, TRANSPOSED[func], input, weight, bias, {**settings, "groups": groups})
+
+
+def fold(s: Samples, run: Callable[[Tensor], Any], x: Tensor) -> Any:
+    """What a function of rows that do not meet makes of all samples' rows, one behind the other."""
+    made = run(x.flatten(0, 1))
+    split = (s.n, x.shape[1])
+    back = [m.view(*split, *m.shape[1:]) for m in ([made] if isinstance(made, Tensor) else made)]
+    return back[0] if isinstance(made, Tensor) else back
+
+
+@rule(*named(" ".join(POOLS), F, torch, torch._C._nn), *named("interpolate upsample unfold pixel_shuffle", F),
+      F.dropout1d, F.dropout2d, F.dropout3d)  # fmt: skip
+def on_rows(s: Samples, func: Any, x: Any, *args: Any, **kwargs: Any) -> Any:
+    """Functions of (rows, channels, …) that act on each row alone."""
+    if not s.any((x, *args, *kwargs.values())):
+        return refuse(func) if func in (F.dropout1d, F.dropout2d, F.dropout3d) else func(x, *args, **kwargs)
+    nd = POOLS.get(getattr(func, "__name__", ""), 1) + 2
+    if s.any((*args, *kwargs.values())) or s.ndim(x) < nd:
+        refuse(func)
+    return s.mark(fold(s, lambda x: func(x, *args, **kwargs), x))
+
+
+@rule(F.pad, torch._C._nn.pad)
+def pad(s: Samples, func: Any, x: Any, pad: Any, mode: str = "constant", value: Any = None) -> Any:
+    """Of the last dimensions; where not by a constant, torch wants rows and channels before them."""
+    if not s.has(x):
+        return func(x, pad, mode, value)
+    if len(pad) // 2 > x.ndim - 1:
+        refuse(func)
+    if mode == "constant":
+        return s.mark(func(x, pad, mode, value))
+    return s.mark(fold(s, lambda x: func(x, pad, mode, value), x)) if x.ndim - 1 == len(pad) // 2 + 2 else refuse(func)
+
+
+# ── norms ──────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@rule(F.layer_norm, F.rms_norm)
+def layer_norm(
+    s: Samples, func: Any, x: Any, normalized_shape: Any, weight: Any = None, *rest: Any, **kwargs: Any
+) -> Any:
+    """Over the last dimensions."""
+    bias = kwargs.pop("bias", None)
+    if func == F.layer_norm and rest:
+        bias, *rest = rest  # type: ignore[assignment]
+    args = {} if func == F.rms_norm else {"bias": bias}
+    eps = rest[0] if rest else kwargs.pop("eps", 1e-5 if func == F.layer_norm else None)
+    if not s.any((weight, bias)):
+        made = func(x, normalized_shape, weight, **args, eps=eps)
+        return s.mark(made) if s.has(x) else made
+    made = s.mark(func(s.batched(x), normalized_shape, None, eps=eps))
+    for function, p in ((torch.mul, weight), (torch.add, bias)):
+        made = made if p is None else pointwise(s, function, made, p)
+    return made
+
+
+def _channel_norm(s: Samples, run: Callable[[Tensor, Any, Any], Tensor], x: Any, weight: Any, bias: Any) -> Any:
+    if not s.any((x, weight, bias)):
+        return run(x, weight, bias)
+    x = s.batched(x)
+    own = s.any((weight, bias))
+    made = s.mark(fold(s, lambda x: run(x, *((None, None) if own else (weight, bias))), x))
+    for function, p in ((torch.mul, weight), (torch.add, bias)) if own else ():
+        made = _per_channel(s, function, made, p, x.ndim - 3)
+    return made
+
+
+@rule(F.group_norm)
+def group_norm(s: Samples, func: Any, input: Any, num_groups: int, weight: Any = None, bias: Any = None,
+               eps: float = 1e-5) -> Any:  # fmt: skip
+    """Of each row."""
+    return _channel_norm(s, lambda x, w, b: func(x, num_groups, w, b, eps), input, weight, bias)
+
+
+@rule(F.batch_norm)
+def batch_norm(s: Samples, func: Any, input: Any, running_mean: Any, running_var: Any, weight: Any = None,
+               bias: Any = None, training: bool = False, momentum: float = 0.1, eps: float = 1e-5) -> Any:  # fmt: skip
+    """In evaluation, of each row."""
+    if training or s.any((running_mean, running_var)):
+        refuse(func)
+    run = lambda x, w, b: func(x, running_mean, running_var, w, b, False, momentum, eps)  # noqa: E731
+    return _channel_norm(s, run, input, weight, bias)
+
+
+# ── look-ups and products ──────────────────────────────────────────────────────────────────────────────────────────
+
+
+@rule(F.embedding)
+def embedding(s: Samples, func: Any, input: Any, weight: Any, padding_idx: Any = None, max_norm: Any = None,
+              norm_type: float = 2.0, scale_grad_by_freq: bool = False, sparse: bool = False) -> Any:  # fmt: skip
+    """In the tables of all samples, one behind the other."""
+    if max_norm is not None or scale_grad_by_freq or sparse:
+        refuse(func)
+    if not s.has(weight):
+        made = func(input, weight, padding_idx)
+        return s.mark(made) if s.has(input) else made
+    if padding_idx is not None:
+        refuse(func)
+    rows = weight.shape[1]
+    first = torch.arange(0, s.n * rows, rows, device=input.device)
+    index = s.batched(input)
+    return s.mark(func(index + first.view(-1, *(1,) * (index.ndim - 1)), weight.flatten(0, 1)))
+
+
+@rule(*named("matmul __matmul__ bmm mm", Tensor, torch))
+def matmul(s: Samples, func: Any, a: Any, b: Any) -> Any:
+    """Of matrices and batches of them."""
+    if not s.any((a, b)):
+        return func(a, b)
+    nd = max(s.ndim(a), s.ndim(b))
+    if min(s.ndim(a), s.ndim(b)) < 2:
+        refuse(func)
+    a, b = (align(x, nd) if s.has(x) else x for x in (a, b))
+    return s.mark(torch.matmul(a, b))
+
+
+@rule(Tensor.__rmatmul__)
+def rmatmul(s: Samples, func: Any, a: Any, b: Any) -> Any:
+    """The other way round."""
+    return matmul(s, torch.matmul, b, a)
+
+
+@rule(torch.einsum)
+def einsum(s: Samples, func: Any, equation: str, *operands: Any) -> Any:
+    """With one more index."""
+    tensors = tuple(operands[0]) if len(operands) == 1 and isinstance(operands[0], (list, tuple)) else operands
+    if not s.any(tensors):
+        return func(equation, *tensors)
+    inputs, arrow, output = equation.replace(" ", "").partition("->")
+    free = [c for c in "zyxwvutsrqponmlkjihgfedcba" if c not in equation]
+    terms = inputs.split(",")
+    if not arrow or "." in equation or not free or len(terms) != len(tensors):
+        refuse(func)
+    marked = [free[0] * s.has(x) + term for term, x in zip(terms, tensors, strict=True)]
+    return s.mark(func(f"{','.join(marked)}->{free[0]}{output}", *tensors))

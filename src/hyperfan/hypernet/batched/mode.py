@@ -1,0 +1,188 @@
+"""One run of the mainnet for n samples: what differs between them has a first dimension n, hidden from it.
+
+The mainnet's code sees one sample. A tensor that it calls (1, 6) is stored as (n, 1, 6) and marked, and a mode of torch
+hands every function to a rule that runs it for all samples at once: ``x.flatten(1)`` as ``x.flatten(2)``, a linear
+layer with weights of each sample's own as ``torch.baddbmm``. This is what vmap does, at a fraction of its cost per
+function. A function without a rule, or used in a way that its rule does not know, raises :class:`MixingError`; the
+caller then takes vmap. Tensors without the mark are the same for all samples.
+"""
+
+import contextlib
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, NoReturn
+
+import torch
+from torch import Tensor, nn
+from torch.overrides import TorchFunctionMode
+from torch.utils import _pytree as pytree
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from hyperfan.generators.stand_in import StandIn
+
+Rule = Callable[..., Any]
+"""Runs a function for all samples: called with the mode, the function and its arguments."""
+RULES: dict[Any, Rule] = {}
+LAZY_RULES: dict[Any, Rule] = {}
+"""Rules of layers that may run from the codes of their weights; they return ``None`` if they do not."""
+MARK, MADE = "_hyperfan_samples", "_hyperfan_made"
+PLAIN = (Tensor, nn.Parameter, nn.Buffer) if hasattr(nn, "Buffer") else (Tensor, nn.Parameter)
+
+
+class MixingError(BaseException):
+    """A function of torch is not known to act on each sample by itself. Not for a mainnet's ``except Exception``."""
+
+
+class Samples(TorchFunctionMode):
+    """Where it is entered, functions of torch run for n samples at once.
+
+    Args:
+        n: number of samples.
+    """
+
+    def __init__(self, n: int) -> None:
+        super().__init__()
+        self.n = n
+        self.in_rule = 0
+        """Depth of rules that run now: what torch computes in none of them is not seen."""
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        """Run a function of torch by its rule."""
+        rule = RULES.get(func)
+        kwargs = kwargs or {}
+        if rule is None or kwargs.pop("out", None) is not None:
+            refuse(func)
+        self.in_rule += 1
+        try:
+            for kind in types:
+                if kind not in PLAIN:
+                    return self._run_special(rule, kind, func, args, kwargs)
+            return rule(self, func, *args, **kwargs)
+        finally:
+            self.in_rule -= 1
+
+    def _run_special(self, rule: Rule, kind: type, func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
+        """With stand-ins of weights; other subclasses of tensors have rules of their own."""
+        if not issubclass(kind, StandIn):
+            refuse(func)
+        lazy = LAZY_RULES.get(func)
+        made = None if lazy is None else lazy(self, func, *args, **kwargs)
+        if made is not None:
+            return made
+        return rule(self, func, *self.made(args), **{name: self.made(x) for name, x in kwargs.items()})
+
+    def has(self, x: Any) -> bool:
+        """Whether something is a tensor that differs between samples."""
+        return getattr(x, MARK, None) is self
+
+    def mark(self, made: Any) -> Any:
+        """Note that a tensor, or each of several, has a first dimension of samples."""
+        if isinstance(made, Tensor):
+            setattr(made, MARK, self)
+        else:
+            for x in made:
+                setattr(x, MARK, self)
+        return made
+
+    def ndim(self, x: Tensor) -> int:
+        """Number of dimensions of one sample's tensor."""
+        return x.ndim - 1 if self.has(x) else x.ndim
+
+    def shape(self, x: Tensor) -> torch.Size:
+        """Shape of one sample's tensor."""
+        return x.shape[1:] if self.has(x) else x.shape
+
+    def batched(self, x: Tensor) -> Tensor:
+        """A tensor with the dimension of samples, of stride 0 if it is the same for all."""
+        return x if self.has(x) else x.expand(self.n, *x.shape)
+
+    def made(self, x: Any) -> Any:
+        """Weights in place of their stand-ins."""
+        if isinstance(x, StandIn):
+            made = getattr(x, MADE, None)
+            if made is None:
+                made = self.mark(x.make())
+                setattr(x, MADE, made)
+            return made
+        return type(x)(map(self.made, x)) if type(x) in (list, tuple) else x
+
+    def unmarked(self, x: Tensor) -> Tensor:
+        """A tensor with the dimension of samples, for use outside of the mode."""
+        if self.has(x):
+            delattr(x, MARK)
+            return x
+        return x.expand(self.n, *x.shape)
+
+    def dim(self, x: Tensor, dim: Any) -> Any:
+        """Where a dimension of one sample's tensor, or several, is in the stored one."""
+        if isinstance(dim, (tuple, list)):
+            return tuple(self.dim(x, d) for d in dim)
+        nd = x.ndim - 1
+        if not isinstance(dim, int) or isinstance(dim, bool) or not -nd <= dim < nd:
+            raise MixingError(f"a dimension {dim!r}")
+        return dim + 1 if dim >= 0 else dim
+
+    def any(self, args: Iterable[Any]) -> bool:
+        """Whether something among these, or in lists of them, differs between samples."""
+        return any(self.any(x) if isinstance(x, (list, tuple)) else self.has(x) for x in args)
+
+
+class _Unseen(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch leaves it without types
+    """Raises where torch computes something that no rule ran, as in scripted code."""
+
+    def __init__(self, samples: Samples) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]  # as above
+        self.samples = samples
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        """Run what a rule runs."""
+        if not self.samples.in_rule:
+            refuse(func)
+        return func(*args, **(kwargs or {}))
+
+
+@contextlib.contextmanager
+def see_all(samples: Samples) -> Iterator[None]:
+    """Enter the mode, and raise where torch computes something that no rule runs, as in scripted code."""
+    with _Unseen(samples), samples:
+        yield
+
+
+def check_graph(outputs: Any, sources: Iterable[Any]) -> None:
+    """Raise if a function of autograd that is not torch's own lies between sources and outputs.
+
+    Its backward pass will run without the mode.
+    """
+    known = {x.grad_fn for x in sources if type(x) is Tensor}
+    waiting = [x.grad_fn for x in pytree.tree_leaves(outputs) if isinstance(x, Tensor)]
+    while waiting:
+        node = waiting.pop()
+        if node is None or node in known:
+            continue
+        known.add(node)
+        if isinstance(node, torch.autograd.function.BackwardCFunction) and not _is_own(node):
+            raise MixingError(f"the autograd function {type(node).__name__.removesuffix('Backward')}")
+        waiting += [before for before, _ in node.next_functions]
+
+
+def _is_own(node: Any) -> bool:
+    return bool(type(node)._forward_cls.__module__.startswith("hyperfan."))
+
+
+def rule(*functions: Any, rules: dict[Any, Rule] = RULES) -> Callable[[Rule], Rule]:
+    """Register the rule of some functions."""
+
+    def register(run: Rule) -> Rule:
+        rules.update(dict.fromkeys(functions, run))
+        return run
+
+    return register
+
+
+def named(names: str, *owners: Any) -> list[Any]:
+    """The functions of these names that torch has, in any of these places."""
+    return [f for name in names.split() for owner in owners if (f := getattr(owner, name, None)) is not None]
+
+
+def refuse(func: Any) -> NoReturn:
+    """Raise for a function that cannot be run for all samples at once."""
+    raise MixingError(str(getattr(func, "__qualname__", getattr(func, "__name__", func))))

@@ -1,0 +1,158 @@
+"""Rules of functions of each element alone, and of what a tensor says of itself."""
+
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from hyperfan.hypernet.batched.mode import Samples, named, refuse, rule
+
+POINTWISE = (
+    "abs absolute neg negative positive exp exp2 expm1 log log2 log10 log1p sqrt rsqrt square reciprocal sin cos tan "
+    "asin acos atan arctan sinh cosh tanh asinh acosh atanh sigmoid logit relu erf erfc erfinv sign sgn floor ceil "
+    "round trunc frac clamp clamp_min clamp_max clip add sub mul div true_divide divide multiply subtract "
+    "floor_divide remainder fmod pow float_power maximum minimum fmax fmin atan2 hypot lerp addcmul addcdiv eq ne lt "
+    "le gt ge greater less isnan isinf isfinite logical_and logical_or logical_not logical_xor bitwise_and bitwise_or "
+    "bitwise_not sinc nan_to_num rsub rad2deg deg2rad logaddexp clone masked_fill selu celu zeros_like ones_like "
+    "full_like empty_like contiguous"
+)
+DUNDERS = (
+    "__add__ __radd__ __sub__ __rsub__ __mul__ __rmul__ __truediv__ __rtruediv__ __div__ __rdiv__ __floordiv__ "
+    "__rfloordiv__ __mod__ __rmod__ __pow__ __rpow__ __neg__ __pos__ __abs__ __invert__ __and__ __or__ __xor__ "
+    "__rand__ __ror__ __eq__ __ne__ __lt__ __le__ __gt__ __ge__"
+)
+ACTIVATIONS = (
+    "relu relu6 gelu silu elu selu celu leaky_relu softplus softsign tanh sigmoid hardtanh hardswish hardsigmoid "
+    "hardshrink softshrink tanhshrink logsigmoid mish threshold"
+)
+IN_PLACE = (
+    "add_ sub_ mul_ div_ pow_ clamp_ clamp_min_ clamp_max_ exp_ sqrt_ rsqrt_ square_ neg_ abs_ sin_ cos_ tanh_ "
+    "sigmoid_ relu_ masked_fill_ fill_ zero_ copy_ lerp_ addcmul_ addcdiv_ reciprocal_ log_ erf_ floor_ round_ "
+    "nan_to_num_ __iadd__ __isub__ __imul__ __itruediv__ __idiv__ __ipow__"
+)
+IN_PLACE_ACTIVATIONS = "relu_ elu_ selu_ celu_ leaky_relu_ hardtanh_ threshold_"
+RANDOM = "rand_like randn_like bernoulli"
+SAME_VALUES = "to float double half bfloat16 long int bool type type_as cpu cuda detach"
+PROPERTIES = "dtype device layout is_cuda is_cpu is_meta is_sparse is_quantized is_nested requires_grad itemsize"
+QUERIES = "is_floating_point is_complex element_size is_signed is_contiguous get_device is_inference"
+FACTORIES = (
+    "zeros ones full empty arange linspace logspace eye tensor as_tensor scalar_tensor tril_indices triu_indices"
+)
+
+
+@rule(
+    *named(POINTWISE, torch, Tensor), *named(DUNDERS, Tensor), *named(ACTIVATIONS, F),
+    *named(ACTIVATIONS, torch._C._nn),
+)  # fmt: skip
+def pointwise(s: Samples, func: Any, *args: Any, **kwargs: Any) -> Any:
+    """All operands, with their dimensions aligned from the last one on."""
+    if len(args) == 1 and not kwargs:
+        return s.mark(func(*args)) if s.has(args[0]) else func(*args)
+    tensors = [x for x in (*args, *kwargs.values()) if isinstance(x, Tensor)]
+    ours = [x for x in tensors if s.has(x)]
+    if kwargs.get("inplace"):
+        return in_place(s, func, *args, **kwargs)
+    if not ours:
+        return func(*args, **kwargs)
+    nd = max(map(s.ndim, tensors))
+    if any(x.ndim - 1 < nd for x in ours):
+        _check_promotion(s, func, ours, tensors)
+        args = tuple(_aligned(s, x, nd) for x in args)
+        kwargs = {name: _aligned(s, x, nd) for name, x in kwargs.items()}
+    return s.mark(func(*args, **kwargs))
+
+
+def _check_promotion(s: Samples, func: Any, ours: list[Tensor], tensors: list[Tensor]) -> None:
+    """A number of each sample's has dimensions when stored, and would count for more in the dtype of the result."""
+    if any(s.ndim(x) == 0 for x in ours) and len({x.dtype for x in tensors}) > 1:
+        refuse(func)
+
+
+def _aligned(s: Samples, x: Any, nd: int) -> Any:
+    return align(x, nd) if s.has(x) else x
+
+
+def align(x: Tensor, nd: int) -> Tensor:
+    """A stored tensor with dimensions of size 1 behind that of the samples, so that one sample's has nd."""
+    missing = nd - (x.ndim - 1)
+    return x.view(len(x), *(1,) * missing, *x.shape[1:]) if missing else x
+
+
+@rule(*named(IN_PLACE, Tensor, torch), *named(IN_PLACE_ACTIVATIONS, F, torch, torch._C._nn))
+def in_place(s: Samples, func: Any, target: Any, *args: Any, **kwargs: Any) -> Any:
+    """Only on a tensor that differs between samples, and has all their dimensions."""
+    others = [x for x in (*args, *kwargs.values()) if isinstance(x, Tensor)]
+    if not s.has(target) or any(s.ndim(x) > s.ndim(target) for x in others):
+        refuse(func)
+    nd = s.ndim(target)
+    result = func(target, *(_aligned(s, x, nd) for x in args), **{k: _aligned(s, x, nd) for k, x in kwargs.items()})
+    return s.mark(result)
+
+
+@rule(*named("where", torch, Tensor))
+def where(s: Samples, func: Any, *args: Any, **kwargs: Any) -> Any:
+    """With one argument it would ask for positions."""
+    return pointwise(s, func, *args, **kwargs) if len(args) == 3 and not kwargs else refuse(func)
+
+
+@rule(*named(RANDOM, torch, Tensor))
+def random(s: Samples, func: Any, x: Any, *args: Any, **kwargs: Any) -> Any:
+    """Draws for every element: of each sample's own only if the tensor is."""
+    return s.mark(func(x, *args, **kwargs)) if s.has(x) and not s.any(args) else refuse(func)
+
+
+@rule(F.dropout, F.alpha_dropout)
+def dropout(s: Samples, func: Any, x: Any, p: float = 0.5, training: bool = True, inplace: bool = False) -> Any:
+    """A mask of its own for each sample."""
+    return random(s, func, x, p, training, inplace) if training else same_values(s, func, x, p, training, inplace)
+
+
+@rule(*named(SAME_VALUES, Tensor), torch.detach)
+def same_values(s: Samples, func: Any, x: Any, *args: Any, **kwargs: Any) -> Any:
+    """The same tensor in another form; what else is given says only which."""
+    made = func(x, *args, **kwargs)
+    return s.mark(made) if s.has(x) else made
+
+
+@rule(*(getattr(Tensor, name).__get__ for name in PROPERTIES.split() if hasattr(Tensor, name)),
+      *named(QUERIES, Tensor, torch), *named("new_zeros new_ones new_full new_empty new_tensor", Tensor))  # fmt: skip
+def of_its_kind(s: Samples, func: Any, x: Any, *args: Any, **kwargs: Any) -> Any:
+    """What depends on no value of the tensor."""
+    return func(x, *args, **kwargs) if not s.any((*args, *kwargs.values())) else refuse(func)
+
+
+@rule(*named(FACTORIES, torch), torch._C._set_grad_enabled)
+def same_for_all(s: Samples, func: Any, *args: Any, **kwargs: Any) -> Any:
+    """What no sample has a part in."""
+    return func(*args, **kwargs) if not s.any((*args, *kwargs.values())) else refuse(func)
+
+
+@rule(Tensor.shape.__get__)  # type: ignore[attr-defined]  # torch's stubs call it a Size
+def shape(s: Samples, func: Any, x: Tensor) -> torch.Size:
+    """The shape of one sample's."""
+    return s.shape(x)
+
+
+@rule(Tensor.size)
+def size(s: Samples, func: Any, x: Tensor, dim: int | None = None) -> Any:
+    """The shape of one sample's, or a part of it."""
+    return s.shape(x) if dim is None else s.shape(x)[dim]
+
+
+@rule(Tensor.ndim.__get__, Tensor.dim, Tensor.ndimension)  # type: ignore[attr-defined]  # torch's stubs call it an int
+def ndim(s: Samples, func: Any, x: Tensor) -> int:
+    """The number of dimensions of one sample's."""
+    return s.ndim(x)
+
+
+@rule(Tensor.numel, Tensor.nelement, torch.numel)
+def numel(s: Samples, func: Any, x: Tensor) -> int:
+    """The number of values of one sample's."""
+    return s.shape(x).numel()
+
+
+@rule(Tensor.__len__)
+def length(s: Samples, func: Any, x: Tensor) -> int:
+    """The first dimension of one sample's."""
+    return s.shape(x)[0] if s.ndim(x) else refuse(func)

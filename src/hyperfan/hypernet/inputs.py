@@ -1,0 +1,74 @@
+"""The inputs of a mainnet that runs with many codes: which part of them belongs to which code."""
+
+from collections.abc import Callable, Sequence
+from typing import Any, Literal, Self
+
+from torch import Tensor
+from torch.utils import _pytree as pytree
+
+from hyperfan.errors import CallError
+
+Kind = Literal["sample", "group", "shared"]
+"""A row for each code, (n, …), which the mainnet sees as a batch of one; a batch for each, (n, batch, …); the same
+batch for all."""
+
+
+class Inputs:
+    """Arguments of the mainnet, with the tensors among them.
+
+    Args:
+        kind: which part of each tensor belongs to which code.
+        args, kwargs: the mainnet's own.
+    """
+
+    def __init__(self, kind: Kind, args: Any, kwargs: Any) -> None:
+        self.kind = kind
+        self.tensors: list[Tensor]
+        """As given."""
+        if not kwargs and all(isinstance(x, Tensor) for x in args):  # as mostly: to look into them takes longer
+            self.tensors, self._tree = list(args), None
+            return
+        self._leaves, self._tree = pytree.tree_flatten((args, kwargs))
+        self._places = [i for i, leaf in enumerate(self._leaves) if isinstance(leaf, Tensor)]
+        self.tensors = [self._leaves[i] for i in self._places]
+
+    def check(self, codes: int) -> Self:
+        """Raise unless every tensor has a part for each code."""
+        for x in self.tensors if self.kind != "shared" else ():
+            _check_input(x, codes, self.kind == "group")
+        return self
+
+    def filled(self, tensors: Sequence[Tensor]) -> tuple[Any, Any]:
+        """Positional and keyword arguments with these in place of the tensors."""
+        if self._tree is None:
+            return tensors, {}
+        leaves = list(self._leaves)
+        for i, x in zip(self._places, tensors, strict=True):
+            leaves[i] = x
+        args, kwargs = pytree.tree_unflatten(leaves, self._tree)
+        return args, kwargs
+
+    def spread(self, x: Tensor) -> Tensor:
+        """An input as (codes, batch, …)."""
+        return x.unsqueeze(1) if self.kind == "sample" else x.view_as(x)
+
+    def gathered(self, out: Any, spread: Callable[[Tensor], Tensor]) -> Any:
+        """Outputs, of which ``spread`` makes (codes, …), with a row for each sample where each has a code."""
+
+        def gather(x: Any) -> Any:
+            if not isinstance(x, Tensor):
+                return x
+            x = spread(x)
+            return x.squeeze(1) if self.kind == "sample" and x.ndim > 1 else x
+
+        return gather(out) if isinstance(out, Tensor) else pytree.tree_map(gather, out)
+
+
+def _check_input(x: Tensor, codes: int, grouped: bool) -> None:
+    each = "one per group" if grouped else "one per sample"
+    if x.ndim < 1 + grouped or x.shape[0] != codes:
+        wanted = f"({codes}, batch, …)" if grouped else f"({codes}, …)"
+        repeat = ": if it is the same for all codes, pass shared=True" if x.ndim and x.shape[0] == 1 else ""
+        raise CallError(
+            f"{codes} codes were given, {each}; an input has shape {tuple(x.shape)} and should have {wanted}{repeat}"
+        )

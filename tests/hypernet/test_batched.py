@@ -1,0 +1,265 @@
+"""Many samples in one run without vmap: equal to a loop where it is taken, and not taken where samples would meet."""
+
+import warnings
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+import hyperfan as hf
+from checks import assert_close
+from hyperfan.hypernet.per_sample import PerSample
+
+N = 3
+pytestmark = pytest.mark.filterwarnings("ignore:There is a performance drop")  # torch's, for attention under vmap
+
+
+class Net(nn.Module):
+    """A linear layer, and what is to be tried on what it makes."""
+
+    def __init__(self, then, features=6, made=4):
+        super().__init__()
+        self.layer, self.then = nn.Linear(features, made), then
+        self.scale = nn.Parameter(torch.randn(made))
+        self.register_buffer("table", torch.randn(5, made))
+
+    def forward(self, x):
+        return self.then(self, self.layer(x))
+
+
+@hf.rule(Net)
+def _(module):
+    return {"scale": hf.Use("weight", hf.Fans(4, 4))}
+
+
+def gate(self, z):
+    a, b = z.chunk(2, -1)
+    return torch.cat([a * torch.sigmoid(b), z[..., :1], z.narrow(-1, 0, 1)], dim=-1)
+
+
+def heads(self, z):
+    q = z.view(len(z), -1, 2, 2).transpose(1, 2)
+    return F.scaled_dot_product_attention(q, q, 2 * q, is_causal=True).transpose(1, 2).flatten(2)
+
+
+def statistics(self, z):
+    by_row = z.sum(1, keepdim=True) + z.amax(-1, keepdim=True) + z.var(dim=-1, keepdim=True)
+    return (z - z.mean()) / z.std() + by_row + z.norm()
+
+
+def in_place(self, z):
+    z = z.clone()
+    z += 1
+    z.mul_(self.scale).clamp_(min=-1)
+    return F.relu(z, inplace=True)
+
+
+def lookup(self, z):
+    index = z.argmax(-1)
+    return F.embedding(index, self.table) + self.table[index] + z.softmax(-1)
+
+
+BATCHED = {
+    "arithmetic": lambda self, z: 2 - z * self.scale + 1 / (z**2 + 1) - (3 - z) ** 2 + self.table[0] @ self.table[1],
+    "gate": gate,
+    "attention": heads,
+    "statistics": statistics,
+    "in place": in_place,
+    "lookup": lookup,
+    "einsum": lambda self, z: torch.einsum("bsi,bti,i->bst", z, z, self.scale),
+    "products": lambda self, z: z @ z.mT @ z + torch.bmm(z, z.transpose(1, 2)) @ z,
+    "matrix": lambda self, z: z @ torch.eye(4).to(z) + self.table[:3, :3] @ z + z.matmul(self.table.T[:, :4]),
+    "shapes": lambda self, z: z.unsqueeze(0).squeeze(0).permute(1, 0, 2).movedim(0, 1).reshape(1, -1, 2),
+    "split dimension": lambda self, z: z.unflatten(-1, (2, -1)).flatten(1, 2).view_as(z.repeat(1, 1, 1)),
+    "joined": lambda self, z: torch.stack([z, torch.zeros(1, 3, 4).to(z), z.flip(1).roll(1, 2)], 1).sum(1),
+    "unbound": lambda self, z: sum(t.cumsum(-1) for t in z.unbind(1)),
+    "iterated": lambda self, z: torch.stack(list(z)),
+    "picked": lambda self, z: z[:, torch.tensor([2, 0])][..., None, :].expand(1, 2, 5, 4) + z[:, :1, None, 0:1],
+    "where": lambda self, z: torch.where(z > 0, z, 0 * z).masked_fill(z < -1, 0.5) + z.maximum(self.scale),
+    "norms": lambda self, z: F.layer_norm(z, (4,), self.scale, self.scale) + F.normalize(z, dim=-1),
+    "pools": lambda self, z: F.avg_pool1d(z, 2) + F.max_pool1d(z, 2) + F.pad(z, (1, 1))[..., :2],
+    "own size": lambda self, z: z / z.shape[0] + z.size(1) + z.numel() + len(z) + z.dim(),
+    "constants": lambda self, z: z + torch.arange(4.0).to(z).view(1, 1, 4) * self.table.mean(0),
+    "a number": lambda self, z: z.sum(),
+    "the same for all": lambda self, z: self.table.sum(0, keepdim=True),
+    "without gradient": lambda self, z: z * z.detach().abs().double(),
+}  # fmt: skip
+
+
+class Doubled(torch.autograd.Function):
+    generate_vmap_rule = True
+
+    @staticmethod
+    def forward(x):
+        return 2 * x
+
+    @staticmethod
+    def setup_context(ctx, inputs, output):
+        pass
+
+    @staticmethod
+    def backward(ctx, grad):
+        return 2 * grad * grad.shape[0]  # which is 1 for one sample
+
+
+def centre(x: torch.Tensor) -> torch.Tensor:
+    return x - x.mean()
+
+
+with warnings.catch_warnings():
+    warnings.simplefilter("ignore", DeprecationWarning)  # torch's, of scripts
+    scripted = torch.jit.script(centre)
+
+
+BY_VMAP = {
+    "an autograd function": lambda self, z: Doubled.apply(z),
+    "a function without a rule": lambda self, z: torch.logcumsumexp(z, -1),
+    "scripted": lambda self, z: scripted(z),
+    "several indices": lambda self, z: z[:, torch.tensor([0, 1]), torch.tensor([0, 1])],
+    "own dtype of a number": lambda self, z: z * z.float().sum(),
+}  # fmt: skip
+
+
+def build(then, generate="weights", **kwargs):
+    torch.manual_seed(0)
+    net = hf.HyperNet(
+        Net(then).double(), hf.Embedding(4, given=True, per="net"), generate=generate, nonlinearity="linear", **kwargs
+    )
+    x = torch.randn(N, 3, 6, dtype=torch.float64, requires_grad=True)
+    return net, x, torch.randn(N, 4, dtype=torch.float64, requires_grad=True)
+
+
+def with_gradients(net, x, e, out):
+    target = torch.randn(out.shape, dtype=out.dtype, generator=torch.Generator().manual_seed(2))
+    sources = [x, e, *net.parameters()]
+    grads = torch.autograd.grad((out * target).sum(), sources, allow_unused=True) if out.requires_grad else []
+    return out, [torch.zeros(()).double() if g is None else g for g in grads]
+
+
+def assert_equal(net, x, e, call, loop):
+    expected, grads = with_gradients(net, x, e, loop)
+    for _ in range(2):
+        out, seen = with_gradients(net, x, e, call())
+        assert_close(out, expected)
+        for a, b in zip(seen, grads, strict=True):
+            assert_close(a, b)
+
+
+def reasons(net):
+    return [r for r in net.per_sample.mixing.values() if r is not None]
+
+
+@pytest.mark.parametrize("order", ["weights", "codes"])
+@pytest.mark.parametrize("generate", ["weights", ["*"]])
+@pytest.mark.parametrize("name", BATCHED)
+def test_known_functions_run_batched_and_equal_a_loop(name, generate, order):
+    net, x, e = build(BATCHED[name], generate)
+    net.per_sample = PerSample(lambda sizes: order)
+    one = [net(x[i : i + 1], embedding=e[i]) for i in range(N)]
+    loop = torch.stack([t.squeeze(0) if t.ndim else t for t in one])
+    assert_equal(net, x, e, lambda: net(x, embedding=e), loop)
+    assert not reasons(net)
+
+
+@pytest.mark.parametrize("name", BY_VMAP)
+def test_anything_else_runs_by_vmap(name):
+    net, x, e = build(BY_VMAP[name])
+    loop = torch.cat([net(x[i : i + 1], embedding=e[i]) for i in range(N)])
+    assert_equal(net, x, e, lambda: net(x, embedding=e), loop)
+    assert reasons(net)
+
+
+def test_a_sample_is_a_batch_of_one_for_the_mainnet():
+    seen = []
+    net, x, e = build(lambda self, z: (seen.append((z.shape, self.layer.weight.shape)), z)[1])
+    net(x, embedding=e)
+    assert seen == [((1, 3, 4), (4, 6))]
+
+
+def test_a_reason_for_vmap_can_be_read_and_a_failed_try_costs_no_random_numbers():
+    def noisy(self, z):
+        return torch.logcumsumexp(F.dropout(z, 0.5), -1)
+
+    drawn, known = [], []
+    for first in (True, False):
+        net, x, e = build(noisy)
+        net.per_sample.mixing = dict.fromkeys(known, "known")
+        torch.manual_seed(1)
+        net(x, embedding=e)
+        known = list(net.per_sample.mixing)
+        drawn.append(torch.rand(3))
+        if first:
+            assert net.per_sample.mixing[known[0]].endswith("logcumsumexp")
+    assert torch.equal(*drawn)
+
+
+@pytest.mark.parametrize("by_vmap", [False, True])
+def test_each_sample_has_a_dropout_mask_of_its_own(by_vmap):
+    after = torch.logcumsumexp if by_vmap else torch.cumsum
+    net, x, e = build(lambda self, z: after(F.dropout(z, 0.5, self.training), -1))
+    x, e = x[:1].expand(N, 3, 6), e[:1].expand(N, 4)
+    out = net(x, embedding=e)
+    assert not torch.equal(out[0], out[1])
+    assert bool(reasons(net)) == by_vmap
+    net.eval()
+    assert_close(net(x, embedding=e)[0], net(x, embedding=e)[1])
+
+
+class Counter(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Linear(6, 4)
+        self.register_buffer("calls", torch.zeros(()))
+
+    def forward(self, x):
+        self.calls.add_(1)
+        return self.layer(x)
+
+
+def test_a_buffer_that_counts_calls_counts_one():
+    net = hf.HyperNet(Counter(), hf.Embedding(4, given=True, per="net"), nonlinearity="linear")
+    net(torch.randn(N, 6), embedding=torch.randn(N, 4))
+    assert net.mainnet.calls == 1
+
+
+RECURRENT = {
+    "lstm": lambda **k: nn.LSTM(4, 5, batch_first=True, **k),
+    "two layers, both directions": lambda: nn.LSTM(4, 5, num_layers=2, bidirectional=True, batch_first=True),
+    "projection": lambda: nn.LSTM(4, 5, proj_size=2, batch_first=True),
+    "without bias": lambda: nn.LSTM(4, 5, bias=False, batch_first=True),
+    "gru": lambda: nn.GRU(4, 5, num_layers=2, batch_first=True),
+    "rnn": lambda: nn.RNN(4, 5, batch_first=True, nonlinearity="relu"),
+    "lstm cell": lambda: nn.LSTMCell(4, 5),
+    "gru cell": lambda: nn.GRUCell(4, 5),
+    "rnn cell": lambda: nn.RNNCell(4, 5),
+}
+
+
+@pytest.mark.parametrize("grouped", [False, True])
+@pytest.mark.parametrize("generate", ["weights", "weights+biases"])
+@pytest.mark.parametrize("name", RECURRENT)
+def test_recurrent_layers_equal_a_loop(name, generate, grouped):
+    torch.manual_seed(0)
+    mainnet = RECURRENT[name]().double()
+    net = hf.HyperNet(mainnet, hf.Embedding(4, given=True, per="net"), generate=generate, nonlinearity="tanh")
+    shape = (4,) if "cell" in name else (6, 4)
+    x = torch.randn(N, *((2,) if grouped else ()), *shape, dtype=torch.float64, requires_grad=True)
+    e = torch.randn(N, 4, dtype=torch.float64, requires_grad=True)
+    first = lambda out: out if isinstance(out, torch.Tensor) else out[0]  # noqa: E731
+    call = lambda: first(net(x, embedding=e, grouped=grouped))  # noqa: E731
+    one = [first(net(x[i] if grouped else x[i : i + 1], embedding=e[i])) for i in range(N)]
+    assert_equal(net, x, e, call, torch.stack(one) if grouped else torch.cat(one))
+    assert not reasons(net)
+
+
+def test_the_state_of_a_recurrent_layer():
+    net = hf.HyperNet(nn.LSTM(4, 5, num_layers=2).double(), hf.Embedding(3, given=True, per="net"), nonlinearity="tanh")
+    x, e = torch.randn(N, 6, 2, 4).double(), torch.randn(N, 3).double()
+    state = torch.randn(N, 2, 2, 5).double(), torch.randn(N, 2, 2, 5).double()
+    out, (h, c) = net(x, state, embedding=e, grouped=True)
+    for i in range(N):
+        one, (h_one, c_one) = net(x[i], tuple(s[i] for s in state), embedding=e[i])
+        for a, b in ((out[i], one), (h[i], h_one), (c[i], c_one)):
+            assert_close(a, b)
+    assert not reasons(net)
