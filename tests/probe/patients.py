@@ -205,6 +205,8 @@ class Fault:
     plant: Callable[[], Patient]
     name: str
     says: str = ""
+    note: bool = False
+    """Whether it may be meant, so that it is told and the net counts as healthy."""
 
 
 def _scaled(factor: float, activation: type[nn.Module] = nn.Tanh) -> Patient:
@@ -499,6 +501,18 @@ FAULTS = {
     "two factors of zeros": Fault(_zero_factors, "two zero factors in a row", "neither of two zeros ever learns"),
     "heads of zeros behind codes of zeros": Fault(_zero_codes, "two zero factors in a row", "behind codes of zeros"),
     "someone's LoRA, both at zero": Fault(lambda: own_lora("a", "b"), "two zero factors in a row", "A and B"),
+    "conditions without anything in common": Fault(
+        lambda: _patient(mlp(), *vectors(), CONDITION, share=1.0),
+        "unrelated nets of two conditions",
+        "one condition",
+        True,
+    ),
+    "tasks without anything in common": Fault(
+        lambda: _patient(mlp(), *vectors(), hf.Embedding(32, tasks=5), share=1.0),
+        "unrelated nets of two conditions",
+        "of no use to the others",
+        True,
+    ),
     "conditions not standardised": Fault(
         lambda: _conditions(5.0, None), "wrong scale of a head", "they are not standardised"
     ),

@@ -24,10 +24,10 @@ def test_every_fault_is_found_and_named(name):
     torch.manual_seed(5)
     fault = FAULTS[name]
     diagnosis = look(fault.plant())
-    found = [f for f in diagnosis.findings if f.name == fault.name and f.severity != "note"]
+    found = [f for f in diagnosis.findings if f.name == fault.name and (f.severity == "note") == fault.note]
     assert found, f"not found; said: {[f.name for f in diagnosis.findings]}"
     assert any(fault.says in f.cause for f in found), f"named otherwise: {[f.cause for f in found]}"
-    assert not diagnosis.healthy
+    assert diagnosis.healthy == fault.note
     assert all(f.evidence and f.cause and f.remedy for f in diagnosis.findings)
 
 
@@ -542,6 +542,38 @@ def test_conditions_that_the_net_was_built_with_are_the_measure_of_those_given()
     assert hf.diagnose(net, x, y, embedding=e).healthy
     assert hf.diagnose(net, x, y).healthy
     assert not hf.diagnose(net, x, y, embedding=e / 5).healthy
+
+
+@pytest.mark.parametrize("share", [1.0, 0.5, 0.1, 0.0])
+@pytest.mark.parametrize(
+    "embedding", [hf.Embedding(64, given=True, per="net"), hf.Embedding(64, tasks=3, per="net")], ids=["given", "tasks"]
+)
+def test_the_correlation_of_two_conditions_nets_follows_the_share(embedding, share):
+    """1 − ρ + ρ·cos(h, h′), to the sampling error of the correlation of 128·96 pairs of values, and of more."""
+    torch.manual_seed(0)
+    x, y = vectors(4)
+    e = torch.randn(4, 64)
+    net = ours(mlp(), x, embedding, share=share)
+    given = embedding.given
+    seen = hf.diagnose(net, x, y, **({"embedding": e} if given else {}))
+    codes = [net.codes(embedding=c) if given else net.codes(task=i) for i, c in enumerate(e if given else range(3))]
+    pairs = [(a, b) for i, a in enumerate(codes) for b in codes[:i]]
+    # Weights are equal to W⁰ + H·h with independent H: their norms are those of a base and of ‖h‖.
+    expected = []
+    for a, b in pairs:
+        norm = net.plan.rows[0].moment
+        ratios = [c[0].square().sum() / norm for c in (a, b)]
+        dot = 1 - share + share * (a[0] @ b[0]) / norm
+        expected.append(dot / math.sqrt(math.prod(1 - share + share * r for r in ratios)))
+    error = 4 / math.sqrt(sum(t.numel for t in net.generated))
+    assert seen.correlation == pytest.approx(torch.stack(expected).mean().item() if share else 1.0, abs=error)
+    assert ("unrelated nets of two conditions" in {f.name for f in seen.findings}) == (seen.correlation <= 0.25)
+    assert f"correlation {seen.correlation:.2f}" in seen.facts
+
+
+def test_a_net_without_conditions_has_no_correlation():
+    x, y = vectors(4)
+    assert hf.diagnose(ours(mlp(), x), x, y).correlation is None
 
 
 def test_all_that_is_trained_is_listed_and_tried():

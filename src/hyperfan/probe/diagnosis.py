@@ -63,6 +63,7 @@ class FindingName(StrEnum):
     LOSS_TOO_LARGE = "loss far from ln(classes)"
     LOSS_BELOW_GUESSING = "loss below that of guessing"
     RATE_TOO_LARGE = "learning rate too large"
+    UNRELATED = "unrelated nets of two conditions"
     NO_PREDICTION = "no prediction"
 
     __repr__ = str.__repr__
@@ -187,6 +188,7 @@ class Diagnosis:
             it; if ``lr`` was given, and if there is such a rate.
         optimiser: the optimiser of effective rates and of ``stable_rate``.
         codes: number of codes: one for all inputs, or one for each.
+        correlation: between the weights of two conditions, in the mean over pairs; if there are conditions.
     """
 
     net: str
@@ -202,6 +204,7 @@ class Diagnosis:
     stable_rate: float | None = None
     optimiser: OptimiserName = "sgd"
     codes: int = 1
+    correlation: float | None = None
 
     @property
     def healthy(self) -> bool:
@@ -227,6 +230,8 @@ class Diagnosis:
         if self.loss is not None:
             guess = "" if self.expected_loss is None else f" (guessing has {digits(self.expected_loss)})"
             facts.append(f"loss {digits(self.loss)}{guess}")
+        if self.correlation is not None:
+            facts.append(f"the weights of two conditions have correlation {self.correlation:.2f}")
         if self.stable_rate is not None:
             allowed, title = digits(self.stable_rate), FIRST_STEPS[self.optimiser].title
             facts.append(f"by its curvature the loss allows a learning rate of {allowed} in a first step of {title}")

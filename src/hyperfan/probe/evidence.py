@@ -145,6 +145,7 @@ class Evidence:
             stable_rate=None if self.trial is None else self.trial.stable_rate,
             optimiser=optimiser.name,
             codes=subject.codes,
+            correlation=subject.correlation(),
         )
         self.input_scale = next((mean_square(t) for t in inputs if t.is_floating_point()), None)
         self.constant = [name for name in subject.constant() if subject.generated[name].target]

@@ -31,6 +31,7 @@ CHECKS = (
     growth.deviation_from_target,
     training.loss,
     training.rate,
+    tensors.unrelated,
     tensors.unpredicted,
 )
 """In the order of their findings: causes first, then what follows from them."""

@@ -19,6 +19,7 @@ from hyperfan.mainnet.read import arguments, read
 from hyperfan.mainnet.skeleton import duplicate
 from hyperfan.probe.diagnosis import BASE_PART, EMBEDDING_PART, TRUNK_PART, head_part
 from hyperfan.probe.per_code import inputs_in_common
+from hyperfan.probe.relation import CONDITIONS, calls, correlation
 from hyperfan.probe.subject import SEED, GeneratedTensor, Subject, with_targets
 
 EXPECTED_EMBEDDINGS = 64
@@ -118,6 +119,14 @@ class HyperNetSubject(Subject):
             tensor.data.copy_(old)
         same = [name for name, tensor in before.items() if torch.equal(tensor, after[name])]
         return [name for name in same if self.generated[name].spec.start is None]
+
+    def correlation(self) -> float | None:
+        """Mean correlation between the weights of two conditions: those given, or others like them."""
+        embeddings = self._embedding
+        if self.net.embeddings.config.given and self.codes == 1:
+            embeddings = _conditions(self.net, CONDITIONS)
+        drawn = [name for name, t in self.generated.items() if t.spec.start is None]
+        return correlation(self.net, calls(self.net, embeddings), drawn)
 
 
 def started_with(net: HyperNet, example: Any, init: str) -> HyperNet:

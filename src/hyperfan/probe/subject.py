@@ -125,6 +125,10 @@ class Subject(ABC):
         """The tensors that do not change with the embedding: none where it cannot be changed from outside."""
         return []
 
+    def correlation(self) -> float | None:
+        """Mean correlation between the weights of two conditions: ``None`` where there is one, or it is not known."""
+        return None
+
     def run(self, generated: Mapping[str, Tensor]) -> tuple[Any, Recording]:
         """Run the mainnet with these tensors, in place of plain ones of the same name, and record its layers.
 

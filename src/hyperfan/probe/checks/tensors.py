@@ -16,6 +16,8 @@ MAX_VARIANCE_RATIO = 1.5
 """Realised over target variance, from which on the scale is wrong. The smallest usual mistake makes 1.9."""
 MAX_VARIANCE_RATIO_UNKNOWN_CODE = 2.5
 """That ratio where the code is not known: a small embedding scatters by as much as 2. Leaving out √3 makes 3."""
+MIN_CORRELATION = 0.25
+"""Correlation between the weights of two conditions."""
 MAX_NOISE_SHARE = 0.5
 """Share of noise in a tensor's mean square."""
 
@@ -150,6 +152,21 @@ def noise(e: Evidence) -> Iterator[Finding]:
         if e.subject.net is None:
             remedy = "less noise; or, if each call is meant to make another net, generated= with a fixed embedding"
         yield Finding(FindingName.NOISE, "warning", tuple(noisy), seen, cause, remedy)
+
+
+def unrelated(e: Evidence) -> Iterator[Finding]:
+    """Find conditions whose nets have nothing in common at the start."""
+    found, net = e.readings.correlation, e.subject.net
+    if net is None or found is None or found > MIN_CORRELATION or net.init.sets_heads:
+        return
+    formula = f"1 − ρ + ρ·cos(h, h′) with a generated share ρ = {net.share:g}"
+    seen = f"the weights of two conditions have correlation {found:.2f}, which is {formula}"
+    cause = (
+        "nearly all that a net has is generated from the code of its condition, so that what one condition teaches is "
+        "of no use to the others: right where they have nothing in common, slow where they do"
+    )
+    remedy = "HyperNet(…, share=0.1), which starts nine tenths of the variance as a base that all conditions share"
+    yield Finding(FindingName.UNRELATED, "note", (), seen, cause, remedy)
 
 
 def unpredicted(e: Evidence) -> Iterator[Finding]:
