@@ -160,7 +160,7 @@ def test_a_matrix_without_a_rule_is_not_left_out_silently():
             self.W, self.linear = nn.Parameter(torch.ones(4, 4)), nn.Linear(4, 4)
 
         def forward(self, x):
-            return self.linear(x @ self.W)
+            return self.linear(x @ self.W.exp())
 
     with pytest.warns(hf.HyperfanWarning, match=r"W: no rule says.*@hyperfan\.rule\(Layer\)"):
         net = hf.HyperNet(Layer(), 4, example=torch.zeros(1, 4))

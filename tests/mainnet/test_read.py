@@ -353,10 +353,16 @@ def test_the_nearest_rule_counts():
         rule(Special)(lambda layer: {"W": Use("weight", Fans(*layer.W.shape)), "b": Use("bias", weight="W")})
 
 
-def test_a_parameter_without_a_rule_has_no_role_and_hides_nothing():
-    spec = read(nn.Sequential(nn.Linear(4, 4), nn.ReLU(), Unruled(), nn.Linear(4, 4)), X)
-    assert (spec["2.W"].role, spec["2.W"].fans) == ("other", None)
-    assert between(spec)["0.weight"] == ("linear", "relu")
+def test_a_parameter_without_a_rule_has_no_role_until_it_is_seen_at_work():
+    net = nn.Sequential(nn.Linear(4, 4), nn.ReLU(), Unruled(), nn.Linear(4, 4))
+    assert (read(net, warn=False)["2.W"].role, read(net, warn=False)["2.W"].fans) == ("other", None)
+    spec = read(net, X)
+    assert (spec["2.W"].role, spec["2.W"].fans) == ("weight", Fans(4, 4))
+    assert between(spec) == {
+        "0.weight": ("linear", "relu"),
+        "2.W": ("relu", "linear"),
+        "3.weight": ("linear", "linear"),
+    }
 
 
 @pytest.mark.parametrize(

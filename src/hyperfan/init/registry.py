@@ -31,6 +31,7 @@ class Reading:
         generable: part of the output's second moment that a share is of. What turns a sine by more than a radian tells
             nothing; all of it elsewhere.
         branch: part of that moment that a residual branch may carry; 1 outside residual nets.
+        logits: second moment of attention logits that the layer would make at unit variance; 1 elsewhere.
         bias_generated: for a weight, whether its layer's bias is generated too.
         summands: for a bias, how many are added to the same output.
     """
@@ -45,6 +46,7 @@ class Reading:
     entry: float = 1.0
     generable: float = 1.0
     branch: float = 1.0
+    logits: float = 1.0
     bias_generated: bool = False
     summands: int = 1
 
@@ -95,6 +97,7 @@ def reading(tensor: TensorSpec, fidelity: Fidelity, *, gains: bool, before: floa
         entry=entry,
         generable=min(frequency**-2 / entry, 1.0),
         branch=branch,
+        logits=tensor.logits,
     )
 
 

@@ -22,7 +22,10 @@ NORMS = {"batch_norm", "layer_norm", "group_norm", "instance_norm", "rms_norm"}
 RECURRENT = {"lstm", "gru", "rnn_tanh", "rnn_relu", "lstm_cell", "gru_cell", "rnn_tanh_cell", "rnn_relu_cell"}
 LOOKUPS = {"embedding", "embedding_bag"}
 CONCATENATIONS = {"cat", "concat", "concatenate", "stack", "hstack", "vstack"}
-MATRIX_PRODUCTS = {"matmul", "bmm", "mm", "einsum", "baddbmm", "scaled_dot_product_attention", "tensordot"}
+PLAIN_PRODUCTS = {"matmul", "bmm", "mm", "grouped_mm"}
+BIASED_PRODUCTS = {"addmm", "baddbmm"}
+"""Products of the last two of three arguments, added to the first."""
+MATRIX_PRODUCTS = PLAIN_PRODUCTS | BIASED_PRODUCTS | {"einsum", "scaled_dot_product_attention", "tensordot"}
 
 UNCHANGED = set(
     "contiguous clone to type type_as float double half bfloat16 cpu cuda requires_grad dropout dropout1d "

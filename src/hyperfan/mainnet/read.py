@@ -12,7 +12,7 @@ from torch.nn.parameter import UninitializedParameter
 from torch.utils import _pytree as pytree
 
 from hyperfan.errors import HyperfanWarning, MainnetError, nearest
-from hyperfan.mainnet.rules import BUFFER_STARTS, Use, is_declared_norm, rule_class, uses
+from hyperfan.mainnet.rules import BUFFER_STARTS, Use, is_declared_norm, keeps, rule_class, uses
 from hyperfan.mainnet.sequential import is_sequential, walk
 from hyperfan.mainnet.skeleton import duplicate
 from hyperfan.mainnet.spec import IDENTITY, Nonlinearity, Spec, TensorSpec, qualified_name
@@ -44,14 +44,15 @@ def read(module: nn.Module, example: Any = None, nonlinearity: NonlinearityArgum
     roles = {pid: (tensors[name].name, tensors[name].role) for pid, name in owners.items()}
     # A copy in eval mode that shares the parameters only, so that a run changes nothing of the original.
     copied = duplicate(module, {id(p): p for p in module.parameters()}).eval()
-    tracer = Tracer(roles, copied.buffers())
+    tables = {t.name for t in tensors.values() if t.fans is not None and t.fans.fan_in == 1}
+    tracer = Tracer(roles, copied.buffers(), tables)
     with torch.random.fork_rng(devices=[]):
         if example is not None:
             _run(copied, example, tracer)
         elif is_sequential(copied) or rule_class(copied):
             walk(copied, roles, tracer)
-    for name, (role, start) in tracer.norm_parameters.items():
-        tensors[name] = replace(tensors[name], role=role, start=start)
+    for name, use in tracer.parameters.uses.items():
+        tensors[name] = replace(tensors[name], role=use.role, fans=use.fans, weights=use.weights, start=use.start)
     weights = [t for t in tensors.values() if t.role == "weight"]
     _override(nonlinearity, weights, tracer)
     for t in weights:
@@ -63,6 +64,7 @@ def read(module: nn.Module, example: Any = None, nonlinearity: NonlinearityArgum
             reads_inputs=t.name in tracer.input_readers,
             scale_assumed=t.name in tracer.scale_assumed,
             residual_blocks=tracer.residual_blocks if t.name in tracer.branch_ends else 0,
+            logits=_too_large(tracer.logits.get(t.name, 1.0)),
         )
     spec = Spec(tuple(tensors.values()), _buffers(module))
     spec = replace(spec, tensors=tuple(_like_its_weight(t, spec) for t in spec))
@@ -100,6 +102,7 @@ def _parameters(module: nn.Module) -> tuple[dict[str, TensorSpec], dict[int, str
     """Read every parameter once, under its first name; and the name for each parameter's id."""
     tensors: dict[str, TensorSpec] = {}
     owners: dict[int, str] = {}
+    kept = {qualified_name(path, local) for path, owner in module.named_modules() for local in keeps(owner)}
     for path, owner in module.named_modules(remove_duplicate=False):
         parameters = {qualified_name(path, local): (local, p) for local, p in owner.named_parameters(recurse=False)}
         for name, (_, p) in parameters.items():
@@ -111,7 +114,7 @@ def _parameters(module: nn.Module) -> tuple[dict[str, TensorSpec], dict[int, str
             weights = tuple(qualified_name(path, weight) for weight in use.weights)
             new = TensorSpec(
                 name, tuple(p.shape), p.dtype, use.role, path, type(owner).__name__,
-                fans=use.fans, weights=weights, start=use.start,
+                fans=use.fans, weights=weights, start=use.start, keep=name in kept,
             )  # fmt: skip
             first = owners.setdefault(id(p), name)
             tensors[first] = new if first == name else _tied(tensors[first], new)
@@ -122,7 +125,7 @@ def _parameters(module: nn.Module) -> tuple[dict[str, TensorSpec], dict[int, str
 
 def _tied(first: TensorSpec, other: TensorSpec) -> TensorSpec:
     """Merge the uses of a tied tensor. The use with the larger fan-in decides: its smaller variance is safe for all."""
-    fan = [t.fans.fan_in if t.fans else 0.0 for t in (first, other)]
+    fan = [t.fans.fan_in if t.fans else float(t.has_rule) / 2 for t in (first, other)]
     main = other if fan[1] > fan[0] else first
     return replace(main, name=first.name, aliases=(*first.aliases, other.name))
 
@@ -141,7 +144,13 @@ def _like_its_weight(t: TensorSpec, spec: Spec) -> TensorSpec:
         followed_by=w.followed_by,
         reads_inputs=w.reads_inputs,
         residual_blocks=w.residual_blocks,
+        logits=w.logits,
     )
+
+
+def _too_large(logits: float) -> float:
+    """The second moment of logits, if it is above 1; smaller ones are an architecture's own choice."""
+    return logits if logits > 1 + 1e-6 else 1.0
 
 
 def _buffers(module: nn.Module) -> tuple[tuple[str, float | None], ...]:

@@ -15,6 +15,26 @@ MAX_CALLS = 64
 """How many calls back an expression is followed: longer than any norm that is written out."""
 
 
+@dataclass(frozen=True)
+class Call:
+    """One call of a torch function, with its name stripped of underscores."""
+
+    func: Callable[..., Any]
+    name: str
+    args: Sequence[Any]
+    kwargs: Mapping[str, Any]
+
+    @property
+    def tensors(self) -> list[Tensor]:
+        """The tensors that it was given."""
+        return tensors((self.args, self.kwargs))
+
+
+def tensors(tree: Any) -> list[Tensor]:
+    """The tensors in nested containers."""
+    return [leaf for leaf in pytree.tree_leaves(tree) if isinstance(leaf, Tensor)]
+
+
 @dataclass(frozen=True, eq=False)
 class Value:
     """A tensor of a traced run as the result of a call; a variable if it has none, as a layer's output.
@@ -91,8 +111,7 @@ def _tensor(value: Value, known: dict[Value, Tensor]) -> Tensor:
     if value not in known:
         if value.call is None:
             raise ValueError("the expression has another variable")
-        made = [leaf for leaf in pytree.tree_leaves(_call(value.call, known)) if isinstance(leaf, Tensor)]
-        known[value] = made[value.place]
+        known[value] = tensors(_call(value.call, known))[value.place]
     return known[value]
 
 

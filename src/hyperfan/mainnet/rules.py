@@ -183,5 +183,16 @@ def _(m: nn.PReLU) -> dict[str, Use]:
     return {"weight": Use("slope", start=m.init)}
 
 
+def keeps(module: nn.Module) -> set[str]:
+    """The parameters of a state space (Mamba and its kin), and its children's, whose values its authors set by hand.
+
+    They are time constants: A, the step sizes Δ that a layer and its bias make, the skip D and a short filter.
+    """
+    if "A_log" not in module._parameters:
+        return set()
+    names = [name for name, _ in module.named_parameters()]
+    return {name for name in names if "." not in name or name.startswith(("dt_proj.", "conv1d."))}
+
+
 BUFFER_STARTS = {"running_mean": 0.0, "running_var": 1.0, "num_batches_tracked": 0.0}
 """Starting values of the buffers of torch's norm layers; other buffers have no rule."""

@@ -21,7 +21,7 @@ def select(spec: Spec, generate: Generate) -> tuple[TensorSpec, ...]:
         chosen = [t for t in spec if generate(t)]
         seen = "a predicate that holds for none"
     elif isinstance(generate, str) and generate in ROLES:
-        chosen = [t for t in spec if t.role in ROLES[generate]]
+        chosen = [t for t in spec if t.role in ROLES[generate] and not t.keep]
         seen = f"'{generate}', and no parameter has that role"
         _warn_about_missing_rules(spec)
     elif isinstance(generate, str | Sequence):
@@ -48,12 +48,13 @@ def select(spec: Spec, generate: Generate) -> tuple[TensorSpec, ...]:
 
 def _warn_about_missing_rules(spec: Spec) -> None:
     """Warn about matrices without a rule, which would silently keep their values."""
-    without_rule = [t for t in spec if t.role == "other" and len(t.shape) > 1]
+    without_rule = [t for t in spec if t.role == "other" and not t.keep and len(t.shape) > 1]
     if without_rule:
         kind = without_rule[0].kind
         warnings.warn(
             f"{', '.join(t.name for t in without_rule)}: no rule says what these parameters do, so they are not "
-            f"generated and keep their values. Register one with @hyperfan.rule({kind}), or generate by name",
+            "generated and keep their values. Pass example=, which shows what is multiplied by a weight, or register a "
+            f"rule with @hyperfan.rule({kind})",
             HyperfanWarning,
             stacklevel=4,
         )

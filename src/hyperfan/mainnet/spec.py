@@ -68,7 +68,11 @@ class TensorSpec:
         reads_inputs: whether the layer reads the inputs of the mainnet.
         scale_assumed: whether the scale of the layer's input is only assumed, because it is a sum of several tensors, a
             mixture or a pool.
+        logits: for the layer of queries whose products with keys no √d divides, the second moment that the attention's
+            logits would have if it put out unit variance; else 1.
         residual_blocks: if the layer ends a residual branch, how many such branches the mainnet has; else 0.
+        keep: whether its authors set its values by hand, as those of a state space, so that only its name or a pattern
+            generates it.
         start: the value it starts at when no variance applies: norm scales 1, shifts 0, slopes.
     """
 
@@ -87,12 +91,14 @@ class TensorSpec:
     reads_inputs: bool = False
     scale_assumed: bool = False
     residual_blocks: int = 0
+    logits: float = 1.0
+    keep: bool = False
     start: float | None = None
 
     @property
     def has_rule(self) -> bool:
-        """Whether it is known how to start it."""
-        return self.role != "other"
+        """Whether it is known how to start it, better than it starts by itself."""
+        return self.role != "other" and not self.keep
 
     @property
     def numel(self) -> int:

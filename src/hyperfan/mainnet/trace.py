@@ -6,8 +6,8 @@ sees what really ran, so control flow in Python is no obstacle. What it does not
 
 import itertools
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -17,28 +17,16 @@ from torch.utils import _pytree as pytree
 
 from hyperfan.mainnet import operations as op
 from hyperfan.mainnet import trails
+from hyperfan.mainnet.attention import logits
 from hyperfan.mainnet.gains import grid, prelu, rrelu
 from hyperfan.mainnet.norms import find_norm
-from hyperfan.mainnet.replay import Recorded, Value
+from hyperfan.mainnet.parameters import Parameters, common_value, rms
+from hyperfan.mainnet.replay import Call, Recorded, Value, tensors
 from hyperfan.mainnet.spec import IDENTITY, Nonlinearity, Role
-from hyperfan.mainnet.trails import Trail
+from hyperfan.mainnet.trails import Logits, Trail
 
 TOKEN_SIZE = 8
 """Of a tensor that stands for values which are not there; enough to see whether a function is a norm."""
-
-
-@dataclass(frozen=True)
-class _Call:
-    """One call of a torch function, with its name stripped of underscores."""
-
-    func: Callable[..., Any]
-    name: str
-    args: Sequence[Any]
-    kwargs: Mapping[str, Any]
-
-    @property
-    def tensors(self) -> list[Tensor]:
-        return _tensors((self.args, self.kwargs))
 
 
 class Tracer(TorchFunctionMode):
@@ -47,38 +35,44 @@ class Tracer(TorchFunctionMode):
     Args:
         parameters: id of each parameter → its name and role.
         constants: tensors that are neither inputs nor parameters, such as buffers.
+        tables: names of the parameters that are look-up tables.
     """
 
-    def __init__(self, parameters: Mapping[int, tuple[str, Role]], constants: Iterable[Tensor] = ()) -> None:
+    def __init__(
+        self,
+        parameters: Mapping[int, tuple[str, Role]],
+        constants: Iterable[Tensor] = (),
+        tables: Collection[str] = (),
+    ) -> None:
         super().__init__()
         self.consumes: dict[str, Nonlinearity] = {}
         self.reads: dict[str, str | None] = {}
         self.sources: dict[str, frozenset[str]] = {}
         self.followed_by: dict[str, Nonlinearity] = {}
-        self.norm_parameters: dict[str, tuple[Role, float]] = {}
         self.input_readers: set[str] = set()
         self.scale_assumed: set[str] = set()
         self.branch_ends: set[str] = set()
+        self.logits: dict[str, float] = {}
         self.residual_blocks = 0
-        self._params = dict(parameters)
-        self._unit_at = dict.fromkeys(parameters, 1.0)
+        self.parameters = Parameters(parameters)
         self._alive: list[Any] = list(constants)  # an id is only an identity while its object lives
         self._constants = {id(t) for t in self._alive}
         self._trails: dict[int, Trail] = {}
         self._values: dict[int, Value] = {}
         self._views: dict[int, list[Tensor]] = {}
+        self._tables = tables
         self._lookup_tables: set[str] = set()
         self._nodes = itertools.count()
         self._inside_norm = 0
 
     def start(self, inputs: Any) -> None:
         """Begin trails at the example's tensors."""
-        for tensor in _tensors(inputs):
+        for tensor in tensors(inputs):
             self._set(tensor, Trail(next(self._nodes)))
 
     def finish(self, outputs: Any) -> None:
         """Record what follows the layers that make the output."""
-        for tensor in _tensors(outputs):
+        for tensor in tensors(outputs):
             if id(tensor) in self._trails:
                 self._record_following([self._trails[id(tensor)]])
 
@@ -89,9 +83,9 @@ class Tracer(TorchFunctionMode):
     def leave_norm(self, inputs: Any, outputs: Any, gains: Sequence[Tensor]) -> None:
         """Follow a module that is declared to be a norm, from the first tensor that it read to the first it made."""
         self._inside_norm -= 1
-        read = next((self._trails[id(t)] for t in _tensors(inputs) if id(t) in self._trails), None)
+        read = next((self._trails[id(t)] for t in tensors(inputs) if id(t) in self._trails), None)
         if read is not None and not self._inside_norm:
-            for tensor in _tensors(outputs)[:1]:
+            for tensor in tensors(outputs)[:1]:
                 self._set(tensor, self._norm(read, gains))
 
     def pretend(self, name: str, *tensors: Tensor) -> Tensor:
@@ -111,33 +105,35 @@ class Tracer(TorchFunctionMode):
         if self._inside_norm:
             return func(*args, **(kwargs or {}))
         full_name = getattr(func, "__name__", "")
-        call = _Call(func, full_name.strip("_"), args, kwargs or {})
+        call = Call(func, full_name.strip("_"), args, kwargs or {})
         name, given = call.name, call.tensors
         inputs = [self._trails[id(t)] for t in given if id(t) in self._trails]
-        params = [self._params[id(t)] for t in given if id(t) in self._params]
-        weights = [n for n, role in params if role == "weight" or (role == "other" and name in op.MATRIX_PRODUCTS)]
-        weights = [] if name in op.NOT_LAYERS else list(dict.fromkeys(weights))
+        weights = self.parameters.layer(call)
         if weights and not inputs and len(given) > 1:
             inputs = [self._untraced(given)]
+        if name in op.SELECTIONS and given and given[0] in self.parameters and id(given[0]) not in self._trails:
+            inputs = []  # what is traced is only where to look
+        if inputs and name in op.ADDITIONS:
+            inputs += self._added_rows(given)
         # Followed before it runs: an in-place function writes over its input.
         recorded = None if weights or not inputs else self._record(call)
         followed = self._follow(call, inputs, weights, recorded) if inputs else None
         result = func(*args, **call.kwargs)
-        outputs = _tensors(result)
+        outputs = tensors(result)
         if followed is not None and name not in op.SHAPE_ONLY:
             for place, tensor in enumerate(outputs):
                 trail = followed.select(next(self._nodes)) if name in op.SELECTIONS else followed
                 same = any(tensor is t for t in given) and not full_name.endswith("_")
                 self._set(tensor, trail, None if same else recorded, place)
         elif not inputs or name in op.SHAPE_ONLY:
-            self._record_constant(call, outputs, params)
+            self._record_constant(call, outputs)
         changed = [t for t in given if any(t is out for out in outputs)]
         in_place = full_name.endswith("_") or name in op.ELEMENTWISE
         if name == "setitem" or (changed and in_place and name not in op.UNCHANGED):
             self._overwrite(args[0], known=name != "setitem")
         return result
 
-    def _follow(self, call: _Call, inputs: list[Trail], weights: list[str], recorded: Recorded | None) -> Trail:
+    def _follow(self, call: Call, inputs: list[Trail], weights: list[str], recorded: Recorded | None) -> Trail:
         name, args, kwargs = call.name, call.args, call.kwargs
         first, node = inputs[0], next(self._nodes)
         if name in op.RECURRENT:
@@ -147,7 +143,8 @@ class Tracer(TorchFunctionMode):
         if weights:
             return self._layer(name, weights, inputs)
         if name in op.NORMS:
-            return self._norm(first, [t for t in call.tensors if self._params.get(id(t), ("", None))[1] == "scale"])
+            known = [(t, self.parameters.get(t)) for t in call.tensors]
+            return self._norm(first, [t for t, origin in known if origin is not None and origin.role == "scale"])
         if name == "prelu":
             slope = args[1] if len(args) > 1 else kwargs["weight"]
             rms = 0.25 if slope.is_meta else slope.detach().double().square().mean().sqrt().item()
@@ -165,7 +162,9 @@ class Tracer(TorchFunctionMode):
         if name in op.ELEMENTWISE and (name not in ("max", "min") or len(call.tensors) > 1):
             return self._elementwise(call, inputs, recorded)
         if name in op.MATRIX_PRODUCTS:
-            return self._mixture(name, inputs)
+            return self._mixture(call, inputs)
+        if name == "softmax" and first.logits is not None and first.samples is not None:
+            self._record_logits(first.logits, first.unit_second_moment)
         if name in op.UNCHANGED or name in op.SELECTIONS:
             return first
         if name in op.REARRANGEMENTS:
@@ -176,9 +175,14 @@ class Tracer(TorchFunctionMode):
 
     def _untraced(self, given: list[Tensor]) -> Trail:
         """The input of a layer that reads no traced tensor: a constant, a parameter, or a tensor of unknown origin."""
-        known = all(id(t) in self._constants or id(t) in self._params for t in given)
+        known = all(id(t) in self._constants or t in self.parameters for t in given)
         trail = Trail(next(self._nodes))
         return trail if known else trail.apply("an untraced function", None)
+
+    def _added_rows(self, given: list[Tensor]) -> list[Trail]:
+        """Rows of a table that are added as they are, as those of positions, without a function that looks them up."""
+        names = {origin.name for origin in self.parameters.of(given) if origin.raw and origin.name in self._tables}
+        return [self._layer("embedding", [name], [Trail(next(self._nodes))]) for name in sorted(names)]
 
     def _layer(self, name: str, weights: list[str], inputs: list[Trail]) -> Trail:
         self._record_following(inputs)
@@ -227,7 +231,7 @@ class Tracer(TorchFunctionMode):
         if not read.is_identity:
             self._record_following([read])
         for gain in gains:
-            mean_square *= _rms(gain) ** 2
+            mean_square *= rms(gain) ** 2
         return read.normalise(next(self._nodes), mean_square)
 
     def _found_norm(self, recorded: Recorded | None) -> Trail | None:
@@ -235,17 +239,32 @@ class Tracer(TorchFunctionMode):
         found = None if recorded is None else find_norm(recorded)
         return None if found is None else self._norm(found[0].trail, (), found[1])
 
-    def _mixture(self, name: str, inputs: list[Trail]) -> Trail:
+    def _mixture(self, call: Call, inputs: list[Trail]) -> Trail:
         """A product of matrices, none of them a weight. Traced values mixed by traced weights have unit scale."""
         self._record_following(inputs)
-        if len(inputs) > 1 or inputs[0].is_identity:
-            return replace(trails.combine(next(self._nodes), inputs), sources=trails.add(-1, inputs).sources)
-        return trails.unknown(next(self._nodes), inputs, name)
+        if len(inputs) == 1 and not inputs[0].is_identity:
+            return trails.unknown(next(self._nodes), inputs, call.name)
+        mixed = trails.combine(next(self._nodes), inputs)
+        if call.name == "scaled_dot_product_attention":
+            self._record_logits(logits(call, inputs), 1.0)
+            return replace(mixed, sources=inputs[2].sources if inputs[2:] and inputs[2].is_identity else frozenset())
+        linear = [trail for trail in inputs if trail.is_identity]
+        return replace(
+            mixed, sources=linear[0].sources if len(linear) == 1 else frozenset(), logits=logits(call, inputs)
+        )
 
-    def _elementwise(self, call: _Call, inputs: list[Trail], recorded: Recorded | None) -> Trail:
+    def _record_logits(self, found: Logits | None, second_moment: float) -> None:
+        """Logits that go into a softmax."""
+        if found is not None:
+            self.logits |= dict.fromkeys(found.queries - self.logits.keys(), found.second_moment * second_moment)
+
+    def _elementwise(self, call: Call, inputs: list[Trail], recorded: Recorded | None) -> Trail:
         name = call.name
         if len({t.node for t in inputs}) == 1:
-            self._record_norm_parameter(call, inputs[0])
+            if inputs[0].normalised and set(inputs[0].names) <= {"norm"}:
+                self.parameters.norm(call)
+            elif name in op.ADDITIONS:
+                self.parameters.added(call, inputs[0].scale_source)
             samples = self._resample_call(call) if all(t.samples is not None for t in inputs) else None
             names = tuple(dict.fromkeys(n for t in inputs for n in t.names))
             unnamed = name in op.ARITHMETIC and len(inputs) == 1
@@ -253,19 +272,20 @@ class Tracer(TorchFunctionMode):
             return replace(applied, frequency=inputs[0].multiple) if name in op.PERIODIC else applied
         node = next(self._nodes)
         if name in op.ADDITIONS:
-            branch = trails.residual_branch(inputs)
-            if branch is not None and branch.sources:
-                self.residual_blocks += 1
-                self.branch_ends |= branch.sources
             self._record_following([trail for trail in inputs if not trail.is_identity])
-            return trails.add(node, inputs)
+            total, found = trails.add(node, inputs), trails.residual_branch(inputs)
+            if found is None or not found.sources:
+                return total
+            self.residual_blocks += found.terms
+            self.branch_ends |= found.sources
+            return replace(total, terms=1)
         followed = trails.product(node, inputs, "gate") if name in op.PRODUCTS else trails.unknown(node, inputs, name)
         norm = self._found_norm(recorded) if followed.moments is None else None
         if norm is None:
             self._record_following(inputs)
         return norm or followed
 
-    def _resample_call(self, call: _Call) -> Tensor | None:
+    def _resample_call(self, call: Call) -> Tensor | None:
         """Call the function on samples in place of traced tensors, and on numbers in place of constant ones."""
         values = [self._resample(a) for a in call.args]
         named = {k: False if k == "inplace" else self._resample(a) for k, a in call.kwargs.items() if k != "out"}
@@ -277,7 +297,7 @@ class Tracer(TorchFunctionMode):
             commutative = call.name in ("add", "iadd", "mul", "multiply", "imul")
             if call.name in op.ADDITIONS | op.PRODUCTS | op.QUOTIENTS and (commutative or 0 not in vectors):
                 samples = next((v for v in values if isinstance(v, Tensor) and v.shape == grid().shape), None)
-                gains = [_rms(call.args[i]) for i in vectors if id(call.args[i]) in self._params]
+                gains = [rms(call.args[i]) for i in vectors if call.args[i] in self.parameters]
                 return _sample(torch.mul, samples, math.prod(gains)) if call.name in op.PRODUCTS and gains else samples
             return None
         return _sample(call.func, *values, **named)
@@ -289,27 +309,8 @@ class Tracer(TorchFunctionMode):
             samples = self._trails[id(value)].samples
             with torch.enable_grad():
                 return None if samples is None else samples.clone()  # some functions work in place
-        if value.is_meta or value.numel() == 0 or value.is_complex():
-            return _VECTOR
-        flat = value.detach().reshape(-1)
-        return flat[0].to("cpu", torch.float64) if (flat == flat[0]).all() else _VECTOR
-
-    def _record_norm_parameter(self, call: _Call, normed: Trail) -> None:
-        """A parameter without a rule that multiplies what a norm put out is its gain, and starts where it is.
-
-        If several values make a gain, it starts at 1. What the same module adds afterwards is the norm's shift.
-        """
-        for tensor in call.tensors if normed.normalised and set(normed.names) <= {"norm"} else ():
-            name, role = self._params.get(id(tensor), ("", ""))
-            unit = self._unit_at.get(id(tensor))
-            if role != "other" or unit is None:
-                continue
-            if call.name in op.PRODUCTS:
-                same = self._resample(tensor)
-                start = unit if same is _VECTOR else same.item() - 1 + unit
-                self.norm_parameters.setdefault(name, ("scale", start))
-            elif call.name in op.ADDITIONS and any(_owner(name) == _owner(n) for n in self.norm_parameters):
-                self.norm_parameters.setdefault(name, ("shift", 0.0))
+        number = common_value(value)
+        return _VECTOR if number is None else torch.tensor(number, dtype=torch.float64, device="cpu")
 
     def _record_reading(
         self,
@@ -330,27 +331,13 @@ class Tracer(TorchFunctionMode):
             if new:
                 self.followed_by.update(dict.fromkeys(new, trail.nonlinearity()))
 
-    def _record_constant(self, call: _Call, outputs: list[Tensor], params: list[tuple[str, Role]]) -> None:
+    def _record_constant(self, call: Call, outputs: list[Tensor]) -> None:
         """A tensor computed from constants is constant, and one computed from one weight still is that weight."""
-        name, given = call.name, call.tensors
-        seen = (self._constants, self._params, self._trails)
-        known = name not in op.EXTERNAL_VALUES and all(any(id(t) in ids for ids in seen) for t in given)
-        for tensor in outputs:
-            self._alive.append(tensor)
-            if len(set(params)) == 1:
-                self._params[id(tensor)] = params[0]
-                self._record_offset(call, tensor)
-            elif known:
-                self._constants.add(id(tensor))
-
-    def _record_offset(self, call: _Call, made: Tensor) -> None:
-        """Where a parameter is if what was made of it is 1: at 1 if only its type was changed, at 0 in 1 + w."""
-        numbers = [a for a in call.args if isinstance(a, int | float)]
-        before = next((self._unit_at[id(t)] for t in call.tensors if id(t) in self._unit_at), None)
-        if before is not None and call.name in op.UNCHANGED:
-            self._unit_at[id(made)] = before
-        elif before is not None and call.name == "add" and len(call.args) == 2 and numbers and not call.kwargs:
-            self._unit_at[id(made)] = before - numbers[0]
+        self._alive += outputs
+        seen = (self._constants, self._trails)
+        known = all(t in self.parameters or any(id(t) in ids for ids in seen) for t in call.tensors)
+        if not self.parameters.derive(call, outputs) and known and call.name not in op.EXTERNAL_VALUES:
+            self._constants.update(id(tensor) for tensor in outputs)
 
     def _overwrite(self, tensor: Tensor, known: bool) -> None:
         """Other views of a tensor that was written to hold something unknown now, and so does the tensor itself."""
@@ -362,14 +349,13 @@ class Tracer(TorchFunctionMode):
         if not known:
             self._set(tensor, trail)
 
-    def _record(self, call: _Call) -> Recorded:
+    def _record(self, call: Call) -> Recorded:
         """The call, with values in place of traced tensors, and with parameters that have one value everywhere."""
 
         def value(tensor: Tensor) -> Any:
             if id(tensor) in self._values:
                 return self._values[id(tensor)]
-            known = id(tensor) in self._params
-            return torch.full(tensor.shape, _rms(tensor), dtype=torch.float64) if known else tensor
+            return torch.full(tensor.shape, rms(tensor)) if tensor in self.parameters else tensor
 
         args, kwargs = pytree.tree_map_only(Tensor, value, (tuple(call.args), dict(call.kwargs)))
         return Recorded(call.func, args, kwargs)
@@ -397,16 +383,3 @@ def _sample(func: Callable[..., Any], *args: Any, **kwargs: Any) -> Tensor | Non
     with torch.inference_mode(False), torch.enable_grad():
         out = func(*args, **kwargs)
     return out if isinstance(out, Tensor) and out.shape == grid().shape else None
-
-
-def _owner(name: str) -> str:
-    return name.rpartition(".")[0]
-
-
-def _rms(gain: Tensor) -> float:
-    """The root mean square of a gain; of one that is zero or has no values, what it will become."""
-    return 1.0 if gain.is_meta else gain.detach().double().square().mean().sqrt().item() or 1.0
-
-
-def _tensors(tree: Any) -> list[Tensor]:
-    return [leaf for leaf in pytree.tree_leaves(tree) if isinstance(leaf, Tensor)]

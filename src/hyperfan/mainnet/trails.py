@@ -4,6 +4,7 @@ Each tensor in a traced run has a :class:`Trail`. Elementwise functions are appl
 the tensor, so any composition of them, written in any way, ends in the right gain.
 """
 
+import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
@@ -13,6 +14,17 @@ from torch import Tensor
 from hyperfan.formulas.gains import VARIANCES
 from hyperfan.mainnet.gains import gain_curve, grid, multiply, second_moments
 from hyperfan.mainnet.spec import IDENTITY, Nonlinearity
+
+ValueKey = tuple[int, tuple[str, ...]]
+"""A node, and the functions that were applied to it."""
+
+
+@dataclass(frozen=True)
+class Logits:
+    """A product of queries and keys: the layers of the queries alone, and its second moment if both have unit scale."""
+
+    queries: frozenset[str]
+    second_moment: float
 
 
 @dataclass(frozen=True)
@@ -27,14 +39,18 @@ class Trail:
         names: the functions applied.
         history: the nodes z was computed from.
         since_layer: those of them that no layer separates from z.
+        linear_past: the values that z is a linear function of, through layers or not.
         origin: the node whose values these are, if they were only rearranged.
         depth: how many layers lie behind it.
         weights_behind: the weights of those layers.
-        source_input: the node that the source layer read.
+        source_input: the node that the source layer read, and
+        source_value: the value that it made of that.
         has_source_scale: whether z has the scale that its source gave it; not after a norm or a sum.
         pooled: whether each value stands for several.
         normalised: whether a norm gave z its scale.
         frequency: ω, if f is sin(ω·z) or cos(ω·z).
+        terms: how many branches were added up in z.
+        logits: if z is a product of queries and keys, what is known of it.
     """
 
     node: int
@@ -44,14 +60,18 @@ class Trail:
     names: tuple[str, ...] = ()
     history: frozenset[int] = frozenset()
     since_layer: frozenset[int] = frozenset()
+    linear_past: frozenset[ValueKey] = frozenset()
     origin: int | None = None
     depth: int = 0
     weights_behind: frozenset[str] = frozenset()
     source_input: int | None = None
+    source_value: ValueKey | None = None
     has_source_scale: bool = True
     pooled: bool = False
     normalised: bool = False
     frequency: float = 1.0
+    terms: int = 1
+    logits: "Logits | None" = None
 
     @property
     def is_identity(self) -> bool:
@@ -59,12 +79,25 @@ class Trail:
         return self.samples is not None and torch.equal(self.samples, grid())
 
     @property
+    def unit_second_moment(self) -> float:
+        """E[f²] if z has variance 1; nan where it is not known."""
+        moments = self.second_moments()
+        return math.nan if moments is None else moments[0, VARIANCES.index(1.0)].item()
+
+    @property
+    def slope(self) -> float | None:
+        """The constant c if f(z) = c·z; ``None`` of any other function."""
+        if self.samples is None or self.samples is grid():
+            return None if self.samples is None else 1.0
+        with torch.no_grad():
+            ratios = self.samples / grid()
+            slope = ratios[-1, -1]
+            return slope.item() if torch.allclose(ratios, slope, rtol=1e-6, atol=0) else None
+
+    @property
     def multiple(self) -> float:
         """The factor c if f is c·z with a positive c, else 1."""
-        if self.samples is None or self.names:
-            return 1.0
-        factor = float(self.samples[0, 0] / grid()[0, 0])
-        return factor if factor > 0 and torch.allclose(self.samples, factor * grid()) else 1.0
+        return self.slope if not self.names and self.slope is not None and self.slope > 0 else 1.0
 
     @property
     def scale_source(self) -> str | None:
@@ -113,17 +146,33 @@ class Trail:
 
     def normalise(self, node: int, mean_square: float = 1.0) -> "Trail":
         """Pass through a norm: this second moment whatever came before, still the same sources."""
-        identity = replace(self.select(node), samples=grid(), moments=None, names=())
-        unit = replace(identity, has_source_scale=False, pooled=False, normalised=True)
+        identity = replace(self.select(node), samples=grid(), moments=None, names=(), frequency=1.0)
+        unit = replace(identity, has_source_scale=False, pooled=False, normalised=True, terms=1)
+        unit = replace(unit, linear_past=frozenset())
         with torch.inference_mode(False), torch.enable_grad():
             return unit if mean_square == 1 else unit.apply("norm", grid() * mean_square**0.5)
 
     def _successor(self, node: int) -> "Trail":
-        return replace(self, node=node, history=self._past, since_layer=self.since_layer | {self.node})
+        since_layer, linear_past = self.since_layer | {self.node}, self._linear_past
+        return replace(self, node=node, history=self._past, since_layer=since_layer, linear_past=linear_past)
 
     @property
     def _past(self) -> frozenset[int]:
         return self.history | {self.node}
+
+    @property
+    def value(self) -> ValueKey:
+        """Identifies f(z)."""
+        return self.node, self.names
+
+    @property
+    def _linear_past(self) -> frozenset[ValueKey]:
+        return self.linear_past | {self.value} if self.slope is not None else frozenset([self.value])
+
+    @property
+    def stream(self) -> frozenset[int]:
+        """The nodes that reach z without a layer between."""
+        return self.since_layer | {self.node}
 
 
 def layer_output(node: int, weight: str, inputs: Sequence[Trail]) -> Trail:
@@ -133,8 +182,11 @@ def layer_output(node: int, weight: str, inputs: Sequence[Trail]) -> Trail:
         joined,
         sources=source,
         depth=joined.depth + 1,
+        since_layer=frozenset(),
+        linear_past=inputs[0]._linear_past,
         weights_behind=joined.weights_behind | source,
         source_input=inputs[0].node,
+        source_value=inputs[0].value,
         has_source_scale=True,
     )
 
@@ -145,6 +197,7 @@ def combine(node: int, trails: Sequence[Trail]) -> Trail:
     return Trail(
         node,
         history=empty.union(*(t._past for t in trails)),
+        since_layer=empty.union(*(t.stream for t in trails)),
         depth=max(t.depth for t in trails),
         weights_behind=_union(t.weights_behind for t in trails),
         has_source_scale=False,
@@ -159,7 +212,19 @@ def unknown(node: int, trails: Sequence[Trail], name: str) -> Trail:
 
 def add(node: int, trails: Sequence[Trail]) -> Trail:
     """A sum of several tensors, made by those sources that reach it linearly."""
-    return replace(combine(node, trails), sources=_union(t.sources for t in trails if t.is_identity))
+    joined = replace(combine(node, trails), sources=_union(t.sources for t in trails if t.slope is not None))
+    logits = next((t.logits for t in trails if t.logits), None)
+    terms = 1 if is_low_rank_update(trails) else sum(t.terms for t in trails)
+    return replace(joined, terms=terms, logits=logits)
+
+
+def is_low_rank_update(trails: Sequence[Trail]) -> bool:
+    """Whether a sum is W·x + B·A·x, which is one layer with two weights, as with LoRA, and no residual block."""
+    if len(trails) != 2 or any(t.slope is None for t in trails):
+        return False
+    short, long = sorted(trails, key=lambda t: t.depth)
+    through = short.stream & long.history
+    return short.depth < long.depth and short.source_value in long.linear_past and not through
 
 
 def product(node: int, trails: Sequence[Trail], name: str) -> Trail:
@@ -197,14 +262,17 @@ def residual_branch(trails: Sequence[Trail]) -> Trail | None:
     """
     if len(trails) != 2:
         return None
+    for shortcut, branch in (trails, trails[::-1]):
+        if shortcut.stream & branch.history and not shortcut.stream & branch.stream:
+            return branch
     shortcut, branch = sorted(trails, key=lambda t: t.depth)
-    direct = (shortcut.since_layer | {shortcut.node}) & branch.history
     projected = (
         shortcut.is_identity
         and shortcut.source_input in branch.history
         and not shortcut.sources & branch.weights_behind
+        and not is_low_rank_update(trails)
     )
-    return branch if branch.depth > shortcut.depth and (direct or projected) else None
+    return branch if branch.depth > shortcut.depth and projected else None
 
 
 def _equal(a: Tensor | None, b: Tensor | None) -> bool:

@@ -23,10 +23,10 @@ def hyperfan_in(read: Reading, bias_share: float = 0.5) -> Aim:
     if not 0 <= bias_share < 1:
         raise InitError(f"bias_share={bias_share:g}: the biases' share of the variance lies in [0, 1)")
     if read.role == "bias":
-        v = targets.fan_in_bias(read.output, bias_share) * read.branch / read.summands
+        v = targets.fan_in_bias(read.output, bias_share) * read.branch / read.logits / read.summands
         return Aim(_branched("v = share·output", read), target=v)
     share = bias_share if read.bias_generated else 0.0
-    v = targets.fan_in_weight(read.fan_in, read.gain_in, share) * read.entry * read.branch
+    v = targets.fan_in_weight(read.fan_in, read.gain_in, share) * read.entry * read.branch / read.logits
     equation = "v = (1 − share)·gain/fan_in" if share else "v = gain/fan_in"
     return Aim(_branched(equation, read), target=v, gain=read.gain_in)
 
@@ -36,8 +36,10 @@ def hyperfan_out(read: Reading) -> Aim:
     weight = targets.fan_out_weight(read.fan_out, read.gain_out)
     if read.role == "bias":
         v = targets.fan_out_bias(read.fan_in, weight, read.consumed, read.output) * read.branch / read.summands
+        v /= read.logits
         return Aim(_branched("v = max(output − fan_in·v_W·consumed, 0)", read), target=v)
-    return Aim(_branched("v = gain/fan_out", read), target=weight * read.branch, gain=read.gain_out)
+    target = weight * read.branch / read.logits
+    return Aim(_branched("v = gain/fan_out", read), target=target, gain=read.gain_out)
 
 
 def gist(read: Reading) -> Aim:
@@ -52,7 +54,8 @@ def gist(read: Reading) -> Aim:
 
 def _branched(equation: str, read: Reading) -> str:
     equation += "·entry" if read.entry != 1 and "output" not in equation else ""
-    return equation + ("/blocks" if read.branch != 1 else "") + ("/biases" if read.summands > 1 else "")
+    divisors = {"/blocks": read.branch != 1, "/logits": read.logits != 1, "/biases": read.summands > 1}
+    return equation + "".join(name for name, divides in divisors.items() if divides)
 
 
 def mean_of_both(read: Reading, bias_share: float = 0.5, *, name: str) -> Aim:
