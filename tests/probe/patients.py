@@ -534,6 +534,9 @@ FAULTS = {
     "pixels": Fault(_pixels, "inputs off scale", "standardised"),
     "sums of layers": Fault(lambda: _plain(ThreeAtOnce()), "exploding activations", "analysis does not fit"),
     "steep waves": Fault(lambda: _plain(Waves(), fidelity="paper"), "exploding gradients", "slope"),
+    "a neural field at unit variance": Fault(
+        lambda: field(_at_unit_variance), "wrong scale of a head", "frequency of the sine is forgotten"
+    ),
     "overflow": Fault(lambda: _scaled(1e30, nn.ReLU), "values that are not finite", "too large"),
     "exploding": Fault(lambda: _scaled(10.0, nn.ReLU), "exploding activations", "wrong scale"),
     "vanishing": Fault(lambda: _scaled(0.1, nn.ReLU), "vanishing activations", "wrong scale"),
@@ -596,6 +599,48 @@ def _on_a_trained_net(trained: bool) -> Patient:
     return Patient(ours(mainnet, x, CONDITION, share=0.1, base="mainnet"), x, None)
 
 
+class Siren(nn.Module):
+    """A neural field on coordinates, as in Sitzmann et al. 2020."""
+
+    def __init__(self, depth: int = 3, width: int = 64) -> None:
+        super().__init__()
+        sizes = [2, *[width] * depth]
+        self.layers = nn.ModuleList(nn.Linear(a, b) for a, b in itertools.pairwise(sizes))
+        self.last = nn.Linear(width, 3)
+
+    def forward(self, x: Tensor) -> Tensor:
+        for layer in self.layers:
+            x = torch.sin(30 * layer(x))
+        return self.last(x)
+
+
+def field(change: Callable[[hf.HyperNet, nn.Module], None] | None = None, **options: Any) -> Patient:
+    """A hypernet of a neural field that is started by hand as its authors do, and what is done to it then."""
+    x, y, mainnet = 2 * torch.rand(100, 2) - 1, torch.rand(100, 3), Siren()
+    for i, layer in enumerate([*mainnet.layers, mainnet.last]):
+        bound = math.sqrt(6 / layer.in_features) / 30 if i else 1 / layer.in_features
+        nn.init.uniform_(layer.weight, -bound, bound)
+    net = ours(mainnet, x, CONDITION, **options)
+    if change is not None:
+        change(net, mainnet)
+    return Patient(net, x, y)
+
+
+@torch.no_grad()
+def _in_biases(net: hf.HyperNet, mainnet: nn.Module) -> None:
+    """The authors' start in the heads' biases, and little generated."""
+    for row in net.plan.rows:
+        if row.made_by == "head":
+            head = net.heads.head(row.head)
+            head.weight.mul_(0.01)
+            head.bias.copy_(mainnet.get_parameter(row.tensor).flatten())
+
+
+def _at_unit_variance(net: hf.HyperNet, _mainnet: nn.Module) -> None:
+    """As other nets start: what enters each sine has variance 1, and is then multiplied by 30."""
+    heads_std(net, lambda row, _: math.sqrt(row.gain / row.fan_in / row.moment))
+
+
 def _patient(mainnet: nn.Module, x: Tensor, y: Any, embedding: int | hf.Embedding = 32, **options: Any) -> Patient:
     return Patient(ours(mainnet, x, embedding, **options), x, y)
 
@@ -629,6 +674,9 @@ HEALTHY: dict[str, Callable[[], Patient]] = {
     "on the weights of a trained net": lambda: _on_a_trained_net(trained=True),
     "on the weights of a frozen net": lambda: _on_a_trained_net(trained=False),
     "someone's LoRA, B at zero": lambda: own_lora("b"),
+    "a neural field": lambda: field(),
+    "a neural field, its authors' start in the biases": lambda: field(_in_biases),
+    "a neural field on its authors' start": lambda: field(share=0.1, base="mainnet"),
     "flat chunks": lambda: _patient(
         mlp(), *vectors(), hf.Embedding(8, per="net"), heads=hf.Chunks(size=2000, flat=True, embedding=16), trunk=(64,)
     ),

@@ -100,10 +100,11 @@ class HyperNetSubject(Subject):
         }
         return {part: [p for p in m.parameters() if p.requires_grad] for part, m in parts.items() if m is not None}
 
-    def zero_biases(self) -> list[str]:
-        """The plain biases that init writes: not those that it keeps because they are trained."""
-        kept_as_they_are = {row.tensor for row in self.net.plan.rows if row.made_by == "kept"}
-        return [name for name in super().zero_biases() if name not in kept_as_they_are]
+    def started_biases(self) -> dict[str, float]:
+        """The plain biases that init writes, not those that it keeps because they are trained, and their variance."""
+        rows = {row.tensor: row for row in self.net.plan.rows if row.made_by in ("plain", "kept")}
+        written = {name: rows[name].variance for name in super().started_biases() if rows[name].made_by == "plain"}
+        return {name: variance or 0.0 for name, variance in written.items()}
 
     @torch.no_grad()
     def constant(self) -> list[str]:
@@ -194,11 +195,12 @@ def _with_heads(net: HyperNet, tensors: Mapping[str, GeneratedTensor], codes: Te
         made = net.heads.tensor_variance(i, 1.0, moment)
         linear = math.isclose(made, moment)
         code_factor = _ratio(made, net.heads.tensor_variance(i, 1.0, expected[span].mean().item()))
+        share = _generated_share(net, i, name)
         if net.heads.base is not None and name in given and target is not None:
             based = net.heads.base.value(name).detach()
-            tensor, target = replace(tensor, mean=based, layer_output=None), net.share * target
+            tensor, target = replace(tensor, mean=based, layer_output=None), share * target
         else:
-            code_factor = 1 - net.share + net.share * code_factor
+            code_factor = 1 - share + share * code_factor
         found[name] = replace(
             tensor,
             target=target,
@@ -223,6 +225,14 @@ def _expected_squares(net: HyperNet) -> Tensor:
     if not net.embeddings.config.given:
         return torch.full((net.heads.n,), math.nan)
     return _mean_squares(net, net.codes(embedding=_conditions(net, EXPECTED_EMBEDDINGS), noise=False))
+
+
+def _generated_share(net: HyperNet, index: int, name: str) -> float:
+    """The part of a tensor's target that its head was started to make; not the same for all where sines follow."""
+    row = next(row for row in net.plan.rows if row.made_by == "head" and row.tensor == name)
+    if not row.target or row.variance is None or row.moment is None:
+        return net.share
+    return min(net.heads.tensor_variance(index, row.variance, row.moment) * row.scale**2 / row.target, 1.0)
 
 
 def _ratio(a: float, b: float) -> float:

@@ -178,11 +178,14 @@ class Subject(ABC):
     def twins(self, generated: Mapping[str, Tensor], count: int) -> Iterator[dict[str, Tensor]]:
         """Draw independent normal tensors of the target variances; a tensor without a target stays as it is.
 
-        Plain parameters stay too, but for biases that the theory has at 0.
+        Plain parameters stay too, but for biases that the theory starts.
         """
         generator = torch.Generator().manual_seed(SEED)
         for _ in range(count):
-            drawn = {name: torch.zeros_like(self.plain[name], requires_grad=False) for name in self.zero_biases()}
+            drawn = {}
+            for name, variance in self.started_biases().items():
+                empty = torch.empty(self.plain[name].shape, dtype=torch.float32)
+                drawn[name] = fill_(empty, variance, "normal", 0.0, generator).to(self.plain[name])
             for name, tensor in generated.items():
                 wanted, drawn[name] = self.generated[name], tensor.detach()
                 if wanted.target is not None:
@@ -190,9 +193,9 @@ class Subject(ABC):
                     drawn[name] = fill_(empty, wanted.target, "normal", 0.0, generator).to(tensor) + wanted.mean
             yield drawn
 
-    def zero_biases(self) -> list[str]:
-        """The plain biases that start at 0: those beside generated weights."""
-        return [t.name for t in self.spec if t.name in self.plain and self.generated.keys() & set(t.weights)]
+    def started_biases(self) -> dict[str, float]:
+        """The plain biases that start as the theory has them, those beside generated weights, and their variance."""
+        return {t.name: 0.0 for t in self.spec if t.name in self.plain and self.generated.keys() & set(t.weights)}
 
     def weights_of(self, output: LayerOutput) -> tuple[str, ...]:
         """The names in the mainnet of the weights behind a layer's output; of a tied one, the first."""

@@ -64,6 +64,8 @@ def variances(c: Case) -> dict[str, float]:
             target + 1 / (3 * width)
         ),
         "the depth is forgotten: a residual branch may carry 1/blocks of the variance": target / layer.branch,
+        "the frequency of the sine is forgotten: before sin(ω·z) a variance of 1 lets gradients grow ω² times in each "
+        "layer, and 1/ω² does not": target / layer.entry,
         "the variance was used as the standard deviation": target**2 / length,
         "the standard deviation was used as the variance": math.sqrt(target / length) * length,
         "it is as nn.Linear starts a plain layer: variance 1/(3·fan-in)": 1 / (3 * layer.fan_in),
