@@ -35,8 +35,8 @@ class Codes:
         """The codes of embeddings (…, n, size)."""
         h = e
         if self.trunk is not None:
-            rows = self.trunk(e.reshape(-1, e.shape[-1]))
-            h = rows.view(*e.shape[:-1], rows.shape[-1])
+            rows = self.trunk(e if e.ndim == 2 else e.reshape(-1, e.shape[-1]))
+            h = rows if e.ndim == 2 else rows.view(*e.shape[:-1], rows.shape[-1])
         h = normalise_rms(h) if self.embeddings.config.normalise else h
         return h if self.inputs is None else self.inputs(h)
 

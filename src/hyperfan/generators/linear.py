@@ -52,7 +52,7 @@ class LinearHeads(Generator):
     def make(self, codes: Tensor, *, skip: Skip = (), copy: bool = False, steps: Steps = NO_STEPS) -> Tensors:
         """The outputs of each head on the codes of its tensors."""
         codes = self.head_inputs(codes)
-        each = codes.unbind(1) if codes.ndim == 3 else torch.split(codes, 1)
+        each = codes.unbind(1) if codes.ndim == 3 else codes.unsqueeze(1).unbind(0)
         tensors: dict[int, Tensor] = {}
         for name, layout in self.layouts.items():
             wanted = [i for i in layout.tensors if i not in skip]
@@ -62,6 +62,9 @@ class LinearHeads(Generator):
             if len(wanted) == 1 and codes.ndim == 3:
                 made = self._product(name, each[wanted[0]], steps).view(len(codes), *shape)
                 tensors[wanted[0]] = made
+                continue
+            if len(wanted) == 1 and self.head(name).trainer is None and not steps:
+                tensors[wanted[0]] = self.head(name)(each[wanted[0]]).view(shape)
                 continue
             rows = layout.rows if len(wanted) == len(layout.tensors) else merge_spans([self.spans[i] for i in wanted])
             chosen = each[wanted[0]] if len(wanted) == 1 else self._select(codes, rows)

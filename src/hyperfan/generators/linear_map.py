@@ -14,6 +14,7 @@ from torch import Tensor, nn
 
 Step = tuple[Tensor | None, Tensor | None]
 """Changes of a map's weight and bias."""
+NO_STEP: Step = (None, None)
 
 
 class Trainer(Protocol):
@@ -141,9 +142,11 @@ class LinearMap(nn.Module, ABC):
         if self.trainer is not None:
             self.trainer.sync()
 
-    def product(self, codes: Tensor, step: Step = (None, None)) -> Tensor:
+    def product(self, codes: Tensor, step: Step = NO_STEP) -> Tensor:
         """What the map makes of codes, in its trainer's way; with a step, what it would make after that."""
         outputs = self(codes) if self.trainer is None else self.trainer.product(codes)
+        if step is NO_STEP:
+            return outputs
         weight, bias = step
         # The step's part is added, so that the map's gradient keeps its form.
         outputs = outputs if weight is None else outputs + self._apply_weight(codes.to(weight.dtype), weight)
@@ -154,7 +157,7 @@ class LinearMap(nn.Module, ABC):
         held = None if self.trainer is None else self.trainer.rows(codes, shape)
         if held is None:
             made = self.product(codes)
-            return [made.view(shape)] if len(codes) == 1 else made.view(-1, *shape).unbind(0)
+            return [made.view(shape)] if codes.shape[0] == 1 else made.view(-1, *shape).unbind(0)
         return [row.clone() for row in held] if copy else held
 
     @abstractmethod
@@ -187,7 +190,8 @@ class Head(LinearMap):
 
     def forward(self, codes: Tensor) -> Tensor:
         """Generate from each code."""
-        return torch.addmm(self.bias, codes.to(self.weight.dtype), self.weight)
+        weight = self.weight
+        return torch.addmm(self.bias, codes if codes.dtype == weight.dtype else codes.to(weight.dtype), weight)
 
     def _apply_weight(self, codes: Tensor, weight: Tensor) -> Tensor:
         return codes @ weight

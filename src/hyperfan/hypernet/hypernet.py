@@ -145,9 +145,9 @@ class HyperNet(nn.Module):
             code_index: instead, the number of each row's code, (rows,), in any order.
         """
         checks.check_mainnet(self)
-        makers = [m for m in (self.embeddings, self.trunk, self.heads) if m is not None]
         special = grouped or shared or counts is not None or code_index is not None
         stored = embedding is None and not noise and not special
+        makers = [m for m in (self.embeddings, self.trunk, self.heads) if m is not None] if stored else []
         if stored and self._cache.usable(makers, task):
             tensors = self._cache.get(
                 lambda: self.heads(self.codes(task=task, noise=noise), factored=True), makers, task
@@ -173,8 +173,11 @@ class HyperNet(nn.Module):
 
     def codes(self, *, task: Task | None = None, embedding: Tensor | None = None, noise: bool | None = None) -> Tensor:
         """What enters the heads, one row for each generated tensor or chunk: (n, d_k), or (batch, n, d_k)."""
-        codes = self.code_source(task, embedding, noise, self.heads.scale.dtype)
-        return codes.expand(*codes.shape[:-2], self.heads.n, codes.shape[-1])  # one embedding may serve the whole net
+        heads = self.heads
+        codes = self.code_source(task, embedding, noise, heads.scale.dtype)
+        if codes.shape[-2] == heads.n:
+            return codes
+        return codes.expand(*codes.shape[:-2], heads.n, codes.shape[-1])  # one embedding serves the whole net
 
     def generate(
         self, *, task: Task | None = None, embedding: Tensor | None = None, noise: bool | None = None

@@ -202,6 +202,15 @@ class Adam(HyperNetOptimiser, torch.optim.Adam):
 
 
 class AdamW(Adam, torch.optim.AdamW):
-    """AdamW on a hypernet: :class:`Adam` with weight decay that is not part of the gradient, 0.01 by default."""
+    """AdamW on a hypernet: :class:`Adam` with weight decay that is not part of the gradient, 0.01 by default.
+
+    Args:
+        net: a :class:`HyperNet`, or a module that holds some.
+        args, options: those of torch.optim.AdamW from lr on (lr, betas, eps, weight_decay, amsgrad, maximize); foreach
+            and fused are for what is not a head's.
+        compile: whether to compile the steps of heads; by default those of a million values and more, where a compiler
+            is found. That takes some seconds, once.
+        params: parameters or groups as torch takes them; by default all parameters of the net in one group.
+    """
 
     torch_class = torch.optim.AdamW

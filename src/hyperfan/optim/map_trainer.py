@@ -74,6 +74,7 @@ class MapTrainer:
         self.net, self.part, self.map, self.name, self.rule = net, part, part.map, part.name, rule
         self._state, self._groups = state, groups
         self.revision = self.forms_made = 0
+        self._codes_read = part.codes
         self._shared: Choice | None = None
         self._asked = False
         self.override: Choice | None = None
@@ -151,17 +152,16 @@ class MapTrainer:
 
     def plan_row(self) -> Row:
         """The map's line in the training plan."""
-        choice, group = self.chosen(), self._groups().get(id(self.weight))
+        choice, group, codes = self.chosen(), self._groups().get(id(self.weight)), self._codes_read
         if not self.attached:
             choice = Choice("dense", "released, or taken over by another optimiser")
         if group is None or choice.kind not in ("collapsed", "factored"):
-            return Row(self.name, self.part.codes, choice.kind, choice.reason)
-        values = self.weight.numel() + self.bias.numel() * (1 - self.part.gradient_rank)  # of the gradient
+            return Row(self.name, codes, choice.kind, choice.reason)
+        rank = self.part.gradient_rank * codes // self.part.codes
+        values = max(0, self.weight.numel() + self.bias.numel() * (1 - rank))  # of the gradient
         values += self.rule.saved_state(self.part, choice.kind, group)
         compiled = self.rule.compiled(self.part, choice.kind)
-        return Row(
-            self.name, self.part.codes, choice.kind, choice.reason, values * self.weight.element_size(), compiled
-        )
+        return Row(self.name, codes, choice.kind, choice.reason, values * self.weight.element_size(), compiled)
 
     # ── making ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -171,6 +171,7 @@ class MapTrainer:
             return None
         if self.chosen().kind != "factored" or not self._holds_parameters():
             return None
+        self._codes_read = len(codes) * self.part.codes
         outputs: Tensor = apply_function(CodesLast, x, codes, self.weight, self.bias)[0]
         return outputs
 
@@ -181,6 +182,8 @@ class MapTrainer:
         held = self.rows(codes, None) if kind == "collapsed" else None
         if held is not None:
             return held[0]
+        if codes.shape[0] >= self.part.codes:
+            self._codes_read = codes.shape[0]
         in_factors = kind in ("collapsed", "factored") and not self.map.layer_per_code
         factored = in_factors and not transformed() and self._holds_parameters()
         product: Tensor = apply_function(Factored, codes, self.weight, self.bias) if factored else self.map(codes)

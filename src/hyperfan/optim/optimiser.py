@@ -26,6 +26,13 @@ class HyperNetOptimiser(torch.optim.Optimizer):
 
     rule: Rule
     torch_class: ClassVar[type[torch.optim.Optimizer]]
+    __signature__: ClassVar[inspect.Signature]
+    """What ``help`` shows: torch's options by name."""
+
+    def __init_subclass__(cls) -> None:
+        super().__init_subclass__()
+        if "torch_class" in vars(cls):
+            cls.__signature__ = _signature(cls)
 
     def __init__(self, net: nn.Module, *args: Any, params: Any = None, **options: Any) -> None:
         name = self.torch_class.__name__
@@ -170,3 +177,18 @@ class HyperNetOptimiser(torch.optim.Optimizer):
         restore(state)
         if nets is not None:
             self._attach(nets)
+
+
+def _signature(cls: type[HyperNetOptimiser]) -> inspect.Signature:
+    """The net, the options of torch's optimiser that are possible, and those of ours, which are by keyword."""
+    ours = [p for p in inspect.signature(cls.__init__).parameters.values() if p.name != "self"]
+    theirs = inspect.signature(cls.torch_class.__init__).parameters.values()
+    impossible = ("self", "params", "capturable", "differentiable")
+    own = [p for p in ours if p.kind is p.KEYWORD_ONLY]
+    by_keyword = [*own, *([] if any(p.name == "params" for p in own) else [_PARAMS])]
+    options = [p for p in theirs if p.name not in impossible]
+    both = [*(p for p in options if p.kind is not p.KEYWORD_ONLY), *by_keyword]
+    return inspect.Signature([ours[0], *both, *(p for p in options if p.kind is p.KEYWORD_ONLY)])
+
+
+_PARAMS = inspect.signature(HyperNetOptimiser.__init__).parameters["params"]

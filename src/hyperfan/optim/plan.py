@@ -28,7 +28,7 @@ class Row:
 
     Args:
         head: its name.
-        codes: number of codes that it reads.
+        codes: number of codes that it read at the last call, of all samples; before the first, for one.
         kind: how it is trained.
         reason: why so.
         saved: bytes of gradient and, until someone looks, of state that torch's optimiser would hold and this does not.
