@@ -174,15 +174,20 @@ CONFIGURATIONS: dict[str, Configuration] = {
     # Linear heads: embeddings and trunks.
     "heads, tasks": _case(mlp, hf.Embedding(6, tasks=3, trainable=True, std=0.5), calls=TASKS),
     "heads, tasks per sample": _case(mlp, hf.Embedding(6, tasks=3), calls=[{"task": torch.tensor([2, 0])}]),
-    "heads, tasks per net": _case(relu, hf.Embedding(6, tasks=3, per="net"), trunk=(8, 7), calls=TASKS),
+    "heads, tasks per net": _case(relu, hf.Embedding(6, tasks=3, per="net"), trunk=(8, 7), share=1.0, calls=TASKS),
     "heads, given": _case(mlp, hf.Embedding(6, given=True), calls=_given((4, 6), (2, 4, 6))),
     "heads, given, trunk": _case(
-        relu, hf.Embedding(6, given=True, per="net", distribution="normal"), trunk=(8,), calls=_given((6,), (2, 6))
+        relu,
+        hf.Embedding(6, given=True, per="net", distribution="normal"),
+        trunk=(8,),
+        share=1.0,
+        calls=_given((6,), (2, 6)),
     ),
     "heads, module": _case(conv, module=module_trunk, init_trunk=True, generate="weights+biases"),
     "heads, normalised": _case(
         relu,
         hf.Embedding(6, given=True, normalise=True, per="net"),
+        share=1.0,
         module=module_trunk,
         init_trunk=True,
         calls=_given((6,)),

@@ -292,5 +292,5 @@ def test_a_loaded_net_keeps_what_the_saved_one_did(tmp_path):
 def test_conditions_that_are_not_like_std_are_on_average_on_target_only_with_examples():
     conditions = 4 * torch.randn(500, 8)
     for codes, expected in ((None, 16.0), (conditions, 1.0)):
-        net = hf.HyperNet(mainnet(), hf.Embedding(8, given=True, per="net"), codes=codes)
+        net = hf.HyperNet(mainnet(), hf.Embedding(8, given=True, per="net"), codes=codes, share=1.0)
         assert_mean(100 * net.generate(embedding=conditions)["0.weight"].flatten(1).var(1), expected)

@@ -55,7 +55,7 @@ def test_as_drawn():
 @pytest.mark.parametrize("trunk", [None, (64,)], ids=str)
 def test_noise_on_given_embeddings_counts(trunk):
     embedding = hf.Embedding(8, given=True, per="net", noise=2.0)
-    net = hf.HyperNet(main(), embedding, trunk=trunk)
+    net = hf.HyperNet(main(), embedding, trunk=trunk, share=1.0)
     e = torch.empty(1000, 8).uniform_(-(3**0.5), 3**0.5)
     assert_mean(100 * net.generate(embedding=e, noise=True)["0.weight"].flatten(1).var(1), 1.0)
 

@@ -112,6 +112,49 @@ def test_a_memory_looks_ahead_along_the_base_too():
     torch.testing.assert_close(ahead, sum((now[n] - then[n]).square().sum() for n in now))
 
 
+# ── the default ────────────────────────────────────────────────────────────────────────────────────────────────────
+
+GIVEN, TASKS = hf.Embedding(8, given=True, per="net"), hf.Embedding(8, tasks=3, per="net")
+
+
+@pytest.mark.parametrize(
+    ("embedding", "settings", "share"),
+    [
+        (GIVEN, {}, 0.01),
+        (TASKS, {}, 0.5),
+        (GIVEN, {"init": "hyperfan-out", "trunk": (16,)}, 0.01),
+        (hf.Embedding(8, tasks=3), {"heads": "separate"}, 0.5),
+        (hf.Embedding(8), {"heads": "separate"}, 1),  # constant codes
+        (8, {}, 1),
+        (GIVEN, {"fidelity": "paper"}, 1),
+        (GIVEN, {"init": "m2"}, 1),  # which sets heads
+        (GIVEN, {"heads": hf.LowRank(2)}, 1),  # whose base would be as large as the mainnet
+        (TASKS, {"heads": hf.Chunks(size=500, flat=True, embedding=4)}, 1),
+        (GIVEN, {"share": 0.3}, 0.3),
+        (GIVEN, {"share": 1}, 1),
+    ],
+    ids=str,
+)
+def test_by_default_it_is_below_one_under_a_condition_where_that_costs_nothing(embedding, settings, share):
+    net = hf.HyperNet(mainnet(), embedding, **settings)
+    assert net.share == share
+    alike = hf.HyperNet(mainnet(), embedding, **{**settings, "share": 1.0})
+    assert sum(p.numel() for p in net.parameters()) == sum(p.numel() for p in alike.parameters())
+    row = net.plan.rows[0]
+    if row.target is not None:
+        assert row.base == pytest.approx((1 - share) * row.target)
+
+
+def test_the_default_is_saved_as_it_was_and_a_method_that_sets_heads_ends_it(tmp_path):
+    net = hf.HyperNet(mainnet(), GIVEN)
+    net.save_pretrained(tmp_path / "a")
+    assert hf.HyperNet.from_pretrained(tmp_path / "a", mainnet()).share == 0.01
+    net.restart_("m2")
+    assert net.share == 1
+    net.save_pretrained(tmp_path / "b")
+    assert hf.HyperNet.from_pretrained(tmp_path / "b", mainnet()).share == 1
+
+
 # ── given bases ────────────────────────────────────────────────────────────────────────────────────────────────────
 
 

@@ -144,7 +144,7 @@ def test_exact_counts_the_noise():
 @pytest.mark.parametrize("trunk", [None, (64, 64)], ids=str)
 def test_exact_holds_on_average_for_given_embeddings(trunk, distribution):
     embedding = hf.Embedding(16, given=True, per="net", std=0.5, distribution=distribution)
-    net = hf.HyperNet(nn.Sequential(nn.Linear(100, 100)), embedding, trunk=trunk)
+    net = hf.HyperNet(nn.Sequential(nn.Linear(100, 100)), embedding, trunk=trunk, share=1.0)
     e = torch.empty(2000, 16).uniform_(-(3**0.5), 3**0.5) if distribution == "uniform" else torch.randn(2000, 16)
     made = 100 * net.generate(embedding=0.5 * e)["0.weight"].flatten(1).var(1)
     assert_mean(made, 1.0)

@@ -23,7 +23,7 @@ from hyperfan.hypernet.kept import fill_missing_buffers, keep, write_tied_once
 from hyperfan.hypernet.parts import build_parts
 from hyperfan.hypernet.per_sample import PerSample
 from hyperfan.hypernet.ragged import read_inputs
-from hyperfan.hypernet.sharing import BaseArgument, BaseOperation, read_base, read_share
+from hyperfan.hypernet.sharing import BaseArgument, BaseOperation, default_share, read_base, read_share
 from hyperfan.init.plan import Plan
 from hyperfan.init.registry import Fidelity, Method, as_method
 from hyperfan.mainnet.read import NonlinearityArgument, read
@@ -52,8 +52,9 @@ class HyperNet(nn.Module):
             tensors in pieces, :class:`LowRank` as products, :class:`LoRA` as low-rank updates of the mainnet's values.
             By default shared if no two codes are equal.
         init: a method's name (``hyperfan methods`` lists them) or a :class:`Method`.
-        share: part of each tensor's variance that is generated, ρ, by default all; the rest is a base that all codes
-            have in common, so that what one condition teaches helps the others. For methods that aim at a variance.
+        share: part of each tensor's variance that is generated, ρ; the rest is a base that all codes have in common, so
+            that what one condition teaches helps the others. For methods that aim at a variance. By default all; but
+            where each tensor has a head of its own, 0.01 with given embeddings, and 0.5 with tasks.
         base: where that base comes from: drawn at the "start" and trained; the "mainnet", or tensors by name, which are
             trained if they require gradients, and else held as they are and not saved.
         base_op: "add", W = W⁰ + M for a base W⁰ and what is generated, M; or "multiply", W = W⁰ ⊙ (1 + M).
@@ -106,6 +107,8 @@ class HyperNet(nn.Module):
         bases = read_base(base, base_op, self.share, mainnet, self.generated, updates)
         parts = build_parts(self.generated, embedding, trunk, heads, next(mainnet.parameters()).device, bases)
         self.embeddings, self.trunk, self.trunk_spec, self.heads = parts
+        if share is None:
+            self.share = default_share(self.share, self.embeddings.config, self.heads, self.init, fidelity)
         checks.set_examples(self, codes)
         self.keeping = read_keeping(mainnet, self.spec, self.generated, bases, trunk, init_trunk, init_biases)
         self.per_sample, self._cache, self.skeleton = PerSample(), Cache(), Skeleton(mainnet)
@@ -229,6 +232,8 @@ class HyperNet(nn.Module):
         other_mainnet.check_own_heads(self)
         checks.check_constant_embeddings(self, as_method(init))
         self.init = as_method(init)
+        if self.init.sets_heads and self.heads.base is None:
+            self.share = 1.0
         if spec is not None:
             self.spec, self.generated = spec, tuple(spec[t.name] for t in self.generated)
         self.reset_parameters()

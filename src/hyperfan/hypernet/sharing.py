@@ -5,12 +5,22 @@ from typing import Literal, NamedTuple, get_args
 
 from torch import Tensor, nn
 
+from hyperfan.codes.embedding import Embedding
 from hyperfan.errors import HyperfanError, InitError, nearest
-from hyperfan.init.registry import Method
+from hyperfan.generators.base import Generator
+from hyperfan.init.registry import Fidelity, Method
 from hyperfan.mainnet.spec import TensorSpec
 
 BaseArgument = Literal["start", "mainnet"] | Mapping[str, Tensor] | None
 BaseOperation = Literal["add", "multiply"]
+
+
+GIVEN_SHARE, TASKS_SHARE = 0.01, 0.5
+"""Default shares under a condition, given at the call or a task, by what ``results/conditions`` shows.
+
+The less is generated, the more conditions learn from each other, and the better are those never seen. So it is with
+tasks, but where they come one after another, what can help another also overwrites it.
+"""
 
 
 class Bases(NamedTuple):
@@ -52,6 +62,22 @@ def read_share(share: float | None, base: BaseArgument, base_op: BaseOperation, 
             "nothing to share: use init='hyperfan-in'"
         )
     return float(share)
+
+
+def default_share(
+    share: float, embedding: Embedding, generator: Generator, method: Method, fidelity: Fidelity
+) -> float:
+    """The share of a net that was not told one: under a condition less than all, where that costs no parameter.
+
+    It costs none where the bias of a tensor's own head can hold the base. That of chunks, products and shared heads is
+    as large as the mainnet, so that they have one only if asked. Methods that set heads have no share, and the paper's
+    fidelity has all of it generated.
+    """
+    conditional = embedding.given or embedding.tasks is not None
+    free = generator.base_in_bias and generator.base is None
+    if share < 1 or not conditional or not free or method.sets_heads or fidelity == "paper":
+        return share
+    return GIVEN_SHARE if embedding.given else TASKS_SHARE
 
 
 def read_base(

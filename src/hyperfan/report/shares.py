@@ -10,7 +10,7 @@ from hyperfan.charts.palette import Look, looks
 from hyperfan.charts.panel import Curve, Panel
 from hyperfan.report.tasks import quartiles
 
-PANEL_SIZE = (300.0, 190.0)
+PANEL_SIZE, COLUMNS = (235.0, 180.0), 4
 
 
 def losses_by_share(
@@ -38,11 +38,13 @@ def losses_by_share(
             level = quartiles(others)[1].item()
             ends: list[tuple[float, float | None]] = [(-0.5, level), (len(shares) - 0.5, level)]
             drawn.append(Curve(f"{label}, {reference}", ends, levels[label]))
-        y = log_axis([v for curve in drawn for _, v in curve.points], 0.5)
+        y = log_axis(
+            [v for curve in drawn for v in (*(y for _, y in curve.points), *(low for low, _ in curve.band))], 1
+        )
         panels.append(Panel(job, drawn, x, y, "share that is generated, ρ", size=PANEL_SIZE))
     legend = [
         *((f"{label}, hyperfan-in", look) for label, look in chosen.items()),
         *((f"{label}, {reference}", look) for label, look in levels.items()),
     ]
-    note = "Medians over seeds with quartiles, each start at its best rate."
-    return figure(title, panels, 3, legend, note)
+    note = "Medians over seeds with quartiles, each start at the rate where its median is lowest."
+    return figure(title, panels, COLUMNS, legend, note)

@@ -121,7 +121,7 @@ def start_name(share: float) -> str:
 PROFILES = {
     "paper": Conditions(),
     "laptop": Conditions(seeds=6, steps=100, log_every=20, width=16),
-    "smoke": Conditions(shares=(1.0, 0.05, 0.0), seeds=2, steps=8, log_every=4, width=5),
+    "smoke": Conditions(shares=(1.0, 0.5, 0.01, 0.0), seeds=2, steps=8, log_every=4, width=5),
 }
 
 CHOOSING_SHARE = 3
@@ -152,5 +152,5 @@ EXPERIMENT = Experiment(
     profiles=PROFILES,
     grid=grid,
     varied=("job", "optimiser"),
-    help="All runs take about 40 minutes on one core.",
+    help="All runs take about half an hour on one core.",
 )

@@ -1,6 +1,7 @@
 """What is read from runs of the conditions experiment, drawn and published."""
 
 import functools
+import itertools
 import math
 import statistics
 from collections.abc import Callable, Iterator, Sequence
@@ -21,8 +22,8 @@ from hyperfan.experiments.conditions.claims import (
     MEASURES,
     NONE,
     OURS,
-    PROPOSED_SHARE,
     UNSEEN,
+    named,
 )
 from hyperfan.experiments.conditions.claims.starts import MEASURED_JOBS, AtStart, at_start
 from hyperfan.experiments.conditions.training import JOBS as DESCRIBED
@@ -32,6 +33,7 @@ from hyperfan.experiments.results.runs import NamedFigure
 from hyperfan.experiments.results.side_by_side import SideBySide
 from hyperfan.experiments.results.statistics import Estimate, ratios
 from hyperfan.experiments.results.write import Results
+from hyperfan.hypernet.sharing import GIVEN_SHARE, TASKS_SHARE
 from hyperfan.metrics import Kind
 from hyperfan.report import RunData, losses_by_share
 from hyperfan.text import table
@@ -105,16 +107,16 @@ class ConditionsRun(SideBySide[Conditions]):
         return min(self.config.rates, key=lambda lr: (statistics.median(self.scores(END, start, lr)), lr))
 
     def median(self, measure: str, start: str, lr: float | None = None) -> float:
-        """The median over seeds."""
-        return statistics.median(self.scores(measure, start, lr))
+        """The median over seeds, by default at the rate that suits them best."""
+        return statistics.median(self.scores(measure, start, self.lowest(start) if lr is None else lr))
 
     def cells(self) -> list[list[str]]:
         """Each start at its best rate: the rate, how many runs were finite, and medians."""
         rows = []
         for start in self.config.starts:
-            finite = sum(map(math.isfinite, self.scores(END, start)))
+            finite = sum(map(math.isfinite, self.scores(END, start, self.lowest(start))))
             medians = [_text(self.median(measure, start)) for measure in self.measures]
-            rows.append([start, f"{self.best(start):g}", f"{finite} of {len(self.seeds)}", *medians])
+            rows.append([start, f"{self.lowest(start):g}", f"{finite} of {len(self.seeds)}", *medians])
         return rows
 
     @property
@@ -142,8 +144,8 @@ class ConditionsRun(SideBySide[Conditions]):
         yield "shares", losses_by_share({self.config.job: {self.config.optimiser: self.curve(END)}}, *self.axis, title)
 
     def curve(self, measure: str) -> tuple[Tensor, Tensor]:
-        """A measure at each share, (share, seed), and with nn.Linear's start, (seed)."""
-        every = torch.tensor([self.scores(measure, start) for start in self.config.starts])
+        """A measure at each share, (share, seed), and with nn.Linear's start, (seed), each at its best rate."""
+        every = torch.tensor([self.scores(measure, start, self.lowest(start)) for start in self.config.starts])
         return every[:-1], every[-1]
 
     @property
@@ -220,8 +222,9 @@ class ConditionsResults(Results[Conditions, ConditionsRun]):
             "steps": c.steps,
             "width": c.width,
             "rates": "; ".join(f"{o} {', '.join(f'{lr:g}' for lr in rates)}" for o, rates in RATES.items()),
-            "ours": OURS,
-            "share": f"{PROPOSED_SHARE:g}",
+            "given_share": f"{GIVEN_SHARE:g}",
+            "tasks_share": f"{TASKS_SHARE:g}",
+            "share_count": len(c.shares),
             "margin": LOSS_MARGIN,
             "enough": MIN_PAIRS,
             "losses": self._medians(END),
@@ -254,29 +257,36 @@ class ConditionsResults(Results[Conditions, ConditionsRun]):
         return markdown_table(["job", "optimiser", "measure", *self.base.starts], rows)
 
     def _relative(self) -> str:
-        """Of every start, the median over jobs and seeds of its loss over that of hyperfan-in as published."""
+        """Of every start, the mean over jobs of its loss over that of hyperfan-in as published."""
         rows = []
-        for measure in (END, UNSEEN):
-            for optimiser in RATES:
-                runs = [r for (_, o), r in self.found.items() if o == optimiser and measure in r.measures]
-                cells = []
-                for start in self.base.starts:
-                    each = [ratios(r.scores(measure, start), r.scores(measure, ALL)) for r in runs]
-                    cells.append(_text(statistics.geometric_mean([_positive(statistics.median(e)) for e in each])))
-                rows.append([MEASURES[measure], optimiser, *cells])
-        return markdown_table(["", "optimiser", *self.base.starts], rows)
+        for kind, tabled in (("given", False), ("tasks", True)):
+            for measure, optimiser in itertools.product((END, UNSEEN), RATES):
+                runs = [
+                    run
+                    for (job, with_optimiser), run in self.found.items()
+                    if DESCRIBED[job].table == tabled and with_optimiser == optimiser and measure in run.measures
+                ]
+                if runs:
+                    cells = [
+                        _text(statistics.geometric_mean([_over_all(run, measure, s) for run in runs]))
+                        for s in self.base.starts
+                    ]
+                    rows.append([kind, MEASURES[measure], optimiser, *cells])
+        return markdown_table(["conditions", "", "optimiser", *self.base.starts], rows)
 
     def _behind(self) -> str:
-        """Where the proposed start is behind another in a comparison that is decided."""
+        """Where the proposed start is behind another, at rates chosen by other seeds and by those compared."""
         found = []
         for other in (LINEAR, NONE):
             for (job, optimiser), run in self.found.items():
-                for measure in (m for m in (END, UNSEEN, FORGETTING) if m in run.measures):
-                    ratio = Estimate.median(ratios(run.scores(measure, OURS), run.scores(measure, other)))
-                    if ratio.low is not None and ratio.low > 1:
-                        found.append(
-                            f"- {job}, {optimiser}: {MEASURES[measure]} is {ratio.format('.2f')} times {other}'s"
-                        )
+                for measure in (m for m in (END, UNSEEN) if m in run.measures):
+                    both = [
+                        Estimate.median(ratios(*(run.scores(measure, s, rate(s)) for s in (named(OURS, job), other))))
+                        for rate in (run.best, run.lowest)
+                    ]
+                    if any(ratio.low is not None and ratio.low > 1 for ratio in both):
+                        values = " and ".join(ratio.format(".2f") for ratio in both)
+                        found.append(f"- {job}, {optimiser}: {MEASURES[measure]} is {values} times that of {other}")
         return "\n".join(found) or "- nowhere"
 
     def _edges(self) -> str:
@@ -325,9 +335,10 @@ class ConditionsResults(Results[Conditions, ConditionsRun]):
         }
 
 
-def _positive(value: float) -> float:
-    """A ratio whose logarithm can be taken."""
-    return min(max(value, 1e-9), 1e9)
+def _over_all(run: ConditionsRun, measure: str, start: str) -> float:
+    """The median of a start's loss over that of hyperfan-in as published, as a ratio whose logarithm can be taken."""
+    found = ratios(*(run.scores(measure, s, run.lowest(s)) for s in (start, ALL)))
+    return min(max(statistics.median(found), 1e-9), 1e9)
 
 
 def _range(values: Sequence[float]) -> str:

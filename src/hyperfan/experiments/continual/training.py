@@ -42,6 +42,7 @@ def build(config: Continual, init: str) -> HyperNet:
         trunk=TRUNK,
         heads="separate",
         init=method_,
+        share=1.0,
         fidelity="exact" if at else "paper",
     ).to_empty(device="cpu")
 

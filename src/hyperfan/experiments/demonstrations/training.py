@@ -43,6 +43,7 @@ def build(config: Demonstrations) -> HyperNet:
         trunk=config.hidden,
         heads="separate",
         init=config.init,
+        share=1.0,
         distribution="normal" if config.init == NORMAL else "uniform",
     ).to_empty(device="cpu")
 

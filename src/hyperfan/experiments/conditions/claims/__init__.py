@@ -6,8 +6,10 @@ from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
 from hyperfan.experiments.conditions import JOBS, LINEAR, RATES, start_name
+from hyperfan.experiments.conditions.training import JOBS as DESCRIBED
 from hyperfan.experiments.results.claims import Claim, Claims, Fact, all_of
 from hyperfan.experiments.results.pairs import is_no_larger, is_smaller
+from hyperfan.hypernet.sharing import GIVEN_SHARE, TASKS_SHARE
 
 if TYPE_CHECKING:
     from hyperfan.experiments.conditions.results import ConditionsResults
@@ -21,10 +23,16 @@ MEASURES = {
     FORGETTING: "forgetting",
 }
 """What is compared, seed by seed. Where tasks come one after another, the loss at the end is that of all of them."""
-PROPOSED_SHARE = 0.05
-OURS, ALL, NONE = start_name(PROPOSED_SHARE), start_name(1.0), start_name(0.0)
-"""The start that is proposed, hyperfan-in as published, and Bias-HyperInit."""
+OURS = "the default"
+"""The start that the library has by default, of which :func:`named` says the share."""
+ALL, NONE = start_name(1.0), start_name(0.0)
+"""Hyperfan-in as published, and Bias-HyperInit."""
 Compare = Callable[..., Fact]
+
+
+def named(start: str, job: str) -> str:
+    """A start, of which the default has a share that depends on whether a job's conditions are given or tasks."""
+    return start_name(TASKS_SHARE if DESCRIBED[job].table else GIVEN_SHARE) if start == OURS else start
 
 
 def _compare(
@@ -39,13 +47,13 @@ def _compare(
     def decide(c: Claim, results: "ConditionsResults") -> None:
         ratios = []
         for job, optimiser in itertools.product(JOBS, RATES):
-            run = results.run(job, optimiser)
+            run, starts = results.run(job, optimiser), [named(start, job) for start in (a, b)]
             for measure in (m for m in measures if m in run.measures):
                 what = f"{job}, {optimiser}: {MEASURES[measure]}"
                 facts = []
                 for rate, by in ((run.best, ""), (run.lowest, "; rates by the seeds compared")):
-                    label = f"{what}, {a} at {rate(a):g} over {b} at {rate(b):g}{by}"
-                    scores = [run.scores(measure, start, rate(start)) for start in (a, b)]
+                    label = f"{what}, {' over '.join(f'{start} at {rate(start):g}' for start in starts)}{by}"
+                    scores = [run.scores(measure, start, rate(start)) for start in starts]
                     facts.append(compare(c, label, *scores))
                     ratios.append(c.measured[label].estimate.value)
                 c.decide(what, all_of(facts))
@@ -61,11 +69,12 @@ def _compare(
 AS_GOOD, BETTER = (is_no_larger, "at least as good as"), (is_smaller, "better than")
 CLAIMS: Claims = {
     "S1": (
-        f"Hyperfan-in on a base, {OURS}, is at least as good as nn.Linear's default, both at their best rates",
+        f"Hyperfan-in at {OURS}, {start_name(GIVEN_SHARE)} with given conditions and {start_name(TASKS_SHARE)} with "
+        "tasks, is at least as good as nn.Linear's start, each at its best rate",
         _compare(OURS, LINEAR, (END, UNSEEN), *AS_GOOD),
     ),
     "S2": (
-        f"It is at least as good as Bias-HyperInit, {NONE}, the best start that people write by hand",
+        f"{OURS.capitalize()} is at least as good as Bias-HyperInit, {NONE}, the best start that people write by hand",
         _compare(OURS, NONE, (END, UNSEEN), *AS_GOOD),
     ),
     "S3": (
