@@ -171,6 +171,14 @@ CONFIGURATIONS: dict[str, Configuration] = {
     "heads, transposed": _case(transposed, generate="weights+biases", nonlinearity="relu"),
     "heads, residual": _residual(),
     "heads, residual, out": _residual(generate="weights+biases", init="hyperfan-out", heads="separate"),
+    # Linear heads: methods that came later.
+    "heads, bias hyperinit": _case(relu, init="beck2022-bias", heads="separate"),
+    "heads, weight hyperinit": _case(relu, init="beck2022-weight", generate="weights+biases"),
+    "heads, neural fields": _case(mlp, init="sitzmann2020", generate="weights+biases", distribution="normal"),
+    "heads, light fields": _case(mlp, init="sitzmann2021", generate="weights+biases", heads="separate"),
+    "heads, magnitude invariant": _case(relu, init="ortiz2023", trunk=(5,)),
+    "heads, GHN-2": _case(conv, init="knyazev2021", generate="weights+biases"),
+    "heads, GHN-3": _case(conv, init="knyazev2023"),
     # Linear heads: embeddings and trunks.
     "heads, tasks": _case(mlp, hf.Embedding(6, tasks=3, trainable=True, std=0.5), calls=TASKS),
     "heads, tasks per sample": _case(mlp, hf.Embedding(6, tasks=3), calls=[{"task": torch.tensor([2, 0])}]),

@@ -1,7 +1,7 @@
 """What a method wants of each tensor, and how a generator starts to meet it."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from torch import Tensor
@@ -24,6 +24,8 @@ class Aim:
         target: variance of the tensor.
         head: variance of the layer that makes it, from that layer's fans (d_k in, number of outputs out), for methods
             that do not look at what is made.
+        base: beside ``head``, variance of a base that all codes have in common, from the fans of the same layer.
+        factor: beside ``head``, a factor on the tensor that is no part of the layer's weights.
         gain: the gain that went into it, if any.
         mean: what all values start around.
         share: part of the target that is generated, ρ; the rest is for a base that all codes have in common.
@@ -40,6 +42,14 @@ class Aim:
     shared_gain: float = 1.0
     share: float = 1.0
     multiplies: bool = False
+    base: Callable[[Fans], float] | None = None
+    factor: float = 1.0
+    base_variance: float = 0.0
+    """Of ``base``, once the layer is known."""
+
+    def known_for(self, fans: Fans) -> "Aim":
+        """The same for a layer with these fans."""
+        return self if self.base is None else replace(self, base_variance=self.base(fans))
 
     @property
     def generated(self) -> float | None:
@@ -51,7 +61,7 @@ class Aim:
     @property
     def common(self) -> float:
         """Variance of the base, (1 − ρ)·v."""
-        return 0.0 if self.target is None else (1 - self.share) * self.target
+        return self.base_variance if self.target is None else (1 - self.share) * self.target
 
 
 @dataclass(frozen=True)

@@ -220,7 +220,7 @@ class Generator(nn.Module, ABC):
                 if aim.head is not None:
                     mean_over = "head" if len(layout.heads) == 1 else "factors"
                     note = "" if aim.head(self.head_fans(i)) == variance else f", mean over the {mean_over}"
-                found[i] = Solution(name, aim, variance, scale, note)
+                found[i] = Solution(name, aim.known_for(self.head_fans(i)), variance, scale, note)
         return [found[i] for i in range(len(self.tensors))]
 
     def _solve_layout(
@@ -230,7 +230,9 @@ class Generator(nn.Module, ABC):
         ones = [1.0] * len(aims)
         given = [a.head(fans) for a in aims if a.head is not None for fans in self._fans(layout)]
         if given:
-            return sum(given) / len(given), ones
+            if not all(given) and any(a.base for a in aims) and len(layout.heads) > 1:  # two zeros in a row
+                raise InitError(_nothing_generated(self.tensors[layout.tensors[0]].name))
+            return sum(given) / len(given), [a.factor for a in aims]
         targets = [a.generated for a in aims if a.generated is not None]
         known = [m for m in moments if m is not None]
         if len(known) < len(aims):
@@ -239,10 +241,7 @@ class Generator(nn.Module, ABC):
         product = sum(targets) / sum(unit)  # of the variances of all heads
         if 0 in targets and (layout.any_target or len(layout.heads) > 1):
             name = self.tensors[layout.tensors[targets.index(0)]].name
-            raise InitError(
-                f"nothing of '{name}' would be generated at the start, which chunks and products cannot do and still "
-                "learn: give share= a small number, such as 0.01, or leave the tensor out of generate="
-            )
+            raise InitError(_nothing_generated(name))
         if layout.any_target:
             product = (aims[0].shared_gain / self.head_width) ** len(layout.heads)
         if not product:
@@ -326,6 +325,13 @@ class Generator(nn.Module, ABC):
     @abstractmethod
     def summary(self) -> str:
         """What it is, in a few words."""
+
+
+def _nothing_generated(name: str) -> str:
+    return (
+        f"nothing of '{name}' would be generated at the start, which chunks and products cannot do and still learn: "
+        "give share= a small number, such as 0.01, or leave the tensor out of generate="
+    )
 
 
 class GeneratorConfig(ABC):

@@ -104,7 +104,7 @@ class HyperNet(nn.Module):
         self.generated = select(self.spec, generate)
         updates = isinstance(heads, GeneratorConfig) and heads.updates_mainnet
         self.share = read_share(share, base, base_op, self.init, updates)
-        bases = read_base(base, base_op, self.share, mainnet, self.generated, updates)
+        bases = read_base(base, base_op, self.share, mainnet, self.generated, updates, self.init)
         parts = build_parts(self.generated, embedding, trunk, heads, next(mainnet.parameters()).device, bases)
         self.embeddings, self.trunk, self.trunk_spec, self.heads = parts
         if share is None:

@@ -87,13 +87,14 @@ def read_base(
     mainnet: nn.Module,
     generated: Sequence[TensorSpec],
     updates: bool,
+    method: Method,
 ) -> Bases | None:
     """The values of bases that are given, none if they are drawn, and ``None`` if there are no bases."""
     parameters, multiply = dict(mainnet.named_parameters()), base_op == "multiply"
     if updates and (base is None or base == "mainnet"):
         return Bases({t.name: parameters[t.name].detach() for t in generated})
     if base is None or base == "start":
-        return None if base is None and share == 1 else Bases({}, multiply)
+        return None if base is None and share == 1 and not method.has_bases else Bases({}, multiply)
     if base == "mainnet":
         return Bases({t.name: parameters[t.name] for t in generated if t.start is None}, multiply)
     if not isinstance(base, Mapping):

@@ -159,6 +159,11 @@ class Method:
         """Whether it sets the variance of heads, whatever they make, and no tensor's."""
         return self.aims()(Reading("weight", 1.0, 1.0)).target is None
 
+    @property
+    def has_bases(self) -> bool:
+        """Whether it sets a base beside the heads."""
+        return self.aims()(Reading("weight", 1.0, 1.0)).base is not None
+
     def __str__(self) -> str:
         chosen = ", ".join(f"{k}={v:g}" for k, v in self.settings.items())
         return f"{self.name}({chosen})" if chosen else self.name

@@ -1,0 +1,33 @@
+"""Charakorn, Cetin, Tang & Lange, *Text-to-LoRA*, ICML 2025 (T2L), and Doc-to-LoRA (D2L) from the same laboratory:
+how their code, as read in public copies of it, starts hypernets that make LoRA's factors, ΔW = s·B·A. Neither is a
+method here: both are a :class:`hyperfan.LoRA`.
+
+*T2L* with ``match_lora_init`` is Bias-HyperInit (:mod:`beck2022`): H = 0, and the biases of a head are what peft
+draws, A ~ U(±1/√d_in) and B = 0. All conditions start with the same A, and ΔW = 0. That is ``LoRA(rank, alpha,
+share=0)``, whose A has the variance gain/d_in, where peft's has 1/(3·d_in): a step on B then moves ΔW by √(3·gain) as
+much. Without that option its heads stay as torch draws them; with ``zero_init_head``, without biases and without an
+offset both factors are zero, and nothing would ever be learnt.
+
+*D2L* normalises each code to ‖h‖ = 1. Its A = H·h + β has Var(H) = 0.25/(d_latent + r·d_lora), where d_lora is the
+largest d_in + d_out, and Var(β) = 0.04/(r·d_in); B is H·h times a factor for each rank that starts at 0, so that ΔW =
+0 and the first step trains that factor. The share of A that is generated is
+
+    ρ = Var(H)/(Var(H) + Var(β)),
+
+0.75 for d_in = d_out = 2048, r = 8 and d_latent = 512, as :func:`doc_to_lora_share` computes it. That is
+``Embedding(…, normalise=True)`` with ``LoRA(rank, alpha, share=ρ)``, which puts the zero into H of B instead of
+a factor: the head of B learns from the first step, and A and the trunk from the second, in both.
+
+Use LoRA's default, a share of 0.1, unless you repeat one of the two.
+"""
+
+
+def doc_to_lora_share(d_in: int, d_out: int, rank: int, latent: int) -> float:
+    """Part ρ of A's variance that D2L generates at the start, where all layers have these sizes.
+
+    >>> round(doc_to_lora_share(2048, 2048, rank=8, latent=512), 2)
+    0.75
+    """
+    generated = 0.25 / (latent + rank * (d_in + d_out))
+    common = 0.04 / (rank * d_in)
+    return generated / (generated + common)

@@ -1,0 +1,144 @@
+"""The inits that came after the paper: their formulae, and the settings of hyperfan that they equal."""
+
+import pytest
+import torch
+from torch import nn
+
+import hyperfan as hf
+from checks import assert_mean, assert_variance
+from hyperfan.codes import CosSin
+from hyperfan.init.methods.charakorn2025 import doc_to_lora_share
+from hyperfan.init.methods.oswald2020 import identity_variance
+
+CONDITION = hf.Embedding(20, given=True, per="net")
+
+
+def mainnet(width: int = 60) -> nn.Sequential:
+    return nn.Sequential(nn.Linear(width, width), nn.ReLU(), nn.Linear(width, width))
+
+
+def started(init: str, embedding: hf.Embedding = CONDITION, **options) -> hf.HyperNet:
+    torch.manual_seed(0)
+    return hf.HyperNet(mainnet(), embedding, init=init, **options)
+
+
+def rows(net: hf.HyperNet):
+    return {row.tensor: row for row in net.plan.rows if row.made_by == "head"}
+
+
+def head(net: hf.HyperNet, tensor: str):
+    return net.heads.head(rows(net)[tensor].head)
+
+
+def same(a: hf.HyperNet, b: hf.HyperNet) -> None:
+    for (name, x), (_, y) in zip(a.state_dict().items(), b.state_dict().items(), strict=True):
+        torch.testing.assert_close(x, y, rtol=1e-6, atol=0, msg=lambda m, name=name: f"{name}: {m}")
+
+
+@pytest.mark.parametrize("options", [{}, {"embedding": hf.Embedding(20)}, {"trunk": (16,)}], ids=str)
+def test_bias_hyperinit_is_a_share_of_zero(options):
+    same(started("beck2022-bias", **options), started("hyperfan-in", **options, share=0.0))
+
+
+def test_bias_hyperinit_leaves_generated_biases_at_zero_and_starts_one_net_for_all():
+    net = started("beck2022-bias", generate="weights+biases")
+    made = net.generate(embedding=torch.randn(3, 20))
+    assert torch.equal(made["0.weight"][0], made["0.weight"][2])
+    assert_variance(made["2.weight"][0], 2 / 60)
+    assert not made["0.bias"].any()
+
+
+def test_weight_hyperinit_is_hyperfan_in_for_one_hot_codes():
+    options = {"codes": torch.eye(20), "distribution": "normal"}
+    same(started("beck2022-weight", **options), started("hyperfan-in", **options, share=1.0))
+    net = started("beck2022-weight")
+    assert_mean(60 * net.generate(embedding=torch.randn(200, 20))["0.weight"].flatten(1).var(1), 20.0)
+
+
+@pytest.mark.parametrize("shared", [False, True])
+@pytest.mark.parametrize(
+    ("init", "head_variance", "weight_base", "bias_base"),
+    [
+        ("sitzmann2020", 2e-4 / 20, 1 / (3 * 60**2), 1 / (3 * 20**2)),
+        ("sitzmann2021", 2e-2 / 20, 1 / (3 * 20), 1 / (3 * 20)),
+        ("ortiz2023", 1 / 3600, 2 / 1.0001 / 60, 0.0),
+    ],
+)
+def test_a_head_and_a_base_set_directly(init, head_variance, weight_base, bias_base, shared):
+    embedding = hf.Embedding(20) if shared else CONDITION
+    net = started(init, embedding, generate="weights+biases")
+    assert (len(net.heads.layouts) == 3) == shared
+    found = rows(net)
+    assert found["0.weight"].variance == pytest.approx(head_variance)
+    assert found["0.weight"].base == pytest.approx(weight_base)
+    assert found["0.bias"].base == pytest.approx(bias_base)
+    assert_variance(head(net, "0.weight").weight, head_variance)
+    bases = [net.heads.base.value(f"{i}.weight") if shared else head(net, f"{i}.weight").bias for i in (0, 2)]
+    for base in bases:
+        assert_variance(base, weight_base)
+    if init != "ortiz2023":
+        assert found["0.bias"].variance == pytest.approx(head_variance)
+    net.reset_parameters()
+    assert_variance(head(net, "0.weight").weight, head_variance)
+
+
+def test_magnitude_invariant_codes_have_one_norm():
+    z = torch.rand(50, 4, dtype=torch.float64)
+    encoded = CosSin()(z)
+    torch.testing.assert_close(encoded.square().sum(-1), torch.full((50,), 4.0, dtype=torch.float64))
+    torch.testing.assert_close(encoded[:, 4:], torch.sin(torch.pi * z / 2))
+    trunk = nn.Sequential(CosSin(), nn.Linear(40, 64), nn.LeakyReLU())
+    net = started("ortiz2023", trunk=trunk, init_trunk=True, codes=torch.rand(10, 20))
+    assert_variance(trunk[1].weight, 2 / 1.0001 / 64)
+    assert net.generate(embedding=torch.rand(20))["0.weight"].shape == (60, 60)
+
+
+@pytest.mark.parametrize(("init", "factor"), [("knyazev2021", 1.0), ("knyazev2023", 0.2)])
+def test_graph_hypernets_normalise_by_fan_in(init, factor):
+    main = nn.Sequential(nn.Conv2d(3, 8, 3), nn.ReLU(), nn.Conv2d(8, 8, 3), nn.ReLU(), nn.Conv2d(8, 8, 3, groups=2))
+    net = hf.HyperNet(main, 20, generate="weights+biases", init=init)
+    for row in rows(net).values():
+        assert row.variance == pytest.approx(factor**2 / 60)
+        fan_in = {"0": 27, "2": 72, "4": 36}[row.tensor[0]]
+        assert row.scale == pytest.approx((2 / fan_in) ** 0.5 if row.role == "weight" else 0.2)
+    made, codes = net.generate(), net.codes()
+    heads = [net.heads.head(r.head) for r in rows(net).values()]
+    for (name, w), h, code, row in zip(made.items(), heads, codes, rows(net).values(), strict=True):
+        torch.testing.assert_close(w.flatten(), row.scale * (code @ h.weight), msg=name)
+
+
+def test_text_to_lora_starts_all_conditions_with_one_a_and_no_update():
+    main = mainnet()
+    net = hf.HyperNet(main, CONDITION, heads=hf.LoRA(rank=4, alpha=8, share=0.0))
+    conditions = torch.randn(3, 20)
+    made = net.generate(embedding=conditions)["0.weight"]
+    for w in made:
+        torch.testing.assert_close(w, main[0].weight.detach())
+    zero = [name for name, p in net.heads.named_parameters() if not p.any()]
+    drawn = [name for name, p in net.heads.named_parameters() if p.any()]
+    assert zero
+    assert drawn
+    assert all("bias" in name for name in drawn)  # H = 0 for both factors, and A's bias is drawn
+
+
+def test_doc_to_lora_share():
+    share = doc_to_lora_share(64, 64, rank=4, latent=32)
+    generated, common = 0.25 / (32 + 4 * 128), 0.04 / (4 * 64)
+    assert share == pytest.approx(generated / (generated + common))
+    assert hf.LoRA(rank=4, alpha=8, share=share).share == share
+
+
+def test_chunks_meet_a_target_where_the_chunked_correction_is_cut_off():
+    main = nn.Sequential(nn.Linear(500, 500))
+    target = 1 / 500
+    assert identity_variance(target, condition=8, identity=8) == 0.0
+    condition = hf.Embedding(8, given=True, per="net", normalise=True)
+    net = hf.HyperNet(main, condition, heads=hf.Chunks(size=5000, flat=True, embedding=8))
+    made = torch.stack([net.generate(embedding=torch.randn(8))["0.weight"].square().mean() for _ in range(40)])
+    # 50 chunks, each from an identity and a condition of 8 values: √(2/50·…) from net to net, and from code to code.
+    assert 500 * made.mean().item() == pytest.approx(1.0, rel=0.5)
+
+
+def test_products_of_zeros_are_refused():
+    with pytest.raises(hf.HyperfanError, match=r"nothing of '0\.weight' would be generated at the start"):
+        started("beck2022-bias", heads=hf.LowRank(4))
