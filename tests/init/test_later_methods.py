@@ -142,3 +142,18 @@ def test_chunks_meet_a_target_where_the_chunked_correction_is_cut_off():
 def test_products_of_zeros_are_refused():
     with pytest.raises(hf.HyperfanError, match=r"nothing of '0\.weight' would be generated at the start"):
         started("beck2022-bias", heads=hf.LowRank(4))
+
+
+@pytest.mark.parametrize("embedding", [hf.Embedding(20), CONDITION], ids=["shared heads", "a condition"])
+@pytest.mark.parametrize("init", ["sitzmann2020", "ortiz2023", "beck2022-bias", "knyazev2021"])
+def test_saved_and_loaded_they_start_again(init, embedding, tmp_path):
+    net = started(init, embedding)
+    net.save_pretrained(tmp_path)
+    loaded = hf.HyperNet.from_pretrained(tmp_path, mainnet())
+    same(net, loaded)
+    torch.manual_seed(1)
+    loaded.reset_parameters()
+    torch.manual_seed(1)
+    net.reset_parameters()
+    assert loaded.plan == net.plan
+    same(net, loaded)
