@@ -1,0 +1,156 @@
+"""Which share of a net's variance should be generated where there is a condition? Ten small jobs at every share."""
+
+import math
+from dataclasses import dataclass, replace
+from typing import ClassVar, Literal
+
+from hyperfan.errors import RunError, nearest
+from hyperfan.experiments.experiment import CHOOSING_SEED, Configuration, Experiment
+
+Optimiser = Literal["SGD", "AdamW"]
+SHARES = (1.0, 0.5, 0.2, 0.05, 0.01, 0.0)
+"""Of the variance, generated: all is hyperfan-in as published, none is Bias-HyperInit (Beck et al. 2023)."""
+LINEAR = "nn.Linear"
+"""The start of a hypernet written by hand: trunk and heads as ``nn.Linear`` draws them."""
+RATES: dict[Optimiser, tuple[float, ...]] = {
+    "SGD": (1e-3, 3e-3, 1e-2, 3e-2, 1e-1, 3e-1),
+    "AdamW": (3e-4, 1e-3, 3e-3, 1e-2, 3e-2),
+}
+"""Learning rates that every start is tried at."""
+JOBS = (
+    "turned",
+    "projection",
+    "preferences",
+    "tasks",
+    "few-shot",
+    "policy",
+    "field",
+    "clients",
+    "sequence",
+    "remembered",
+)
+"""Names of the jobs, which ``jobs.py`` and ``pictures.py`` describe."""
+STAGES = 4
+"""Tasks of the jobs in which they come one after another."""
+
+
+@dataclass(frozen=True)
+class Conditions(Configuration):
+    """One job with one optimiser, from every start at every rate with every seed: runs that are trained side by side.
+
+    Args:
+        job: what is learnt.
+        optimiser: SGD without momentum, or AdamW, as torch has it.
+        shares: parts of the variance that hyperfan-in generates, from 0 to 1; the rest is in a base. Each is a start,
+            and so are trunk and heads as nn.Linear draws them.
+        seeds: how many seeds.
+        seed: the first of them. It draws init, data, conditions and batches.
+        steps: batches; where tasks come one after another, all of them share these.
+        width: of the mainnet's two hidden layers, of the trunk's only one, and so of the code.
+        log_every: steps between two measurements of the loss.
+        checkpoint_every: steps between checkpoints.
+        threads: for torch.
+    """
+
+    experiment: ClassVar[str] = "conditions"
+    UNTITLED: ClassVar = ("log_every", "checkpoint_every", "threads")
+    MAY_BE_ZERO: ClassVar = ("seed", "shares")
+
+    job: str = "turned"
+    optimiser: Optimiser = "AdamW"
+    shares: tuple[float, ...] = SHARES
+    seeds: int = 12
+    seed: int = 0
+    steps: int = 200
+    width: int = 32
+    log_every: int = 40
+    checkpoint_every: int = 200
+    threads: int = 1
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.job not in JOBS:
+            raise RunError(f"--job {self.job} is not known: {nearest(self.job, JOBS)}")
+        if not self.shares or max(self.shares) > 1 or len(set(self.shares)) < len(self.shares):
+            raise RunError(f"--shares {' '.join(map(str, self.shares))}: name parts of 1, at least one, and each once")
+        if self.steps % self.log_every or self.steps % STAGES:
+            raise RunError(f"--steps {self.steps} is no multiple of --log-every {self.log_every} and of {STAGES} tasks")
+
+    @property
+    def starts(self) -> tuple[str, ...]:
+        """What they are called: hyperfan-in by its share, and nn.Linear's."""
+        return *map(start_name, self.shares), LINEAR
+
+    @property
+    def rates(self) -> tuple[float, ...]:
+        """The learning rates that are tried."""
+        return RATES[self.optimiser]
+
+    @property
+    def total(self) -> int:
+        """Batches in all."""
+        return self.steps
+
+    @property
+    def stage(self) -> tuple[str, int]:
+        """A batch."""
+        return "batch", 1
+
+    @property
+    def title(self) -> str:
+        """Job and optimiser, and whatever is not as by default.
+
+        >>> Conditions("field", shares=(0.2, 0.0), seeds=3).title
+        'field AdamW shares-0.2+0 seeds-3'
+        """
+        others = self.changes(omit=("job", "optimiser"))
+        shares = {"shares": "+".join(f"{share:g}" for share in self.shares)} if "shares" in others else {}
+        named = [f"{name}-{value}" for name, value in {**others, **shares}.items()]
+        return " ".join([self.job, self.optimiser, *named])
+
+
+def start_name(share: float) -> str:
+    """What hyperfan-in with a share is called.
+
+    >>> start_name(0.2)
+    'ρ = 0.2'
+    """
+    return f"ρ = {share:g}"
+
+
+PROFILES = {
+    "paper": Conditions(),
+    "laptop": Conditions(seeds=6, steps=100, log_every=20, width=16),
+    "smoke": Conditions(seeds=2, steps=8, log_every=4, width=5),
+}
+
+CHOOSING_SHARE = 3
+"""One seed to choose rates on for so many to compare on."""
+
+
+def choosing(config: Conditions) -> Conditions:
+    """The same on the seeds that learning rates are chosen on."""
+    return replace(config, seed=config.seed + CHOOSING_SEED, seeds=math.ceil(config.seeds / CHOOSING_SHARE))
+
+
+def setting(base: Conditions, job: str, optimiser: Optimiser) -> Conditions:
+    """A job with an optimiser."""
+    return replace(base, job=job, optimiser=optimiser)
+
+
+def grid(base: Conditions) -> list[Conditions]:
+    """Every job with both optimisers, on the seeds that choose rates and on those that are compared."""
+    every = [setting(base, job, optimiser) for job in JOBS for optimiser in RATES]
+    return [config for one in every for config in (choosing(one), one)]
+
+
+EXPERIMENT = Experiment(
+    config=Conditions,
+    heading="Conditioned hypernets",
+    summary="How much of the variance should be generated where there is a condition? Ten small jobs. Needs MNIST.",
+    example="--job field --optimiser SGD",
+    profiles=PROFILES,
+    grid=grid,
+    varied=("job", "optimiser"),
+    help="All runs take about 40 minutes on one core.",
+)

@@ -1,0 +1,205 @@
+"""Training of the conditions experiment: nets and data of each seed, trained side by side at every rate."""
+
+import math
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from hyperfan.codes import Embedding
+from hyperfan.experiments.conditions import Conditions
+from hyperfan.experiments.conditions.jobs import (
+    NONLINEARITIES,
+    Batch,
+    FewShot,
+    Job,
+    Policy,
+    Preferences,
+    Projection,
+    Remembered,
+    Sequence,
+    Tasks,
+    Turned,
+    World,
+)
+from hyperfan.experiments.conditions.pictures import Clients, Field
+from hyperfan.experiments.conditions.stack import Stack, Tensors, values_of
+from hyperfan.experiments.experiment import Training
+from hyperfan.experiments.seeds import generator
+from hyperfan.hypernet import HyperNet
+from hyperfan.metrics import Kind, Row
+
+JOBS: dict[str, Job] = {
+    "turned": Turned(),
+    "projection": Projection(),
+    "preferences": Preferences(),
+    "tasks": Tasks(),
+    "few-shot": FewShot(),
+    "policy": Policy(),
+    "field": Field(),
+    "clients": Clients(),
+    "sequence": Sequence(),
+    "remembered": Remembered(),
+}
+TEST_CONDITIONS, TEST_POINTS = 32, 16
+"""Known and unseen conditions in a test, at most, and points under each of them."""
+
+
+def widths(job: Job, width: int) -> list[int]:
+    """Of the mainnet's layers, from its inputs to its outputs."""
+    return [job.inputs, width, width, job.outputs]
+
+
+def build(config: Conditions, share: float | None) -> HyperNet:
+    """A net, still without values: ``draw`` gives it those of a seed. No share means the start of ``nn.Linear``."""
+    job = JOBS[config.job]
+    before, *_, after = sizes = widths(job, config.width)
+    layer, _ = NONLINEARITIES[job.nonlinearity]
+    with torch.device("meta"):
+        mainnet = nn.Sequential(
+            nn.Linear(before, sizes[1]), layer(), nn.Linear(sizes[1], sizes[2]), layer(), nn.Linear(sizes[2], after)
+        )
+    if job.table:
+        embedding = Embedding(job.size, tasks=job.known, trainable=True, per="net", distribution="normal")
+    else:
+        embedding = Embedding(job.size, given=True, per="net", distribution="normal")
+    return HyperNet(
+        mainnet,
+        embedding,
+        generate="weights+biases",
+        trunk=(config.width,),
+        heads="separate",
+        init="hyperfan-in",
+        share=1.0 if share is None else share,
+        nonlinearity=job.nonlinearity,
+    ).to_empty(device="cpu")
+
+
+def draw(net: HyperNet, seed: int, share: float | None) -> HyperNet:
+    """Write the values of a seed into a net with this share, or, without one, into one that starts as ``nn.Linear``."""
+    net.reset_parameters(generator(seed, "init"), embeddings=generator(seed, "embeddings"))
+    if share is None:
+        draws = generator(seed, "linear")
+        assert net.trunk is not None
+        layers = [(m.weight, m.bias, m.in_features) for m in net.trunk.modules() if isinstance(m, nn.Linear)]
+        heads = [net.heads.head(name) for name in net.heads.names]
+        with torch.no_grad():
+            for weight, bias, fan_in in [*layers, *((head.weight, head.bias, len(head.weight)) for head in heads)]:
+                for t in (weight, bias):
+                    t.uniform_(-(fan_in**-0.5), fan_in**-0.5, generator=draws)
+    return net
+
+
+class ConditionsTraining(Training):
+    """All runs, trained side by side, those of each start as one stack. One that diverges has a loss of NaN then on."""
+
+    def __init__(self, config: Conditions, data_dir: Path | None = None) -> None:
+        self.config, self.job = config, JOBS[config.job]
+        self.seeds = range(config.seed, config.seed + config.seeds)
+        self.worlds: list[World] = [self.job.world(seed, data_dir) for seed in self.seeds]
+        self.plan: Any = {}
+        self.stacks: list[Stack] = []
+        _, nonlinearity = NONLINEARITIES[self.job.nonlinearity]
+        for name, share in zip(config.starts, (*config.shares, None), strict=True):
+            net = build(config, share)
+            nets = [values_of(draw(net, seed, share)) for seed in self.seeds]
+            sizes = widths(self.job, config.width)
+            self.stacks.append(Stack(nets, config.rates, sizes, nonlinearity, config.optimiser))
+            if share is not None:
+                self.plan[name] = net.plan.to_dict()
+        self._tests = {unseen: self._test_batch(unseen) for unseen in (False, True) if self.job.unseen or not unseen}
+
+    # ── batches ────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _test_batch(self, unseen: bool) -> tuple[Tensor, Batch]:
+        """Conditions and points to test all runs on."""
+        count = min(self.job.unseen if unseen else self.job.known, TEST_CONDITIONS)
+        chosen = torch.arange(count) + (self.job.known if unseen else 0)
+        return self._gather([chosen] * len(self.seeds), TEST_POINTS, ("test", unseen), test=True)
+
+    def _gather(
+        self, chosen: list[Tensor], points: int, purpose: tuple[object, ...], *, test: bool
+    ) -> tuple[Tensor, Batch]:
+        """Conditions, or indices into the table, and points of all runs, from the conditions chosen for each seed."""
+        repeats = len(self.config.rates)
+        found = [
+            world.batch(indices, points, generator(seed, *purpose), test)
+            for seed, world, indices in zip(self.seeds, self.worlds, chosen, strict=True)
+        ]
+        conditions = [
+            indices if world.conditions is None else world.conditions[indices]
+            for world, indices in zip(self.worlds, chosen, strict=True)
+        ]
+        batch = {name: torch.stack([each[name] for each in found] * repeats) for name in found[0]}
+        return torch.stack(conditions * repeats), batch
+
+    def _training_batch(self, step: int) -> tuple[Tensor, Batch]:
+        """The next conditions of every seed: any of the known ones, or the task whose turn it is."""
+        job, task = self.job, self._task(step)
+        if job.stages > 1:
+            chosen = [torch.tensor([task])] * len(self.seeds)
+        else:
+            chosen = [
+                torch.randperm(job.known, generator=generator(seed, "chosen", step))[: job.batch] for seed in self.seeds
+            ]
+        return self._gather(chosen, job.points, ("batch", step), test=False)
+
+    def _task(self, step: int) -> int:
+        return step // (self.config.steps // self.job.stages)
+
+    # ── training ───────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def step(self, step: int) -> float:
+        """One batch of every run; returns the mean of their losses."""
+        task, length = self._task(step), self.config.steps // self.job.stages
+        chosen, batch = self._training_batch(step)
+        found = []
+        for stack in self.stacks:
+            if self.job.stages > 1 and step % length == 0:
+                stack.begin(task)
+            loss = partial(self._loss, stack, chosen, batch)
+            found.append(stack.step(loss, step % length + 1, self.job.beta))
+        losses = torch.cat(found)
+        left = losses[losses.isfinite()]
+        return left.mean().item() if len(left) else math.nan
+
+    def _loss(self, stack: Stack, chosen: Tensor, batch: Batch, theta: Tensors) -> Tensor:
+        """Of every run of a stack under each condition."""
+        return self.job.loss(stack.call(stack.generate(theta, chosen)), batch)
+
+    # ── tests ──────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def tests(self, step: int) -> Iterator[Row]:
+        """Losses under known and under unseen conditions; before training and after each of several tasks, of all."""
+        length = self.config.steps // self.job.stages
+        if step % self.config.log_every == 0:
+            known = self._losses(unseen=False)
+            if self.job.stages > 1:  # of the task that was trained last
+                known = known[:, max(self._task(step - 1), 0)].unsqueeze(1)
+            found = {"losses": known.mean(1).tolist()}
+            if self.job.unseen:
+                found["unseen"] = self._losses(unseen=True).mean(1).tolist()
+            yield {"kind": Kind.LOSSES, "step": step, "task": 0, "iteration": step, **found}
+        if self.job.stages > 1 and step % length == 0:
+            errors = self._losses(unseen=False).tolist()
+            yield {"kind": Kind.ERRORS, "step": step, "learnt": step // length, "errors": errors}
+
+    def _losses(self, *, unseen: bool) -> Tensor:
+        """Of every run under each condition of the test."""
+        with torch.no_grad():
+            return torch.cat([self._loss(stack, *self._tests[unseen], stack.theta) for stack in self.stacks])
+
+    # ── what a checkpoint holds ────────────────────────────────────────────────────────────────────────────────────
+
+    def state(self) -> dict[str, Tensor]:
+        """That of all stacks."""
+        return {f"{i}/{name}": t for i, stack in enumerate(self.stacks) for name, t in stack.state().items()}
+
+    def load(self, state: dict[str, Tensor]) -> None:
+        """Restore such a state."""
+        for i, stack in enumerate(self.stacks):
+            prefix = f"{i}/"
+            stack.load({name.removeprefix(prefix): t for name, t in state.items() if name.startswith(prefix)})
