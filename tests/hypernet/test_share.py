@@ -1,6 +1,7 @@
 """A share of the variance is generated, and the rest is a base that all codes have in common."""
 
 import copy
+import itertools
 
 import pytest
 import torch
@@ -153,6 +154,37 @@ def test_the_default_is_saved_as_it_was_and_a_method_that_sets_heads_ends_it(tmp
     assert net.share == 1
     net.save_pretrained(tmp_path / "b")
     assert hf.HyperNet.from_pretrained(tmp_path / "b", mainnet()).share == 1
+
+
+def test_a_restart_has_the_share_of_a_new_net():
+    net = hf.HyperNet(mainnet(), GIVEN)
+    net.restart_("kaiming-fan-in")
+    net.restart_("hyperfan-in")
+    assert net.share == hf.HyperNet(mainnet(), GIVEN).share == 0.01
+    net = hf.HyperNet(mainnet(), GIVEN, init="kaiming-fan-in")
+    net.restart_("hyperfan-in")
+    assert net.share == 0.01
+    net = hf.HyperNet(mainnet(), GIVEN, share=0.3)
+    net.restart_("kaiming-fan-in")
+    net.restart_("hyperfan-in")
+    assert net.share == 0.3
+
+
+@pytest.mark.parametrize("settings", [{"base_op": "multiply"}, {"heads": hf.LowRank(2)}], ids=str)
+def test_a_base_that_a_method_would_leave_at_zero_is_no_restart(settings):
+    net = hf.HyperNet(mainnet(), GIVEN, share=0.3, **settings)
+    before = {name: p.clone() for name, p in net.named_parameters()}
+    with pytest.raises(InitError, match="'kaiming-fan-in' sets the heads"):
+        net.restart_("kaiming-fan-in")
+    assert net.init.name == "hyperfan-in"
+    assert all(torch.equal(p, before[name]) for name, p in net.named_parameters())
+
+
+def test_the_default_does_not_hang_on_the_shapes_of_layers():
+    for widths in ((6, 5, 4), (6, 5, 5, 5, 4)):
+        layers = [nn.Linear(a, b) for a, b in itertools.pairwise(widths)]
+        net = hf.HyperNet(nn.Sequential(*layers), hf.Embedding(4, tasks=3, trainable=True))
+        assert net.share == 1, widths
 
 
 # ── given bases ────────────────────────────────────────────────────────────────────────────────────────────────────

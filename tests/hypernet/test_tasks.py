@@ -149,6 +149,17 @@ def test_a_reset_draws_added_tasks_too():
     torch.testing.assert_close(moments, codes.square().sum(-1).mean(0))
 
 
+def test_a_reset_draws_all_tasks_but_those_that_are_frozen():
+    net = hf.HyperNet(mlp(), hf.Embedding(8, tasks=2, trainable=True))
+    added = net.add_task()
+    net.freeze_task(0)
+    before = [net.codes(task=task).detach().clone() for task in range(3)]
+    net.reset_parameters()
+    assert torch.equal(net.codes(task=0), before[0])
+    assert not any(torch.equal(net.codes(task=task), before[task]) for task in (1, 2))
+    assert added.requires_grad
+
+
 def test_checkpoints_keep_what_was_added_and_frozen(tmp_path):
     net = build(tasks=3)
     net.add_task()

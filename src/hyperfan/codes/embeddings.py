@@ -141,9 +141,11 @@ class Embeddings(nn.Module):
         self.examples = self._given(given, "codes").detach().clone()
 
     def reset_parameters(self, generator: torch.Generator | None = None) -> None:
-        """Draw the stored embeddings anew."""
+        """Draw the stored embeddings anew, but for those of tasks that are frozen."""
+        frozen = [self.own_tasks[task] for task in self.frozen]
         for table in self.tables:
-            self.draw_(table, generator)
+            if not any(table is other for other in frozen):
+                self.draw_(table, generator)
         if self.identity is not None:
             self.draw_identities_(self.identity, generator)
 

@@ -47,7 +47,7 @@ class LinearHeads(Generator):
         outputs, fixed = [t.numel for t in self.tensors], [False] * self.n
         layouts = layouts_by_name(self.names, outputs, self.spans, fixed)
         self._build(layouts, (self.n, 1), context)
-        self.base_in_bias = len(layouts) == self.n
+        self.base_in_bias = config.sharing == "separate"
 
     def make(self, codes: Tensor, *, skip: Skip = (), copy: bool = False, steps: Steps = NO_STEPS) -> Tensors:
         """The outputs of each head on the codes of its tensors."""

@@ -23,7 +23,14 @@ from hyperfan.hypernet.kept import fill_missing_buffers, keep, write_tied_once
 from hyperfan.hypernet.parts import build_parts
 from hyperfan.hypernet.per_sample import PerSample
 from hyperfan.hypernet.ragged import read_inputs
-from hyperfan.hypernet.sharing import BaseArgument, BaseOperation, default_share, read_base, read_share
+from hyperfan.hypernet.sharing import (
+    BaseArgument,
+    BaseOperation,
+    default_share,
+    read_base,
+    read_share,
+    restarted_share,
+)
 from hyperfan.init.plan import Plan
 from hyperfan.init.registry import Fidelity, Method, as_method
 from hyperfan.mainnet.read import NonlinearityArgument, read
@@ -107,6 +114,7 @@ class HyperNet(nn.Module):
         bases = read_base(base, base_op, self.share, mainnet, self.generated, updates, self.init)
         parts = build_parts(self.generated, embedding, trunk, heads, next(mainnet.parameters()).device, bases)
         self.embeddings, self.trunk, self.trunk_spec, self.heads = parts
+        self._asked_share = share
         if share is None:
             self.share = default_share(self.share, self.embeddings.config, self.heads, self.init, fidelity)
         checks.set_examples(self, codes)
@@ -231,9 +239,9 @@ class HyperNet(nn.Module):
         """Draw everything anew by another method, for which the mainnet may have been read again."""
         other_mainnet.check_own_heads(self)
         checks.check_constant_embeddings(self, as_method(init))
-        self.init = as_method(init)
-        if self.init.sets_heads and self.heads.base is None:
-            self.share = 1.0
+        method, config = as_method(init), self.embeddings.config
+        self.share = restarted_share(self._asked_share, self.share, config, self.heads, method, self.fidelity)
+        self.init = method
         if spec is not None:
             self.spec, self.generated = spec, tuple(spec[t.name] for t in self.generated)
         self.reset_parameters()

@@ -57,11 +57,33 @@ def read_share(share: float | None, base: BaseArgument, base_op: BaseOperation, 
             "a share below 1, such as 0.1"
         )
     if share < 1 and method.sets_heads:
-        raise InitError(
-            f"share={share:g}: '{method.name}' sets the heads and no variance of what they make, so that there is "
-            "nothing to share: use init='hyperfan-in'"
-        )
+        raise InitError(_no_share(share, method))
     return float(share)
+
+
+def _no_share(share: float, method: Method) -> str:
+    return (
+        f"share={share:g}: '{method.name}' sets the heads and no variance of what they make, so that there is nothing "
+        "to share: use init='hyperfan-in'"
+    )
+
+
+def restarted_share(
+    asked: float | None,
+    now: float,
+    embedding: Embedding,
+    generator: Generator,
+    method: Method,
+    fidelity: Fidelity,
+) -> float:
+    """The share of a net that starts anew by another method, as a new net would have it from what was asked for."""
+    if generator.config.updates_mainnet:
+        return now
+    if method.sets_heads and not method.has_bases:
+        if generator.base is not None:
+            raise InitError(_no_share(now, method))
+        return 1.0
+    return default_share(1.0, embedding, generator, method, fidelity) if asked is None else asked
 
 
 def default_share(
