@@ -9,6 +9,7 @@ from torch import nn
 
 import hyperfan as hf
 from checks import assert_close
+from hyperfan.errors import CallError
 from hyperfan.hypernet.per_sample import PerSample
 
 N = 3
@@ -83,6 +84,7 @@ BATCHED = {
     "constants": lambda self, z: z + torch.arange(4.0).to(z).view(1, 1, 4) * self.table.mean(0),
     "a number": lambda self, z: z.sum(),
     "the same for all": lambda self, z: self.table.sum(0, keepdim=True),
+    "the larger": lambda self, z: torch.max(self.table[:3], other=z) + torch.min(z, other=self.scale),
     "without gradient": lambda self, z: z * z.detach().abs().double(),
 }  # fmt: skip
 
@@ -118,6 +120,9 @@ BY_VMAP = {
     "scripted": lambda self, z: scripted(z),
     "several indices": lambda self, z: z[:, torch.tensor([0, 1]), torch.tensor([0, 1])],
     "own dtype of a number": lambda self, z: z * z.float().sum(),
+    "own dtype of two numbers": lambda self, z: (z.float().sum() * torch.tensor(1.0).double()).view(1, 1),
+    "no dimensions": lambda self, z: z * z.detach().std(dim=(), keepdim=True),
+    "a layer that changes its input, then no rule": lambda self, z: torch.logcumsumexp(F.leaky_relu_(z), -1),
 }  # fmt: skip
 
 
@@ -263,3 +268,166 @@ def test_the_state_of_a_recurrent_layer():
         for a, b in ((out[i], one), (h[i], h_one), (c[i], c_one)):
             assert_close(a, b)
     assert not reasons(net)
+
+
+# ── what a run leaves behind ───────────────────────────────────────────────────────────────────────────────────────
+
+
+class Then(nn.Module):
+    """A linear layer behind what is tried on the input."""
+
+    def __init__(self, first, then):
+        super().__init__()
+        self.first, self.then, self.layer = first, then, nn.Linear(6, 4)
+        self.register_buffer("mean", torch.zeros(4, dtype=torch.float64))
+
+    def forward(self, x, *args, **kwargs):
+        return self.then(self, self.layer(self.first(x)), *args, **kwargs)
+
+
+def build_then(then, first=None, n=N):
+    torch.manual_seed(0)
+    mainnet = Then(first or nn.Identity(), then).double()
+    net = hf.HyperNet(mainnet, hf.Embedding(4, given=True, per="net"), nonlinearity="linear")
+    return net, torch.randn(n, 6).double(), torch.randn(n, 4).double()
+
+
+def by_loop(net, x, e):
+    return torch.cat([net(x[i : i + 1].clone(), embedding=e[i]) for i in range(len(x))])
+
+
+def test_one_tensor_may_be_returned_twice():
+    net, x, e = build_then(lambda self, y: (y, y, y.sum()))
+    for grouped in (False, True):
+        a, b, c = net(x[:, None] if grouped else x, embedding=e, grouped=grouped)
+        assert a.shape == b.shape == ((N, 1, 4) if grouped else (N, 4))
+        assert c.shape == (N,)
+        assert not any(vars(t) for t in (a, b, c))  # or they could not be saved
+    assert not reasons(net)
+
+
+def test_no_codes_make_no_rows():
+    net, x, e = build_then(lambda self, y: torch.tanh(y))
+    for _ in range(2):
+        assert net(x[:0], embedding=e[:0]).shape == (0, 4)
+        assert net(x[:0], embedding=e[:0], counts=()).shape == (0, 4)
+        assert net(x[:0, None], embedding=e[:0], grouped=True).shape == (0, 1, 4)
+
+
+@pytest.mark.parametrize("inference", [False, True])
+@pytest.mark.parametrize("after", [torch.logcumsumexp, torch.cumsum])
+def test_a_layer_in_place_runs_once(after, inference):
+    with torch.inference_mode(inference):
+        net, x, e = build_then(lambda self, y: after(y, -1), nn.LeakyReLU(0.2, inplace=True))
+        expected, changed = by_loop(net, x, e), F.leaky_relu(x, 0.2)
+        for _ in range(2):
+            given = x.clone()
+            assert_close(net(given, embedding=e), expected)
+            assert_close(given, changed)
+
+
+def test_inputs_that_were_changed_are_not_used_again():
+    way = [torch.cumsum]
+    net, x, e = build_then(lambda self, y: way[0](y, -1), nn.LeakyReLU(0.2, inplace=True))
+    net(x.clone(), embedding=e)
+    way[0] = torch.logcumsumexp
+    with pytest.raises(CallError, match="changed its inputs in place"):
+        net(x.clone(), embedding=e)
+    assert_close(net(x.clone(), embedding=e), by_loop(net, x, e))
+
+
+def test_an_error_of_the_mainnet_is_its_own_and_is_not_remembered():
+    errors = []
+
+    def then(self, y):
+        if errors:
+            raise errors.pop(0)
+        return y
+
+    net, x, e = build_then(then)
+    errors += [ValueError("once")]
+    net(x, embedding=e)
+    errors += 2 * [ValueError("twice")]
+    with pytest.raises(ValueError, match="twice"):
+        net(x, embedding=e)
+    assert not net.per_sample.mixing
+    net(x, embedding=e)
+    assert set(net.per_sample.mixing.values()) == {None}
+
+
+def test_what_is_remembered_is_of_the_same_arguments_and_layers():
+    class Choice:
+        of = staticmethod(torch.relu)
+
+    def then(self, y, how=None, **names):
+        return scripted(y) if how == "scripted" or "b" in names or self.first.training else Choice.of(y)
+
+    net, x, e = build_then(then)
+    net.eval()
+
+    def agrees(**kwargs):
+        one = [net(x[i : i + 1], embedding=e[i], **kwargs) for i in range(N)]
+        assert_close(net(x, embedding=e, **kwargs), torch.cat(one))
+
+    agrees(how="plain")
+    agrees(how="scripted")
+    agrees(a=1)
+    agrees(b=1)
+    agrees()
+    net.mainnet.first.train()
+    agrees()
+    net.mainnet.first = nn.Identity().eval()
+    Choice.of = scripted
+    agrees()
+    unknown = Choice()
+    agrees(how=unknown)
+    assert len(reasons(net)) == 5
+
+
+def test_an_autograd_function_is_found_in_later_calls_too():
+    way = [torch.relu]
+    net, x, e = build_then(lambda self, y: way[0](y))
+    net(x, embedding=e)
+    way[0] = Doubled.apply
+    net(x, embedding=e)
+    assert reasons(net) == ["the autograd function Doubled"]
+
+
+def test_an_index_outside_of_a_table_finds_no_other_samples_row():
+    net = hf.HyperNet(nn.Embedding(5, 4), hf.Embedding(3, given=True, per="net"), nonlinearity="linear")
+    e = torch.randn(N, 3)
+    for wrong in (5, -1):
+        with pytest.raises(CallError, match="5 rows"):
+            net(torch.tensor([0, wrong, 1]), embedding=e)
+
+
+def test_a_buffer_of_each_sample_is_not_kept():
+    def then(self, y):
+        self.mean = 0.9 * self.mean + y.detach().sum(0)
+        return y
+
+    net, x, e = build_then(then)
+    net(x, embedding=e)
+    assert reasons(net)[0].startswith("the buffer 'mean'")
+    assert not hasattr(net.mainnet.mean, "_hyperfan_samples")
+
+
+def test_a_buffer_is_as_before_where_a_try_is_given_up():
+    def then(self, y):
+        self.mean = self.mean + 1
+        return torch.logcumsumexp(y, -1)
+
+    net, x, e = build_then(then)
+    net(x, embedding=e)
+    assert_close(net.mainnet.mean, torch.ones(4).double())
+
+
+def test_outputs_of_an_unknown_class_run_by_vmap():
+    class Result:
+        def __init__(self, y):
+            self.y = y
+
+    net, x, e = build_then(lambda self, y: (y, Result(1)))
+    out, _ = net(x, embedding=e)
+    assert_close(out, torch.cat([net(x[i : i + 1], embedding=e[i])[0] for i in range(N)]))
+    assert reasons(net) == ["an output of class Result"]

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Sequence
 from typing import Any, Literal, Self
 
+import torch
 from torch import Tensor
 from torch.utils import _pytree as pytree
 
@@ -11,6 +12,8 @@ from hyperfan.errors import CallError
 Kind = Literal["sample", "group", "shared"]
 """A row for each code, (n, …), which the mainnet sees as a batch of one; a batch for each, (n, batch, …); the same
 batch for all."""
+VALUES = (bool, int, float, complex, str, bytes, type(None), torch.dtype, torch.device, torch.layout)
+"""Classes of arguments and outputs that hold no tensor and never change."""
 
 
 class Inputs:
@@ -37,6 +40,19 @@ class Inputs:
         for x in self.tensors if self.kind != "shared" else ():
             _check_input(x, codes, self.kind == "group")
         return self
+
+    def signature(self) -> tuple[tuple[Any, ...], bool]:
+        """What can be remembered of the arguments except the values of tensors, and whether that is all there is."""
+        tensors = (self.kind, *[(x.shape, x.dtype) for x in self.tensors])
+        if self._tree is None:
+            return tensors, True
+        others = [leaf for leaf in self._leaves if not isinstance(leaf, Tensor)]
+        values = [(type(leaf), leaf if isinstance(leaf, VALUES) else None) for leaf in others]
+        return (*tensors, repr(self._tree), *values), all(isinstance(leaf, VALUES) for leaf in others)
+
+    def replaced(self, tensors: Sequence[Tensor]) -> "Inputs":
+        """The same with these in place of the tensors."""
+        return Inputs(self.kind, *self.filled(tensors))
 
     def filled(self, tensors: Sequence[Tensor]) -> tuple[Any, Any]:
         """Positional and keyword arguments with these in place of the tensors."""

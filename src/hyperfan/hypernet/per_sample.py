@@ -12,7 +12,8 @@ from torch.utils import _pytree as pytree
 from hyperfan.errors import CallError
 from hyperfan.generators.base import Generator
 from hyperfan.generators.stand_in import Order, Sizes, StandIn, cheaper
-from hyperfan.hypernet.batched import MixingError, Samples, check_graph, see_all
+from hyperfan.hypernet.batched import MixingError, Samples, check_graph, check_outputs, see_all
+from hyperfan.hypernet.batched.untouched import Untouched
 from hyperfan.hypernet.inputs import Inputs
 from hyperfan.hypernet.ragged import Ragged
 from hyperfan.hypernet.transforms import transformed
@@ -56,8 +57,8 @@ class PerSample:
         self.orders: dict[tuple[Any, ...], dict[str, Order]] = {}
         """For the shapes of the inputs: the order of each tensor that layers were run with."""
         self.mixing: dict[tuple[Any, ...], str | None] = {}
-        """For the shapes of the inputs, and training and gradients on or off: the function because of which the mainnet
-        is run by vmap; ``None`` if there is none."""
+        """For what the mainnet's choice of functions may depend on (shapes and dtypes of the inputs, other arguments,
+        layers in training, gradients): the function because of which it is run by vmap; ``None`` if there is none."""
 
     def __call__(self, skeleton: Skeleton, heads: Generator, codes: Tensor, inputs: Inputs | Ragged) -> Any:
         """Run with (n, tensors, d_k) codes."""
@@ -70,21 +71,31 @@ class PerSample:
             return self._by_vmap(call)
         if len(call.codes) == 1:
             return _alone(call)
-        key = (*call.key, call.skeleton.module.training, torch.is_grad_enabled())
+        if len(call.codes) == 0:  # where the number of samples would not say how to divide what there is
+            return self._by_vmap(call)
+        arguments, known = inputs.signature()
+        key = (*arguments, *skeleton.state(), torch.is_grad_enabled())
         if self.mixing.get(key) is not None:
             return self._by_vmap(call)
-        state = torch.get_rng_state() if key not in self.mixing else None
+        first = not known or key not in self.mixing
+        rng = torch.get_rng_state() if first else None
+        safe = Untouched(skeleton, inputs, copy=first)
         try:
-            out = self._batched(call, first=key not in self.mixing)
+            out = self._batched(call._replace(inputs=safe.inputs), first)
+            safe.check()
+            safe.put_back()
             _remember(self.mixing, key, None)
             return out
-        except (MixingError, Exception) as error:
-            reason = str(error) if isinstance(error, MixingError) else f"{type(error).__name__}: {error}"
-        if state is not None:
-            torch.set_rng_state(state)  # as if it had not been tried
-        out = self._by_vmap(call)
-        _remember(self.mixing, key, reason)
-        return out
+        except MixingError as error:
+            _remember(self.mixing, key, str(error))
+            safe.restore(error)
+        except Exception as error:  # of the mainnet, which vmap will meet too, or of a rule: not to be remembered
+            safe.restore(error)
+            if isinstance(error, CallError):
+                raise
+        if rng is not None:
+            torch.set_rng_state(rng)  # as if it had not been tried
+        return self._by_vmap(call)
 
     def _batched(self, call: Call, first: bool) -> Any:
         s = Samples(len(call.codes))
@@ -98,8 +109,9 @@ class PerSample:
         tensors.update(self._stand_ins(call, call.codes, orders, lazy))
         with see_all(s) if first else s:
             out = call.skeleton.call(tensors, args, kwargs)
-        if first:
-            check_graph(out, [*tensors.values(), *inputs])
+        if torch.is_grad_enabled():
+            check_graph(out, [*tensors.values(), *inputs, call.codes])
+        check_outputs(out)
         self._remember_orders(call, orders)
         return call.inputs.gathered(out, lambda x: s.unmarked(x))
 
@@ -132,7 +144,7 @@ class PerSample:
 
     def _orders(self, call: Call) -> tuple[dict[str, Order], list[int]]:
         """What is known for inputs of these shapes, and the tensors that layers may do without."""
-        if torch.compiler.is_compiling():
+        if torch.compiler.is_compiling() or not len(call.codes):
             return {}, []
         heads, orders = call.heads, self.orders.get(call.key)
         deferrable = [i for i in heads.deferrable() if heads.base is None or heads.tensors[i].name not in heads.base]
@@ -142,7 +154,7 @@ class PerSample:
 
     def _remember_orders(self, call: Call, orders: dict[str, Order]) -> None:
         """Only what was learnt in a call that ended well."""
-        if not torch.compiler.is_compiling():
+        if not torch.compiler.is_compiling() and len(call.codes):
             _remember(self.orders, call.key, orders)
 
     def _choose(self, orders: dict[str, Order], name: str, sizes: Sizes) -> Order:

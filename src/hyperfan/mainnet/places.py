@@ -32,6 +32,8 @@ class Places:
 
     def __init__(self, module: nn.Module, names: Mapping[str, str]) -> None:
         self.module, self._names = module, dict(names)
+        self.arrangement = 0
+        """Changes whenever the places were looked up again."""
         self._look_up()
 
     def now(self) -> Mapping[str, Place]:
@@ -51,6 +53,7 @@ class Places:
         return False
 
     def _look_up(self) -> None:
+        self.arrangement += 1
         self.modules = dict(self.module.named_modules())
         self._links = [(m, key, child) for m in self.module.modules() for key, child in m._modules.items()]
         self._found: dict[str, Place] = {}

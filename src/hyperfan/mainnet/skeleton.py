@@ -57,6 +57,11 @@ class Skeleton:
         self._places.now()
         return self._places.modules
 
+    def state(self) -> tuple[Any, ...]:
+        """What the functions that the module calls may depend on: its layers, and which are in training."""
+        training = tuple([m.training for m in self.modules.values()])
+        return self._places.arrangement, training
+
     def keep(self, values: Mapping[str, Tensor]) -> None:
         """Hold copies of these in their places; in those of other tensors, and in second ones, is ``None``."""
         self.kept = set(values)

@@ -1,6 +1,6 @@
 """The mainnet, run once for many samples with weights of their own, without vmap."""
 
 from hyperfan.hypernet.batched import attention, layers, pointwise, recurrent, reductions, shapes  # noqa: F401
-from hyperfan.hypernet.batched.mode import MixingError, Samples, check_graph, see_all
+from hyperfan.hypernet.batched.mode import MixingError, Samples, check_graph, check_outputs, see_all
 
-__all__ = ["MixingError", "Samples", "check_graph", "see_all"]
+__all__ = ["MixingError", "Samples", "check_graph", "check_outputs", "see_all"]

@@ -7,6 +7,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from hyperfan.errors import CallError
 from hyperfan.generators.stand_in import StandIn
 from hyperfan.hypernet.batched.mode import LAZY_RULES, Samples, named, refuse, rule
 from hyperfan.hypernet.batched.pointwise import align, pointwise
@@ -217,7 +218,12 @@ def embedding(s: Samples, func: Any, input: Any, weight: Any, padding_idx: Any =
     rows = weight.shape[1]
     first = torch.arange(0, s.n * rows, rows, device=input.device)
     index = s.batched(input)
-    return s.mark(func(index + first.view(-1, *(1,) * (index.ndim - 1)), weight.flatten(0, 1)))
+    shifted = index + first.view(-1, *(1,) * (index.ndim - 1))
+    inside = (index >= 0) & (index < rows)  # others would find a row of another sample's
+    try:
+        return s.mark(func(shifted.where(inside, s.n * rows), weight.flatten(0, 1)))
+    except IndexError as error:
+        raise CallError(f"an index of an embedding is not among the {rows} rows of its table") from error
 
 
 @rule(*named("matmul __matmul__ bmm mm", Tensor, torch))

@@ -18,6 +18,7 @@ from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from hyperfan.generators.stand_in import StandIn
+from hyperfan.hypernet.inputs import VALUES
 
 Rule = Callable[..., Any]
 """Runs a function for all samples: called with the mode, the function and its arguments."""
@@ -108,13 +109,14 @@ class Samples(TorchFunctionMode):
     def unmarked(self, x: Tensor) -> Tensor:
         """A tensor with the dimension of samples, for use outside of the mode."""
         if self.has(x):
-            delattr(x, MARK)
-            return x
+            return x.view_as(x)  # without the mark, which the mainnet's own may be asked for once more
         return x.expand(self.n, *x.shape)
 
     def dim(self, x: Tensor, dim: Any) -> Any:
         """Where a dimension of one sample's tensor, or several, is in the stored one."""
         if isinstance(dim, (tuple, list)):
+            if not dim:
+                raise MixingError("an empty tuple of dimensions")  # torch would take all, that of the samples too
             return tuple(self.dim(x, d) for d in dim)
         nd = x.ndim - 1
         if not isinstance(dim, int) or isinstance(dim, bool) or not -nd <= dim < nd:
@@ -132,19 +134,26 @@ class _Unseen(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch leav
     def __init__(self, samples: Samples) -> None:
         super().__init__()  # type: ignore[no-untyped-call]  # as above
         self.samples = samples
+        self.refused: MixingError | None = None
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         """Run what a rule runs."""
         if not self.samples.in_rule:
-            refuse(func)
+            self.refused = MixingError(str(func))
+            raise self.refused
         return func(*args, **(kwargs or {}))
 
 
 @contextlib.contextmanager
 def see_all(samples: Samples) -> Iterator[None]:
     """Enter the mode, and raise where torch computes something that no rule runs, as in scripted code."""
-    with _Unseen(samples), samples:
-        yield
+    unseen = _Unseen(samples)
+    try:
+        with unseen, samples:
+            yield
+    finally:
+        if unseen.refused is not None:  # of which scripted code makes an error of its own
+            raise unseen.refused
 
 
 def check_graph(outputs: Any, sources: Iterable[Any]) -> None:
@@ -162,6 +171,15 @@ def check_graph(outputs: Any, sources: Iterable[Any]) -> None:
         if isinstance(node, torch.autograd.function.BackwardCFunction) and not _is_own(node):
             raise MixingError(f"the autograd function {type(node).__name__.removesuffix('Backward')}")
         waiting += [before for before, _ in node.next_functions]
+
+
+def check_outputs(outputs: Any) -> None:
+    """Raise if tensors may hide in something of an unknown class."""
+    if isinstance(outputs, Tensor):
+        return
+    for x in pytree.tree_leaves(outputs):
+        if not isinstance(x, (Tensor, *VALUES)):
+            raise MixingError(f"an output of class {type(x).__name__}")
 
 
 def _is_own(node: Any) -> bool:

@@ -56,8 +56,9 @@ def pointwise(s: Samples, func: Any, *args: Any, **kwargs: Any) -> Any:
     if not ours:
         return func(*args, **kwargs)
     nd = max(map(s.ndim, tensors))
-    if any(x.ndim - 1 < nd for x in ours):
+    if len(tensors) > 1:
         _check_promotion(s, func, ours, tensors)
+    if any(x.ndim - 1 < nd for x in ours):
         args = tuple(_aligned(s, x, nd) for x in args)
         kwargs = {name: _aligned(s, x, nd) for name, x in kwargs.items()}
     return s.mark(func(*args, **kwargs))

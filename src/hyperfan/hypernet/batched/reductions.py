@@ -39,6 +39,8 @@ def along(s: Samples, func: Any, x: Any, *args: Any, dim: Any = None, **kwargs: 
     """Along one of the sample's dimensions; of two tensors, max and min are functions of each element."""
     if args and isinstance(args[0], Tensor):
         return pointwise(s, func, x, *args)
+    if "other" in kwargs:
+        return pointwise(s, func, x, **kwargs)
     if not s.has(x):
         return func(x, *args, **kwargs) if dim is None else func(x, *args, dim=dim, **kwargs)
     if dim is None and args:
