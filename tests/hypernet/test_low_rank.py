@@ -42,6 +42,7 @@ def given(*shape):
 
 
 class TestLowRank(GeneratorSuite):
+    GRAPHS = ("everything", "given per sample")
     CASES: ClassVar = {
         "fixed": case(6, 2),
         "everything": case(6, 3, generate="*"),
