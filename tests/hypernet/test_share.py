@@ -203,6 +203,15 @@ def test_the_mainnet_as_base():
     assert not torch.equal(net.heads.base.value("0.weight"), before)
 
 
+def test_a_base_under_a_condition_has_the_share_that_suits_conditions():
+    net = hf.HyperNet(mainnet(), GIVEN, base="mainnet")
+    assert net.share == 0.01
+    net.restart_("hyperfan-in")
+    assert net.share == 0.01
+    with pytest.raises(InitError, match=r"base_op= speaks of a base.*share=0.1"):
+        hf.HyperNet(mainnet(), 8, base_op="multiply")
+
+
 def test_a_frozen_base_is_held_once_and_not_saved(tmp_path):
     main = mainnet().requires_grad_(False)
     net = hf.HyperNet(main, 8, base="mainnet", share=0.01)

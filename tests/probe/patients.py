@@ -674,6 +674,7 @@ HEALTHY: dict[str, Callable[[], Patient]] = {
     "on the weights of a trained net": lambda: _on_a_trained_net(trained=True),
     "on the weights of a frozen net": lambda: _on_a_trained_net(trained=False),
     "someone's LoRA, B at zero": lambda: own_lora("b"),
+    "LoRA from a condition": lambda: _patient(mlp(), *vectors(), CONDITION, heads=hf.LoRA(2), trunk=(16,)),
     "a neural field": lambda: field(),
     "a neural field, its authors' start in the biases": lambda: field(_in_biases),
     "a neural field on its authors' start": lambda: field(share=0.1, base="mainnet"),

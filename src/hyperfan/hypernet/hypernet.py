@@ -110,11 +110,11 @@ class HyperNet(nn.Module):
         self.spec = read(mainnet, example, nonlinearity, warn=False)
         self.generated = select(self.spec, generate)
         updates = isinstance(heads, GeneratorConfig) and heads.updates_mainnet
-        self.share = read_share(share, base, base_op, self.init, updates)
+        self.share = read_share(share, base, base_op, self.init, updates, embedding)
         bases = read_base(base, base_op, self.share, mainnet, self.generated, updates, self.init)
         parts = build_parts(self.generated, embedding, trunk, heads, next(mainnet.parameters()).device, bases)
         self.embeddings, self.trunk, self.trunk_spec, self.heads = parts
-        self._asked_share = share
+        self._asked_share = None if share is None and self.share == 1 else self.share
         if share is None:
             self.share = default_share(self.share, self.embeddings.config, self.heads, self.init, fidelity)
         checks.set_examples(self, codes)

@@ -30,8 +30,25 @@ class Bases(NamedTuple):
     multiply: bool = False
 
 
-def read_share(share: float | None, base: BaseArgument, base_op: BaseOperation, method: Method, updates: bool) -> float:
-    """The share that was asked for, by default all, and of updates none; one that could not be kept is an error."""
+def conditional_share(embedding: int | Embedding) -> float | None:
+    """The share that suits a condition; ``None`` where there is none."""
+    if not isinstance(embedding, Embedding) or not (embedding.given or embedding.tasks is not None):
+        return None
+    return GIVEN_SHARE if embedding.given else TASKS_SHARE
+
+
+def read_share(
+    share: float | None,
+    base: BaseArgument,
+    base_op: BaseOperation,
+    method: Method,
+    updates: bool,
+    embedding: int | Embedding,
+) -> float:
+    """The share that was asked for; by default all, on a base what suits a condition, and of updates none.
+
+    One that could not be kept is an error.
+    """
     if base_op not in get_args(BaseOperation):
         raise HyperfanError(f"base_op={base_op!r}: use 'add' or 'multiply'")
     if updates:
@@ -45,9 +62,13 @@ def read_share(share: float | None, base: BaseArgument, base_op: BaseOperation, 
     if share is None:
         if base is None and base_op == "add":
             return 1.0
+        usual = conditional_share(embedding)
+        if usual is not None and not method.sets_heads:
+            return usual
+        named = "base=" if base is not None else "base_op="
         raise InitError(
-            "base= is a part of every tensor: say with share= how much of the variance should be generated on top of "
-            "it, such as share=0.1"
+            f"{named} speaks of a base, a part of every tensor: say with share= how much of the variance should be "
+            "generated on top of it, such as share=0.1"
         )
     if not 0 <= share <= 1:
         raise InitError(f"share={share:g}: it is the part of the variance that is generated, from 0 to 1")
@@ -95,11 +116,11 @@ def default_share(
     as large as the mainnet, so that they have one only if asked. Methods that set heads have no share, and the paper's
     fidelity has all of it generated.
     """
-    conditional = embedding.given or embedding.tasks is not None
+    usual = conditional_share(embedding)
     free = generator.base_in_bias and generator.base is None
-    if share < 1 or not conditional or not free or method.sets_heads or fidelity == "paper":
+    if share < 1 or usual is None or not free or method.sets_heads or fidelity == "paper":
         return share
-    return GIVEN_SHARE if embedding.given else TASKS_SHARE
+    return usual
 
 
 def read_base(

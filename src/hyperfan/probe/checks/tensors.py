@@ -102,7 +102,7 @@ def dead_heads(e: Evidence) -> Iterator[Finding]:
     detached = [n for n, t in e.generated.items() if not t.requires_grad]
     for name, found in zip(DEAD, (zero, constant, factors, detached, unreached), strict=True):
         if found:
-            remedy = restart_heads(e, found)
+            remedy = restart_heads(e, found) if e.subject.net is None else restart(e)
             if name == FindingName.DETACHED:
                 remedy = "hand the hypernet's outputs to torch.func.functional_call as they are; check p.requires_grad"
             elif name == FindingName.ZERO_FACTORS:
