@@ -30,6 +30,8 @@ def oracle(net: hf.HyperNet, **call) -> dict[str, Tensor]:
     """Slices of the larger net's tensors, by index, times what their targets differ by."""
     large = net.large[0]
     made, scales = oracle_of_heads(large, **call), []
+    if large.heads.base is not None:
+        made = {name: w + large.heads.base.value(name) if name in large.heads.base else w for name, w in made.items()}
     for i, t in enumerate(net.generated):
         small, big = (next(r.target for r in n.plan.rows if r.tensor == t.name) for n in (net, large))
         scales.append(math.sqrt(small / big) * (net.heads.scale[i] / net.started[i]).item())
