@@ -225,6 +225,17 @@ def test_a_frozen_base_is_held_once_and_not_saved(tmp_path):
         net.rescale_({"0.weight": 2.0})
 
 
+def test_a_frozen_base_of_other_values_is_noticed(tmp_path):
+    main, x = mainnet().requires_grad_(False), torch.randn(2, 40)
+    net = hf.HyperNet(main, GIVEN, heads=hf.LoRA(2), trunk=(8,))
+    net.save_pretrained(tmp_path)
+    again = hf.HyperNet.from_pretrained(tmp_path, copy.deepcopy(main))
+    e = torch.randn(GIVEN.size)
+    torch.testing.assert_close(again(x, embedding=e), net(x, embedding=e))
+    with pytest.warns(hf.HyperfanWarning, match=r"the base of '0\.weight' and of 1 more is not saved .* other values"):
+        hf.HyperNet.from_pretrained(tmp_path, mainnet())
+
+
 @pytest.mark.parametrize("heads", HEADS)
 def test_a_trained_base_is_saved(tmp_path, heads):
     net = conditioned(heads=HEADS[heads], share=0.5)

@@ -8,6 +8,7 @@ import dataclasses
 import hashlib
 import json
 import os
+import warnings
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -17,7 +18,7 @@ from torch import nn
 import hyperfan
 from hyperfan.codes.embedding import Embedding
 from hyperfan.codes.trunk import trunk_widths
-from hyperfan.errors import CheckpointError
+from hyperfan.errors import CheckpointError, HyperfanWarning
 from hyperfan.generators import GeneratorConfig
 from hyperfan.hypernet.checks import check_unchanged
 from hyperfan.init.plan import Plan, Row
@@ -29,6 +30,10 @@ if TYPE_CHECKING:
     from hyperfan.hypernet.hypernet import HyperNet
 
 CONFIG = "config.json"
+MARK_VALUES = 64
+"""Values of a base that its mark is taken of, about."""
+MARK_TOLERANCE = 0.002
+"""Marks of one base differ by less after a change of dtype; those of two by about √(2/MARK_VALUES)."""
 _KEYS = set(
     "weights sha256 embedding generate trunk heads init settings fidelity distribution mainnet modules plan".split()
 )
@@ -118,7 +123,38 @@ def load(
     plan = Plan(**{**config["plan"], "rows": tuple(Row(**row) for row in config["plan"]["rows"])})
     keeping = net.keeping.with_values(config.get("init_trunk", config["trunk"] is not None))
     net.restore_(method(config["init"], **config["settings"]), plan, state, dict(mainnet.named_buffers()), keeping)
+    _check_bases(net, config.get("base_values", {}))
     return net
+
+
+def _base_marks(net: "HyperNet") -> dict[str, float]:
+    """A number by which the values of each base that is not saved can be told from others.
+
+    It is the cosine between some of the values and a fixed wave: equal after a change of dtype, another in another net.
+    """
+    base = net.heads.base
+    values = {} if base is None else {n: base.value(n) for n, trained in base.to_json().items() if trained is False}
+    marks = {}
+    for name, value in values.items():
+        if not value.is_meta:
+            some = value.detach().flatten()[:: max(value.numel() // MARK_VALUES, 1)].double().cpu()
+            wave = torch.arange(1.0, len(some) + 1, dtype=torch.float64).sin()
+            marks[name] = float(torch.nn.functional.cosine_similarity(some, wave, dim=0))
+    return marks
+
+
+def _check_bases(net: "HyperNet", saved: dict[str, float]) -> None:
+    """Warn if bases that are not saved have other values than when the net was saved."""
+    now = _base_marks(net)
+    others = [name for name, mark in saved.items() if name in now and abs(now[name] - mark) > MARK_TOLERANCE]
+    if others:
+        more = f" and of {len(others) - 1} more" if len(others) > 1 else ""
+        warnings.warn(
+            f"the base of '{others[0]}'{more} is not saved with the net, and "
+            "this mainnet has other values than the one it was saved with: pass from_pretrained that one",
+            HyperfanWarning,
+            stacklevel=4,
+        )
 
 
 def _given_base(base: dict[str, bool | None] | None, mainnet: nn.Module) -> dict[str, torch.Tensor] | None:
@@ -146,6 +182,7 @@ def _config(net: "HyperNet", weights: str, digest: str) -> dict[str, Any]:
         "heads": net.heads.config.to_json(),
         "share": net.share,
         "base": None if net.heads.base is None else net.heads.base.to_json(),
+        "base_values": _base_marks(net),
         "base_op": "multiply" if net.heads.base is not None and net.heads.base.multiply else "add",
         "init": net.init.name,
         "settings": dict(net.init.settings),
