@@ -11,6 +11,7 @@ batch, the positions of a convolution), the first is d_k times cheaper.
 With W = W⁰ + L·R of low rank, W⁰(x) + L(R(x)) is cheaper than making W, and backward there is no gradient of W.
 """
 
+from abc import abstractmethod
 from collections.abc import Callable, Sequence
 from typing import Any, Literal, NamedTuple, Self
 
@@ -62,16 +63,17 @@ class StandIn(Tensor):
         """The weight itself."""
         return self._weight()
 
+    @abstractmethod
     def _weight(self) -> Tensor:
-        raise NotImplementedError
+        """The weight itself, computed."""
 
+    @abstractmethod
     def linear(self, x: Tensor, bias: Tensor | None) -> Any:
         """A linear layer with this weight, or ``NotImplemented`` if the weight is to be made for it."""
-        raise NotImplementedError
 
+    @abstractmethod
     def convolution(self, convolve: Callable[..., Tensor], x: Tensor, bias: Tensor | None, settings: Any) -> Any:
         """The same of a convolution in one group; settings are stride, padding and dilation."""
-        raise NotImplementedError
 
     @classmethod
     def __torch_function__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:

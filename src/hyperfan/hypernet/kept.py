@@ -38,7 +38,7 @@ def fill_missing_buffers(root: nn.Module, buffers: Mapping[str, Tensor]) -> None
 def write_tied_once(net: "HyperNet") -> None:
     """Let a layer that has two paths in the mainnet be in a state_dict once, under its first."""
     if net.skeleton.repeated:
-        net.register_state_dict_post_hook(_drop_repeated)  # type: ignore[no-untyped-call]
+        net.register_state_dict_post_hook(_drop_repeated)  # type: ignore[no-untyped-call]  # torch leaves both without types
         net.register_load_state_dict_pre_hook(_add_repeated)  # type: ignore[no-untyped-call]
 
 

@@ -1,5 +1,6 @@
 """The mainnet, run once for many samples with weights of their own, without vmap."""
 
+# Imported for the rules that they register.
 from hyperfan.hypernet.batched import attention, layers, pointwise, recurrent, reductions, shapes  # noqa: F401
 from hyperfan.hypernet.batched.mode import MixingError, Samples, check_graph, check_outputs, see_all
 

@@ -161,7 +161,7 @@ def layer_norm(
     """Over the last dimensions."""
     bias = kwargs.pop("bias", None)
     if func == F.layer_norm and rest:
-        bias, *rest = rest  # type: ignore[assignment]
+        bias, rest = rest[0], rest[1:]
     args = {} if func == F.rms_norm else {"bias": bias}
     eps = rest[0] if rest else kwargs.pop("eps", 1e-5 if func == F.layer_norm else None)
     if not s.any((weight, bias)):
@@ -197,7 +197,10 @@ def batch_norm(s: Samples, func: Any, input: Any, running_mean: Any, running_var
     """In evaluation, of each row."""
     if training or s.any((running_mean, running_var)):
         refuse(func)
-    run = lambda x, w, b: func(x, running_mean, running_var, w, b, False, momentum, eps)  # noqa: E731
+
+    def run(x: Any, w: Any, b: Any) -> Any:
+        return func(x, running_mean, running_var, w, b, False, momentum, eps)
+
     return _channel_norm(s, run, input, weight, bias)
 
 

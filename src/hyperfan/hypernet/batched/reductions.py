@@ -44,7 +44,7 @@ def along(s: Samples, func: Any, x: Any, *args: Any, dim: Any = None, **kwargs: 
     if not s.has(x):
         return func(x, *args, **kwargs) if dim is None else func(x, *args, dim=dim, **kwargs)
     if dim is None and args:
-        dim, *args = args  # type: ignore[assignment]
+        dim, args = args[0], args[1:]
     if dim is None:
         dim = {F.glu: -1, Tensor.sort: -1, torch.sort: -1, Tensor.argsort: -1, torch.argsort: -1}.get(func)
     return refuse(func) if dim is None else s.mark(func(x, s.dim(x, dim), *args, **kwargs))
