@@ -89,6 +89,11 @@ def stored_squares(codes: Codes) -> Tensor | None:
     return None if stored is None else _squares(codes, stored)
 
 
+def code_squares(codes: Tensor) -> Tensor:
+    """‖h‖² of each code, (…, width) → (…), in float64."""
+    return codes.double().square().sum(-1)
+
+
 def moment_scatter(codes: Codes, spans: Sequence[slice]) -> float:
     """Relative variance of ‖h‖² from one draw of the embeddings to another, in the tensor where it is largest.
 
@@ -198,7 +203,7 @@ def _squares(codes: Codes, e: Tensor) -> Tensor:
     """
     embeddings, conditions = codes.embeddings, e.detach().reshape(-1, *e.shape[-2:])
     if codes.trunk is None and codes.inputs is None:
-        squares = codes.encode(embeddings.join_identity(conditions).detach().double()).square().sum(-1)
+        squares = code_squares(codes.encode(embeddings.join_identity(conditions).detach().double()))
         return squares.view(*e.shape[:-2], -1)
     source = Codes(embeddings, _copy(codes.trunk), _copy(codes.inputs))
     modules = [m for part in (source.trunk, source.inputs) if part is not None for m in part.train().modules()]
@@ -209,7 +214,7 @@ def _squares(codes: Codes, e: Tensor) -> Tensor:
         for block in torch.split(conditions, max(MAX_CODES_AT_ONCE // of_each, 1)):
             joined = embeddings.join_identity(block)
             try:
-                total = sum(source.encode(joined).double().square().sum(-1) for _ in range(repeats))
+                total = sum(code_squares(source.encode(joined)) for _ in range(repeats))
             except (RuntimeError, ValueError) as error:
                 rows = joined.numel() // joined.shape[-1]
                 raise InitError(f"the trunk does not run on {rows} codes in training mode: {error}") from error

@@ -81,6 +81,8 @@ class Generator(nn.Module, ABC):
     base: Base | None
     base_in_bias = False
     """Whether the bias of a tensor's head may hold its base."""
+    owns_heads = True
+    """Whether its heads are its own; those of another net are started, drawn and saved there."""
     needs_gain = True
     """Whether the gain of a nonlinearity that is not known keeps it from starting."""
 
@@ -207,6 +209,10 @@ class Generator(nn.Module, ABC):
         """How each tensor starts, so that it meets its aim with codes of these second moments."""
         return solve(self, aims, moments)
 
+    def adopt_(self, aims: Callable[[Sequence[TensorSpec]], list[Aim]]) -> list[Solution]:
+        """Start on heads of another net as they are, by scales alone; ``aims`` has a method's aims for tensors."""
+        raise HyperfanError(f"{type(self).__name__} has heads of its own to start")
+
     def write_(self, solutions: Sequence[Solution], draw: Draw) -> None:
         """Draw the heads, and set the scales, as solved."""
         for layout in self.layouts.values():
@@ -297,6 +303,11 @@ class GeneratorConfig(ABC):
     def updates_mainnet(self) -> bool:
         """Whether what it makes starts at zero, on the mainnet's own values, which are frozen."""
         return False
+
+    @property
+    def codes(self) -> Codes | None:
+        """Where codes come from, if from another net; mostly from embeddings and a trunk of this net's."""
+        return None
 
     @property
     def identity(self) -> Embedding | None:

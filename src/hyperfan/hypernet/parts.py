@@ -13,7 +13,6 @@ from hyperfan.errors import HyperfanError
 from hyperfan.generators.added import Base
 from hyperfan.generators.base import BuildContext, Generator, GeneratorConfig
 from hyperfan.generators.linear import Linear, Sharing
-from hyperfan.generators.sliced import Slices
 from hyperfan.hypernet.bases import Bases
 from hyperfan.mainnet.spec import Spec, TensorSpec
 
@@ -36,10 +35,6 @@ def build_parts(
     bases: Bases | None,
 ) -> Parts:
     """The parts without values; arguments as of :class:`HyperNet`."""
-    if isinstance(heads, Slices):
-        source, codes = heads.source, heads.codes
-        context = BuildContext(tensors, source.width, False, device, source.scale.dtype)
-        return Parts(codes.embeddings, codes.trunk, None, heads.build(context))
     embedding = embedding if isinstance(embedding, Embedding) else Embedding(embedding)
     told_apart = embedding.per == "tensor" or embedding.identity is not None
     heads = heads or ("shared" if told_apart else "separate")
@@ -47,6 +42,9 @@ def build_parts(
     unfit = config.why_unfit(embedding, has_trunk=isinstance(trunk, nn.Module) or bool(trunk))
     if unfit is not None:
         raise HyperfanError(unfit)
+    if (codes := config.codes) is not None:
+        generator = config.build(BuildContext(tensors, embedding.size, embedding.normalise, device, tensors[0].dtype))
+        return Parts(codes.embeddings, codes.trunk, None, generator)
     dtype, identity = tensors[0].dtype, _identity(embedding, config)
     size = embedding.size + (0 if identity is None else identity.size)
     module = make_trunk(trunk, size, device, dtype)

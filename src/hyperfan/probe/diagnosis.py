@@ -217,6 +217,8 @@ class Diagnosis:
         bad = [f for f in self.findings if f.severity != "note"]
         if not bad:
             known = sum(r.target is not None for r in self.layers)
+            if not known:
+                return f"Nothing found, and little looked at: none of the {len(self.layers)} layers has a target."
             some = f"{known} of {len(self.layers)}" if known < len(self.layers) else f"{known}"
             return f"Healthy: {some} layers have a target, and are like those of plain nets that {self.theory} starts."
         more = f", and {len(bad) - 1} more" if len(bad) > 1 else ""

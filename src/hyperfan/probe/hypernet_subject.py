@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.utils import _pytree as pytree
 
 from hyperfan.codes.embedding import Task
-from hyperfan.codes.moments import moment_scatter
+from hyperfan.codes.moments import code_squares, moment_scatter
 from hyperfan.errors import CallError, HyperfanError
 from hyperfan.hypernet import HyperNet
 from hyperfan.hypernet.plain import named_tensors
@@ -216,7 +216,7 @@ def _with_heads(net: HyperNet, tensors: Mapping[str, GeneratedTensor], codes: Te
 
 def _mean_squares(net: HyperNet, codes: Tensor) -> Tensor:
     """‖h‖² of what the heads read for each tensor or chunk, in the mean over a batch of codes."""
-    squares = net.heads.head_inputs(codes).double().square().sum(-1)
+    squares = code_squares(net.heads.head_inputs(codes))
     return squares.reshape(-1, squares.shape[-1]).mean(0)
 
 
