@@ -1,17 +1,22 @@
-"""``python -m zoo``: try all nets and write the page; with names, try these and print what is seen."""
+"""``python -m zoo``: try all nets and write the page; with names, try these and print what is seen.
+
+``--without-held-out`` leaves the ten out; ``--first-look`` tries them for the first time, and keeps what is seen.
+"""
 
 import json
 import sys
 
 from zoo.names import HELD_OUT
 from zoo.nets import ZOO
-from zoo.page import RECORD, write
+from zoo.page import PAGE, write, write_first_look
 from zoo.trial import Result, try_net
+
+OPTIONS = ("--first-look", "--without-held-out")
 
 
 def main(names: list[str]) -> int:
     """Try nets; returns whether one does not hold."""
-    unknown = [name for name in names if name not in ZOO and name not in ("--held-out", "--without-held-out")]
+    unknown = [name for name in names if name not in ZOO and name not in OPTIONS]
     if unknown:
         print(f"no net is called {', '.join(unknown)}; there are {', '.join(ZOO)}")
         return 2
@@ -19,13 +24,15 @@ def main(names: list[str]) -> int:
     if "--without-held-out" in names:
         chosen = [name for name in ZOO if name not in HELD_OUT]
     results = []
-    for name in chosen or (HELD_OUT if "--held-out" in names else ZOO):
+    for name in chosen or (HELD_OUT if "--first-look" in names else ZOO):
         results.append(try_net(name, ZOO[name]))
         print(_line(results[-1]), flush=True)
     print(f"{sum(r.holds for r in results)} of {len(results)} hold")
     if not names or names == ["--without-held-out"]:
         write(results)
-        print(f"written: {RECORD}")
+        print(f"written: {PAGE}")
+    elif names == ["--first-look"]:
+        write_first_look(results)
     elif len(names) == 1 and not names[0].startswith("-"):
         print(json.dumps(results[0].to_dict(), indent=1, ensure_ascii=False))
     return int(not all(r.holds for r in results))

@@ -9,7 +9,7 @@ from typing import Any
 
 from zoo.names import HELD_OUT
 from zoo.nets import KINDS
-from zoo.trial import CHECKS, DRAWS, EMBEDDING, FACTOR, RATE, Result
+from zoo.trial import CHECKS, DRAWS, EMBEDDING, FACTOR, MORE_DRAWS, RATE, Result
 
 DOCS = Path(__file__).parents[2] / "docs"
 RECORD, PAGE = DOCS / "zoo.json", DOCS / "zoo.md"
@@ -25,14 +25,15 @@ blocks are in `tests/zoo/`. Every net is generated with `hf.HyperNet(net, {EMBED
 
 - **read**: it is known of every weight what it reads, and of every matrix what it does; or one line says what to declare
   or to leave out, which the trial then leaves out ("n out").
-- **made**: the number of generated tensors; all weights at once run, and a pattern on names too (**pattern**).
+- **made**: how many tensors are generated / how many calls of layers have a target and were measured. All weights at
+  once run, and a pattern on names too (**pattern**).
 - **forward**: the worst layer's mean square, as a factor from the target of hyperfan-in. **gradient**: the same of ∂ℓ/∂(output),
-  from what plain nets with independent weights of the target variances have. Both are geometric means over {DRAWS} starts; each is
-  given as the net starts → after one `hf.calibrate_`, and holds within a factor of {FACTOR:g}. Where it holds only after that,
+  from what plain nets with independent weights of the target variances have. Both are geometric means over {DRAWS} starts
+  (of {MORE_DRAWS} where that is off); each is given as the net starts → after one `hf.calibrate_`, and holds within a factor of {FACTOR:g}. Where it holds only after that,
   the column **by** says "calibrate_", else "start". A mixture (attention) or a pool has a smaller mean square than
   what it mixes, which the plan does not make up for (see README, Limits); calibrating does. A look-up in a table that is
   also the last layer's weight has the scale of that weight, because the architecture ties them.
-- **diagnosis**: `hf.diagnose` raises no warning and no error, at the state that counts, in any of the starts.
+- **diagnosis**: `hf.diagnose` raises no warning and no error, at the state that counts, in any of the first {DRAWS} starts.
 - **step**: one step of `hf.AdamW` at {RATE:g} lowers the loss. **frozen**, **saved**: `freeze()`, and a net that was saved and
   loaded, put out the same to 1e-5.
 """
@@ -69,7 +70,9 @@ def page(record: Mapping[str, Any], first: Sequence[Mapping[str, Any]]) -> str:
     held_out = [r for r in results if r["name"] in HELD_OUT]
     parts = [INTRO, f"Measured with {libraries}.\n", f"**{_score(seen)}** of those that rules were made with."]
     if held_out:
-        parts[-1] += f" Of the ten that were held out until everything else was mended: **{_score(first)}** at the first "
+        parts[-1] += (
+            f" Of the ten that were held out until everything else was mended: **{_score(first)}** at the first "
+        )
         parts[-1] += f"look, before any mending, **{_score(held_out)}** now."
     for kind in dict.fromkeys(KINDS[r["name"]] for r in results):
         parts.append(f"\n## {kind[0].upper()}{kind[1:]}\n\n{_table([r for r in results if KINDS[r['name']] == kind])}")
@@ -78,7 +81,9 @@ def page(record: Mapping[str, Any], first: Sequence[Mapping[str, Any]]) -> str:
     parts.append("\n## What was left out, as advised\n\n" + ("\n".join(_left_out(results)) or "Nothing."))
     if first:
         reasons = [line for r in first for line in _reasons(r)]
-        parts.append(f"\n## The first look at those held out\n\n{_table(first)}\n\n" + ("\n".join(reasons) or "Nothing failed."))
+        parts.append(
+            f"\n## The first look at those held out\n\n{_table(first)}\n\n" + ("\n".join(reasons) or "Nothing failed.")
+        )
     return "\n".join(parts) + "\n"
 
 
@@ -111,7 +116,7 @@ def _cells(r: Mapping[str, Any]) -> list[str]:
     loss = f"{numbers['loss before']:.3g} → {numbers['loss after']:.3g}" if "loss before" in numbers else "✓"
     by = "calibrate_" if r["calibrated"] else "start" if passed["forward"] and passed["gradient"] else "–"
     return [
-        f"{'' if all(passed.values()) else '**✗** '}{name}", read, mark("whole", str(r["generated"])), mark("pattern"),
+        f"{'' if all(passed.values()) else '**✗** '}{name}", read, mark("whole", f"{r['generated']} / {numbers.get('measured', 0):g}"), mark("pattern"),
         factors("forward"), factors("gradient"), by, mark("diagnosis"), mark("step", loss), mark("freeze"), mark("save"),
     ]  # fmt: skip
 

@@ -105,16 +105,18 @@ class WaveNet(nn.Module):
         super().__init__()
         self.stem = nn.Conv1d(1, channels, 1)
         self.gates = nn.ModuleList(nn.Conv1d(channels, 2 * channels, 2, dilation=2**i) for i in range(layers))
-        self.residuals = nn.ModuleList(nn.Conv1d(channels, channels, 1) for _ in range(layers))
+        self.residuals = nn.ModuleList(nn.Conv1d(channels, channels, 1) for _ in range(layers - 1))
         self.skips = nn.ModuleList(nn.Conv1d(channels, 32, 1) for _ in range(layers))
         self.out = nn.Sequential(nn.ReLU(), nn.Conv1d(32, 32, 1), nn.ReLU(), nn.Conv1d(32, 16, 1))
 
     def forward(self, x: Tensor) -> Tensor:
         x, total = self.stem(x), 0
-        for gate, residual, skip in zip(self.gates, self.residuals, self.skips, strict=True):
+        for i, (gate, skip) in enumerate(zip(self.gates, self.skips, strict=True)):
             a, b = gate(F.pad(x, (gate.dilation[0], 0))).chunk(2, 1)
             z = torch.tanh(a) * torch.sigmoid(b)
-            x, total = x + residual(z), total + skip(z)
+            total = total + skip(z)
+            if i < len(self.residuals):
+                x = x + self.residuals[i](z)
         return self.out(total)
 
 

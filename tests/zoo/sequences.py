@@ -24,15 +24,24 @@ SEQUENCES: dict[str, Net] = {
     "Mamba-2": Net(
         lambda: hub.Mamba2ForCausalLM(
             hub.Mamba2Config(
-                vocab_size=64, hidden_size=32, state_size=8, num_hidden_layers=2, num_heads=8, head_dim=8, n_groups=2,
+                vocab_size=64,
+                hidden_size=32,
+                state_size=8,
+                num_hidden_layers=2,
+                num_heads=8,
+                head_dim=8,
+                n_groups=2,
                 chunk_size=4,
-            )  # fmt: skip
+            )
         ),
         ONE,
     ),
     "RWKV": Net(
         lambda: hub.RwkvForCausalLM(
-            hub.RwkvConfig(vocab_size=64, hidden_size=32, attention_hidden_size=32, num_hidden_layers=2)
+            # Rescaling writes into the weights in evaluation mode.
+            hub.RwkvConfig(
+                vocab_size=64, hidden_size=32, attention_hidden_size=32, num_hidden_layers=2, rescale_every=0
+            )
         ),
         ONE,
     ),
@@ -47,9 +56,16 @@ SEQUENCES: dict[str, Net] = {
     "Jamba": Net(
         lambda: hub.JambaForCausalLM(
             hub.JambaConfig(
-                **(GROUPED | {"num_hidden_layers": 4}), attn_layer_period=2, attn_layer_offset=1, expert_layer_period=2,
-                expert_layer_offset=1, num_experts=4, num_experts_per_tok=2, mamba_d_state=8, use_mamba_kernels=False,
-            )  # fmt: skip
+                **(GROUPED | {"num_hidden_layers": 4}),
+                attn_layer_period=2,
+                attn_layer_offset=1,
+                expert_layer_period=2,
+                expert_layer_offset=1,
+                num_experts=4,
+                num_experts_per_tok=2,
+                mamba_d_state=8,
+                use_mamba_kernels=False,
+            )
         ),
         ONE,
     ),
@@ -75,27 +91,43 @@ SEQUENCES: dict[str, Net] = {
         lambda: hub.ASTForAudioClassification(
             hub.ASTConfig(
                 **{k: v for k, v in WIDE.items() if k not in ("vocab_size", "max_position_embeddings")},
-                patch_size=4, max_length=32, num_mel_bins=16, time_stride=4, frequency_stride=4, num_labels=10,
-            )  # fmt: skip
+                patch_size=4,
+                max_length=32,
+                num_mel_bins=16,
+                time_stride=4,
+                frequency_stride=4,
+                num_labels=10,
+            )
         ),
         {"input_values": normal(4, 32, 16)},
     ),
     "EnCodec": Net(
-        lambda: hub.EncodecModel(
-            hub.EncodecConfig(
-                num_filters=8, hidden_size=16, codebook_dim=16, codebook_size=32, upsampling_ratios=[4, 2],
-                num_lstm_layers=1, target_bandwidths=[24.0],
-            )  # fmt: skip
-        ).decoder,
+        lambda: (
+            hub.EncodecModel(
+                hub.EncodecConfig(
+                    num_filters=8,
+                    hidden_size=16,
+                    codebook_dim=16,
+                    codebook_size=32,
+                    upsampling_ratios=[4, 2],
+                    num_lstm_layers=1,
+                    target_bandwidths=[24.0],
+                )
+            ).decoder
+        ),
         normal(4, 16, 8),
         "values",
     ),
     "HiFi-GAN": Net(
         lambda: hub.SpeechT5HifiGan(
             hub.SpeechT5HifiGanConfig(
-                model_in_dim=16, upsample_initial_channel=32, upsample_rates=[4, 2], upsample_kernel_sizes=[8, 4],
-                resblock_kernel_sizes=[3, 5], resblock_dilation_sizes=[[1, 3], [1, 3]],
-            )  # fmt: skip
+                model_in_dim=16,
+                upsample_initial_channel=32,
+                upsample_rates=[4, 2],
+                upsample_kernel_sizes=[8, 4],
+                resblock_kernel_sizes=[3, 5],
+                resblock_dilation_sizes=[[1, 3], [1, 3]],
+            )
         ),
         normal(4, 16, 16),
         "values",
@@ -103,9 +135,16 @@ SEQUENCES: dict[str, Net] = {
     "PatchTST": Net(
         lambda: hub.PatchTSTForPrediction(
             hub.PatchTSTConfig(
-                num_input_channels=3, context_length=32, patch_length=4, patch_stride=4, prediction_length=8, d_model=32,
-                num_attention_heads=4, num_hidden_layers=2, ffn_dim=64,
-            )  # fmt: skip
+                num_input_channels=3,
+                context_length=32,
+                patch_length=4,
+                patch_stride=4,
+                prediction_length=8,
+                d_model=32,
+                num_attention_heads=4,
+                num_hidden_layers=2,
+                ffn_dim=64,
+            )
         ),
         SERIES,
         "values",
@@ -113,9 +152,14 @@ SEQUENCES: dict[str, Net] = {
     "PatchTSMixer": Net(
         lambda: hub.PatchTSMixerForPrediction(
             hub.PatchTSMixerConfig(
-                num_input_channels=3, context_length=32, patch_length=4, patch_stride=4, prediction_length=8, d_model=32,
+                num_input_channels=3,
+                context_length=32,
+                patch_length=4,
+                patch_stride=4,
+                prediction_length=8,
+                d_model=32,
                 num_layers=2,
-            )  # fmt: skip
+            )
         ),
         SERIES,
         "values",

@@ -44,9 +44,7 @@ TEXT: dict[str, Net] = {
     "GPT-2": Net(lambda: hub.GPT2LMHeadModel(hub.GPT2Config(**GPT2)), ONE, pattern="*.c_attn.weight"),
     "BERT": Net(lambda: hub.BertForMaskedLM(hub.BertConfig(**WIDE)), PLAIN, pattern="*.query.weight"),
     "Mixtral": Net(lambda: hub.MixtralForCausalLM(hub.MixtralConfig(**GROUPED, **EXPERTS)), ONE, pattern="*.experts.*"),
-    "GPT-NeoX": Net(
-        lambda: hub.GPTNeoXForCausalLM(hub.GPTNeoXConfig(**WIDE)), ONE, pattern="*.query_key_value.weight"
-    ),
+    "GPT-NeoX": Net(lambda: hub.GPTNeoXForCausalLM(hub.GPTNeoXConfig(**WIDE)), ONE, pattern="*.query_key_value.weight"),
     "ALBERT": Net(lambda: hub.AlbertForMaskedLM(hub.AlbertConfig(**WIDE, embedding_size=16)), PLAIN),
     "BART": Net(
         lambda: hub.BartForConditionalGeneration(hub.BartConfig(**SEQ2SEQ, **TOKENS, max_position_embeddings=64)), BOTH
@@ -66,7 +64,9 @@ TEXT: dict[str, Net] = {
     ),
     "DistilBERT": Net(
         lambda: hub.DistilBertForMaskedLM(
-            hub.DistilBertConfig(vocab_size=64, dim=32, n_layers=2, n_heads=4, hidden_dim=64, max_position_embeddings=64)
+            hub.DistilBertConfig(
+                vocab_size=64, dim=32, n_layers=2, n_heads=4, hidden_dim=64, max_position_embeddings=64
+            )
         ),
         PLAIN,
     ),
@@ -87,9 +87,12 @@ TEXT: dict[str, Net] = {
     "Granite": Net(
         lambda: hub.GraniteForCausalLM(
             hub.GraniteConfig(
-                **GROUPED, embedding_multiplier=12.0, residual_multiplier=0.22, logits_scaling=8.0,
+                **GROUPED,
+                embedding_multiplier=12.0,
+                residual_multiplier=0.22,
+                logits_scaling=8.0,
                 attention_multiplier=0.125,
-            )  # fmt: skip
+            )
         ),
         ONE,
     ),
@@ -99,13 +102,17 @@ TEXT: dict[str, Net] = {
     ),
     "OLMo2": Net(lambda: hub.Olmo2ForCausalLM(hub.Olmo2Config(**GROUPED)), ONE),
     "OPT": Net(
-        lambda: hub.OPTForCausalLM(hub.OPTConfig(**SIZES, ffn_dim=64, max_position_embeddings=64, word_embed_proj_dim=32)),
+        lambda: hub.OPTForCausalLM(
+            hub.OPTConfig(**SIZES, ffn_dim=64, max_position_embeddings=64, word_embed_proj_dim=32)
+        ),
         ONE,
     ),
     "Phi": Net(lambda: hub.PhiForCausalLM(hub.PhiConfig(**WIDE)), ONE),
     "Switch Transformers": Net(
         lambda: hub.SwitchTransformersForConditionalGeneration(
-            hub.SwitchTransformersConfig(**T5, num_decoder_layers=2, num_experts=4, expert_capacity=16, num_sparse_encoder_layers=1)
+            hub.SwitchTransformersConfig(
+                **T5, num_decoder_layers=2, num_experts=4, expert_capacity=16, num_sparse_encoder_layers=1
+            )
         ),
         BOTH,
     ),

@@ -1,5 +1,6 @@
 """The trial of one net: every check with its number, and the reason where it fails."""
 
+import itertools
 import math
 import tempfile
 import time
@@ -16,12 +17,17 @@ from torch import nn
 import hyperfan as hf
 from hyperfan.mainnet import TensorSpec, read
 from hyperfan.probe.diagnosis import Diagnosis
+from hyperfan.probe.evidence import Pass
+from hyperfan.probe.hypernet_subject import HyperNetSubject
+from hyperfan.probe.moments import mean_square
 from zoo.net import Net, first_output
 
 FACTOR = 2.0
 """What the mean square of a layer may be off by."""
-DRAWS = 3
-"""Starts over which a layer's ratio is averaged, in logarithms: a layer of 32 units alone is off by chance."""
+DRAWS, MORE_DRAWS, MORE_TWINS = 3, 12, 3
+"""Starts over which a layer's ratio is averaged, in logarithms: a layer of 32 units alone is off by chance. Where the
+mean of three is off, twelve are taken, and for each of them the gradients of three other plain nets.
+"""
 EMBEDDING = 16
 RATE = 1e-4
 CHECKS = ("read", "whole", "pattern", "forward", "gradient", "diagnosis", "step", "freeze", "save")
@@ -74,13 +80,15 @@ class Ratios:
 def try_net(name: str, net: Net) -> Result:
     """Try a net; what fails does not keep the other checks from being tried."""
     result, start = Result(name), time.perf_counter()
+    unknown: list[TensorSpec] = []
+    made: list[hf.HyperNet] = []
     with _attempt(result, "read"):
         unknown = _read(net, result)
-        made = _whole(net, result, unknown)
-        if made is not None:
-            for check in (_pattern, _scales, _step, _freeze, _save):
-                with _attempt(result, check.__name__.strip("_")):
-                    check(net, made, result)
+    with _attempt(result, "whole"):
+        made.append(_whole(net, result, unknown))
+    for check in (_pattern, _scales, _step, _freeze, _save) if made else ():
+        with _attempt(result, check.__name__.strip("_")):
+            check(net, made[0], result)
     result.seconds = time.perf_counter() - start
     return result
 
@@ -101,13 +109,13 @@ def _read(net: Net, result: Result) -> list[TensorSpec]:
     spec = read(net.make(), net.example, warn=False)
     weights = [t for t in spec if t.role == "weight"]
     unknown = [t for t in weights if t.consumes is None or t.consumes.gains is None]
-    unknown += [t for t in spec if t.role == "other" and not t.keep and len(t.shape) > 1]
+    unknown += [t for t in spec if t.role == "other" and not t.hand_set and len(t.shape) > 1]
     result.weights = len(weights)
     result.passed["read"] = not unknown
     return unknown
 
 
-def _whole(net: Net, result: Result, unknown: list[TensorSpec]) -> hf.HyperNet | None:
+def _whole(net: Net, result: Result, unknown: list[TensorSpec]) -> hf.HyperNet:
     """The net, generated as a whole; where something is unknown, it is left out, as one clear line must advise."""
     options: dict[str, Any] = {"example": net.example, **net.declared}
     torch.manual_seed(1)
@@ -118,7 +126,7 @@ def _whole(net: Net, result: Result, unknown: list[TensorSpec]) -> hf.HyperNet |
             made = hf.HyperNet(net.make(), EMBEDDING, **options)
         except hf.HyperfanError as error:
             message, left_out = str(error), {t.name for t in unknown}
-            options["generate"] = lambda t: t.role == "weight" and not t.keep and t.name not in left_out
+            options["generate"] = lambda t: t.role == "weight" and not t.hand_set and t.name not in left_out
             made = hf.HyperNet(net.make(), EMBEDDING, **options)
         message = message or next((str(w.message) for w in raised if w.category is hf.HyperfanWarning), "")
     clear = "\n" not in message and any(t.name in message or t.layer in message for t in unknown)
@@ -151,31 +159,54 @@ def _commonest_end(names: list[str]) -> str:
 
 def _scales(net: Net, made: hf.HyperNet, result: Result) -> None:
     """Forward, gradient and diagnosis: as it starts, or after one calibration."""
-    before, after = [], []
-    for seed in range(DRAWS):
-        torch.manual_seed(seed)
-        made.reset_parameters()
-        before.append(_diagnose(net, made))
-        with _attempt(result, "calibrate"):
-            hf.calibrate_(made, net.example)
-            after.append(_diagnose(net, made))
-    first = _ratios(made, before)
-    second = _ratios(made, after) if after else first
+    first, second = _looks(net, made, result, DRAWS, 0)
+    if not first.within and not second.within:
+        first, second = _looks(net, made, result, MORE_DRAWS, MORE_TWINS)
+        result.numbers["starts"] = MORE_DRAWS
     result.calibrated = not first.within and second.within
     counted = second if result.calibrated else first
-    result.numbers["layers"] = len(first.forward)
+    result.numbers |= {"measured": len(first.forward), "measured gradients": len(first.backward)}
     for check, title in (("forward", "forward"), ("backward", "gradient")):
         (layer, factor), (_, later) = (worst(getattr(r, check)) for r in (first, second))
         result.numbers |= {f"{title} before": factor, f"{title} after": later}
         layer, factor = worst(getattr(counted, check))
         result.passed[title] = factor <= FACTOR
         if factor > FACTOR:
-            result.why[title] = f"{layer}: {getattr(counted, check)[layer]:.3g} of its target"
+            result.why[title] = f"{layer} has {getattr(counted, check).get(layer, math.nan):.3g} of it"
     result.passed["diagnosis"] = not counted.alarms
     if counted.alarms:
         result.why["diagnosis"] = "; ".join(counted.alarms[:3])
     if not result.calibrated:
         made.reset_parameters()
+
+
+def _looks(net: Net, made: hf.HyperNet, result: Result, draws: int, twins: int) -> tuple[Ratios, Ratios]:
+    """What is seen of several starts, and of the same after a calibration."""
+    before, after = [], []
+    for seed in range(draws):
+        torch.manual_seed(seed)
+        made.reset_parameters()
+        before.append((_diagnose(net, made), _gradients_of_twins(net, made, seed, twins)))
+        with _attempt(result, "calibrate"):
+            hf.calibrate_(made, net.example)
+            after.append((_diagnose(net, made), _gradients_of_twins(net, made, seed, twins)))
+    first = _ratios(made, before)
+    return first, _ratios(made, after) if after else first
+
+
+def _gradients_of_twins(net: Net, made: hf.HyperNet, seed: int, count: int) -> dict[str, float]:
+    """The geometric mean of each layer's gradient over plain nets at the target variances, others for each seed."""
+    if not count:
+        return {}
+    subject = HyperNetSubject(made, net.example, None, None)
+    with torch.no_grad():
+        y = net.targets(net.call(made))
+    inputs, drawn = len(subject.inputs[0]), subject.twins(subject.generate(), (seed + 1) * count)
+    found: dict[str, list[float]] = {}
+    for twin in itertools.islice(drawn, seed * count, None):
+        for layer, gradient in Pass(subject, twin, lambda out: net.mean_loss(out, y) * inputs).gradients.items():
+            found.setdefault(layer, []).append(mean_square(gradient))
+    return _means(found)
 
 
 def _diagnose(net: Net, made: hf.HyperNet) -> Diagnosis:
@@ -184,12 +215,12 @@ def _diagnose(net: Net, made: hf.HyperNet) -> Diagnosis:
     return hf.diagnose(made, net.example, y, net.mean_loss)
 
 
-def _ratios(made: hf.HyperNet, diagnoses: list[Diagnosis]) -> Ratios:
+def _ratios(made: hf.HyperNet, seen: list[tuple[Diagnosis, dict[str, float]]]) -> Ratios:
     """The geometric mean over starts of each layer's ratios, and the findings that are more than notes."""
     forward: dict[str, list[float]] = {}
     backward: dict[str, list[float]] = {}
     alarms: dict[str, None] = {}
-    for diagnosis in diagnoses:
+    for i, (diagnosis, predicted) in enumerate(seen):
         variances = {t.tensor: t.target for t in diagnosis.tensors}
         for r in diagnosis.layers:
             if not r.generated:
@@ -197,11 +228,11 @@ def _ratios(made: hf.HyperNet, diagnoses: list[Diagnosis]) -> Ratios:
             target = _target(made, r.layer.partition(" (call")[0], r.weights, r.target, variances)
             if target:
                 forward.setdefault(r.layer, []).append(r.measured.value / target)
-            if r.predicted_gradient and r.measured_gradient and r.predicted_gradient.value > 0:
-                ratio = r.measured_gradient.value / r.predicted_gradient.value
-                backward.setdefault(r.layer, []).append(ratio)
+            wanted = predicted.get(r.layer, r.predicted_gradient.value if r.predicted_gradient else 0.0)
+            if r.measured_gradient and wanted > 0:
+                backward.setdefault(r.layer, []).append(r.measured_gradient.value / wanted)
         for f in diagnosis.findings:
-            if f.severity != "note":
+            if f.severity != "note" and i < DRAWS:
                 alarms[f"{f.name}: {f.evidence}"] = None
     return Ratios(_means(forward), _means(backward), tuple(alarms))
 

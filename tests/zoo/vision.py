@@ -32,9 +32,7 @@ VISION: dict[str, Net] = {
         ),
         PICTURES,
     ),
-    "ConvNeXt": Net(
-        lambda: hub.ConvNextForImageClassification(hub.ConvNextConfig(**STAGES, num_stages=2)), PICTURES
-    ),
+    "ConvNeXt": Net(lambda: hub.ConvNextForImageClassification(hub.ConvNextConfig(**STAGES, num_stages=2)), PICTURES),
     "ConvNeXt V2": Net(
         lambda: hub.ConvNextV2ForImageClassification(hub.ConvNextV2Config(**STAGES, num_stages=2)), PICTURES
     ),
@@ -43,7 +41,8 @@ VISION: dict[str, Net] = {
         PICTURES,
     ),
     "RegNet": Net(
-        lambda: hub.RegNetForImageClassification(hub.RegNetConfig(**STAGES, embedding_size=16, groups_width=8)), PICTURES
+        lambda: hub.RegNetForImageClassification(hub.RegNetConfig(**STAGES, embedding_size=16, groups_width=8)),
+        PICTURES,
     ),
     "MobileNetV2": Net(
         lambda: hub.MobileNetV2ForImageClassification(hub.MobileNetV2Config(depth_multiplier=0.25, num_labels=10)),
@@ -52,28 +51,51 @@ VISION: dict[str, Net] = {
     "EfficientNet": Net(
         lambda: hub.EfficientNetForImageClassification(
             hub.EfficientNetConfig(
-                image_size=32, width_coefficient=0.5, depth_coefficient=0.5, hidden_dim=640, num_labels=10,
-                in_channels=[32, 16], out_channels=[16, 24], kernel_sizes=[3, 3], strides=[1, 2],
-                num_block_repeats=[1, 2], expand_ratios=[1, 6], depthwise_padding=[],
-            )  # fmt: skip
+                image_size=32,
+                width_coefficient=0.5,
+                depth_coefficient=0.5,
+                hidden_dim=640,
+                num_labels=10,
+                in_channels=[32, 16],
+                out_channels=[16, 24],
+                kernel_sizes=[3, 3],
+                strides=[1, 2],
+                num_block_repeats=[1, 2],
+                expand_ratios=[1, 6],
+                depthwise_padding=[],
+            )
         ),
         PICTURES,
     ),
     "PoolFormer": Net(
         lambda: hub.PoolFormerForImageClassification(
             hub.PoolFormerConfig(
-                hidden_sizes=[16, 32], depths=[2, 2], num_encoder_blocks=2, patch_sizes=[7, 3], strides=[4, 2],
-                padding=[2, 1], mlp_ratio=2.0, num_labels=10,
-            )  # fmt: skip
+                hidden_sizes=[16, 32],
+                depths=[2, 2],
+                num_encoder_blocks=2,
+                patch_sizes=[7, 3],
+                strides=[4, 2],
+                padding=[2, 1],
+                mlp_ratio=2.0,
+                num_labels=10,
+            )
         ),
         PICTURES,
     ),
     "SegFormer": Net(
         lambda: hub.SegformerForSemanticSegmentation(
             hub.SegformerConfig(
-                num_encoder_blocks=2, depths=[1, 1], sr_ratios=[2, 1], hidden_sizes=[16, 32], patch_sizes=[7, 3],
-                strides=[4, 2], num_attention_heads=[2, 4], mlp_ratios=[2, 2], decoder_hidden_size=32, num_labels=10,
-            )  # fmt: skip
+                num_encoder_blocks=2,
+                depths=[1, 1],
+                sr_ratios=[2, 1],
+                hidden_sizes=[16, 32],
+                patch_sizes=[7, 3],
+                strides=[4, 2],
+                num_attention_heads=[2, 4],
+                mlp_ratios=[2, 2],
+                decoder_hidden_size=32,
+                num_labels=10,
+            )
         ),
         PICTURES,
         "values",
@@ -91,9 +113,15 @@ VISION: dict[str, Net] = {
     "LeViT": Net(
         lambda: hub.LevitForImageClassification(
             hub.LevitConfig(
-                image_size=64, hidden_sizes=[16, 24, 32], num_attention_heads=[2, 3, 4], depths=[1, 1, 1],
-                key_dim=[8, 8, 8], attention_ratio=[2, 2, 2], mlp_ratio=[2, 2, 2], num_labels=10,
-            )  # fmt: skip
+                image_size=64,
+                hidden_sizes=[16, 24, 32],
+                num_attention_heads=[2, 3, 4],
+                depths=[1, 1, 1],
+                key_dim=[8, 8, 8],
+                attention_ratio=[2, 2, 2],
+                mlp_ratio=[2, 2, 2],
+                num_labels=10,
+            )
         ),
         {"pixel_values": normal(8, 3, 64, 64)},
     ),
