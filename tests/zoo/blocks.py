@@ -95,7 +95,7 @@ class DeepSets(nn.Module):
     def __init__(self) -> None:
         super().__init__()
         self.phi = nn.Sequential(nn.Linear(8, 32), nn.ReLU(), nn.Linear(32, 32), nn.ReLU())
-        self.rho = nn.Sequential(nn.Linear(32, 32), nn.ReLU(), nn.Linear(32, 1))
+        self.rho = nn.Sequential(nn.Linear(32, 32), nn.ReLU(), nn.Linear(32, 8))
 
     def forward(self, x: Tensor) -> Tensor:
         return self.rho(self.phi(x).sum(1))

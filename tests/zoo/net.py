@@ -35,7 +35,8 @@ class Net:
     def make(self) -> nn.Module:
         """The net in eval mode, always with the same values."""
         torch.manual_seed(SEED)
-        return self.build().eval()
+        with torch.enable_grad():  # a parametrization that is removed leaves a buffer else
+            return self.build().eval()
 
     def targets(self, output: Any) -> Tensor:
         """Targets for an output, always the same."""

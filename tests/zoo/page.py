@@ -19,23 +19,25 @@ LIBRARIES = ("torch", "transformers")
 
 INTRO = f"""# The zoo: nets that were designed elsewhere
 
-`python -m zoo` in `tests/` tries every net and writes this page; `python -m zoo "Llama"` tries one. Models of the
-transformers library are made from small configurations (2 to 4 layers, 16 to 64 channels), torch's layers and well-known
-blocks are in `tests/zoo/`. Every net is generated with `hf.HyperNet(net, {EMBEDDING}, example=…)`, hyperfan-in, and checked for:
+`python -m zoo` in `tests/` tries every net and writes this page; `python -m zoo Llama` tries one. Models of the
+transformers library are made from small configurations (2 to 4 layers, 16 to 64 channels); torch's layers and
+well-known blocks are written out in `tests/zoo/`. Every net is generated with
+`hf.HyperNet(net, {EMBEDDING}, example=…)`, by hyperfan-in, and checked for:
 
-- **read**: it is known of every weight what it reads, and of every matrix what it does; or one line says what to declare
-  or to leave out, which the trial then leaves out ("n out").
-- **made**: how many tensors are generated / how many calls of layers have a target and were measured. All weights at
-  once run, and a pattern on names too (**pattern**).
-- **forward**: the worst layer's mean square, as a factor from the target of hyperfan-in. **gradient**: the same of ∂ℓ/∂(output),
-  from what plain nets with independent weights of the target variances have. Both are geometric means over {DRAWS} starts
-  (of {MORE_DRAWS} where that is off); each is given as the net starts → after one `hf.calibrate_`, and holds within a factor of {FACTOR:g}. Where it holds only after that,
-  the column **by** says "calibrate_", else "start". A mixture (attention) or a pool has a smaller mean square than
-  what it mixes, which the plan does not make up for (see README, Limits); calibrating does. A look-up in a table that is
-  also the last layer's weight has the scale of that weight, because the architecture ties them.
-- **diagnosis**: `hf.diagnose` raises no warning and no error, at the state that counts, in any of the first {DRAWS} starts.
-- **step**: one step of `hf.AdamW` at {RATE:g} lowers the loss. **frozen**, **saved**: `freeze()`, and a net that was saved and
-  loaded, put out the same to 1e-5.
+- **read**: it is known of every weight what it reads, and of every matrix what it does; or one line says what to
+  declare or leave out, and the trial leaves it out ("n out").
+- **made**: how many tensors are generated / how many calls of layers have a target and were measured. Tied tables,
+  where they are looked up, and states of recurrent layers have none. All weights at once run, and so does a
+  **pattern** on names.
+- **forward**: the worst layer's mean square, as a factor from the target of hyperfan-in. **gradient**: the same of
+  ∂ℓ/∂(output), from what plain nets have whose weights are independent and of the target variances. Both are geometric
+  means over {DRAWS} starts ({MORE_DRAWS} where that is off), as the net starts → after one `hf.calibrate_`, and hold
+  within a factor of {FACTOR:g}. Where they hold only after that, **by** says "calibrate_", else "start". A mixture
+  (attention) or a pool has a smaller mean square than what it mixes, which the plan does not make up for (README,
+  Limits), and calibrating does.
+- **diagnosis**: `hf.diagnose` raises no warning and no error, at the state that counts, in the first {DRAWS} starts.
+- **step**: one step of `hf.AdamW` at {RATE:g} lowers the loss. **frozen**, **saved**: `freeze()`, and a net that was
+  saved and loaded, put out the same to 1e-5.
 """
 
 
@@ -81,9 +83,8 @@ def page(record: Mapping[str, Any], first: Sequence[Mapping[str, Any]]) -> str:
     parts.append("\n## What was left out, as advised\n\n" + ("\n".join(_left_out(results)) or "Nothing."))
     if first:
         reasons = [line for r in first for line in _reasons(r)]
-        parts.append(
-            f"\n## The first look at those held out\n\n{_table(first)}\n\n" + ("\n".join(reasons) or "Nothing failed.")
-        )
+        parts.append(f"\n## The first look at those held out\n\n{_table(first)}\n")
+        parts.append("\n".join(reasons) or "Nothing failed.")
     return "\n".join(parts) + "\n"
 
 
@@ -115,10 +116,10 @@ def _cells(r: Mapping[str, Any]) -> list[str]:
     read = mark("read", f"{out:g} out" if out else "✓")
     loss = f"{numbers['loss before']:.3g} → {numbers['loss after']:.3g}" if "loss before" in numbers else "✓"
     by = "calibrate_" if r["calibrated"] else "start" if passed["forward"] and passed["gradient"] else "–"
-    return [
-        f"{'' if all(passed.values()) else '**✗** '}{name}", read, mark("whole", f"{r['generated']} / {numbers.get('measured', 0):g}"), mark("pattern"),
-        factors("forward"), factors("gradient"), by, mark("diagnosis"), mark("step", loss), mark("freeze"), mark("save"),
-    ]  # fmt: skip
+    made = mark("whole", f"{r['generated']} / {numbers.get('measured', 0):g}")
+    title = f"{'' if all(passed.values()) else '**✗** '}{name}"
+    scales = [factors("forward"), factors("gradient"), by, mark("diagnosis")]
+    return [title, read, made, mark("pattern"), *scales, mark("step", loss), mark("freeze"), mark("save")]
 
 
 def _factor(value: float) -> str:

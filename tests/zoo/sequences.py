@@ -1,6 +1,8 @@
 """State spaces, recurrences, audio and time series: models of the transformers library from small configurations."""
 
 import transformers as hub
+from torch import nn
+from torch.nn.utils.parametrize import remove_parametrizations
 
 from zoo.net import Net, normal
 from zoo.text import GROUPED, IDS, ONE, SEQ2SEQ, TOKENS, WIDE
@@ -14,6 +16,18 @@ WAVE = {"input_values": normal(4, 320)}
 SERIES = {"past_values": normal(4, 32, 3)}
 WHISPER = SEQ2SEQ | TOKENS | {"decoder_start_token_id": 1}
 MEL = {"max_source_positions": 16, "max_target_positions": 32, "num_mel_bins": 8}
+
+
+def _encodec_decoder() -> nn.Module:
+    """With its weight norm written out, as the warning about parametrized weights advises."""
+    codes = {"codebook_dim": 16, "codebook_size": 32, "target_bandwidths": [24.0]}
+    config = hub.EncodecConfig(num_filters=8, hidden_size=16, upsampling_ratios=[4, 2], num_lstm_layers=1, **codes)
+    decoder = hub.EncodecModel(config).decoder
+    for module in decoder.modules():
+        if isinstance(module, nn.Conv1d | nn.ConvTranspose1d):
+            remove_parametrizations(module, "weight")
+    return decoder
+
 
 SEQUENCES: dict[str, Net] = {
     "Mamba": Net(
@@ -101,23 +115,7 @@ SEQUENCES: dict[str, Net] = {
         ),
         {"input_values": normal(4, 32, 16)},
     ),
-    "EnCodec": Net(
-        lambda: (
-            hub.EncodecModel(
-                hub.EncodecConfig(
-                    num_filters=8,
-                    hidden_size=16,
-                    codebook_dim=16,
-                    codebook_size=32,
-                    upsampling_ratios=[4, 2],
-                    num_lstm_layers=1,
-                    target_bandwidths=[24.0],
-                )
-            ).decoder
-        ),
-        normal(4, 16, 8),
-        "values",
-    ),
+    "EnCodec": Net(_encodec_decoder, normal(4, 16, 8), "values"),
     "HiFi-GAN": Net(
         lambda: hub.SpeechT5HifiGan(
             hub.SpeechT5HifiGanConfig(

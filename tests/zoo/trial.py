@@ -109,7 +109,7 @@ def _read(net: Net, result: Result) -> list[TensorSpec]:
     spec = read(net.make(), net.example, warn=False)
     weights = [t for t in spec if t.role == "weight"]
     unknown = [t for t in weights if t.consumes is None or t.consumes.gains is None]
-    unknown += [t for t in spec if t.role == "other" and not t.hand_set and len(t.shape) > 1]
+    unknown += [t for t in spec if t.role == "other" and t.may_be_weight and not t.hand_set]
     result.weights = len(weights)
     result.passed["read"] = not unknown
     return unknown

@@ -41,7 +41,9 @@ VISION: dict[str, Net] = {
         PICTURES,
     ),
     "RegNet": Net(
-        lambda: hub.RegNetForImageClassification(hub.RegNetConfig(**STAGES, embedding_size=16, groups_width=8)),
+        lambda: hub.RegNetForImageClassification(
+            hub.RegNetConfig(**(STAGES | {"hidden_sizes": [32, 64]}), embedding_size=16, groups_width=16)
+        ),
         PICTURES,
     ),
     "MobileNetV2": Net(

@@ -37,11 +37,10 @@ class LinearHeads(Generator):
 
     def __init__(self, config: Linear, context: BuildContext) -> None:
         super().__init__(config, context)
-        # Only weights share heads. Biases and norm parameters are small, and start at values of their own.
+        # Only weights share heads. Biases and norm parameters are small, and start at values of their own. A matrix
+        # that only a run would show to be a weight shares one too: a net that is loaded is not run.
         self.names = [
-            shape_name(t.shape, t, self.tensors)
-            if config.sharing == "shared" and t.role == "weight"
-            else tensor_name(t)
+            shape_name(t.shape, t, self.tensors) if config.sharing == "shared" and t.may_be_weight else tensor_name(t)
             for t in self.tensors
         ]
         outputs, fixed = [t.numel for t in self.tensors], [False] * self.n

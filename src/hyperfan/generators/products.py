@@ -39,7 +39,7 @@ class Products(Generator):
     def __init__(self, config: GeneratorConfig, context: BuildContext, rank: int, *, shared: bool) -> None:
         super().__init__(config, context)
         self.rank = rank
-        self.matrices = [i for i, t in enumerate(self.tensors) if t.role == "weight" and len(t.shape) >= 2]
+        self.matrices = [i for i, t in enumerate(self.tensors) if t.may_be_weight and len(t.shape) >= 2]
         self._check_rank()
         self.names = [
             shape_name(t.shape, t, self.tensors) if shared and i in self.matrices else tensor_name(t)
