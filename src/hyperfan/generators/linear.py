@@ -41,7 +41,8 @@ class LinearHeads(Generator):
 
     def __init__(self, config: Linear, context: BuildContext) -> None:
         super().__init__(config, context)
-        weights = [i for i, t in enumerate(self.tensors) if t.role == "weight"]
+        # A matrix that only a run would show to be a weight shares a head too: a net that is loaded is not run.
+        weights = [i for i, t in enumerate(self.tensors) if t.may_be_weight]
         self.names = head_names(self.tensors, config.sharing, weights)
         outputs, fixed = [t.numel for t in self.tensors], [False] * self.n
         layouts = layouts_by_name(self.names, outputs, self.spans, fixed)

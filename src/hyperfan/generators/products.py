@@ -64,7 +64,7 @@ class Products(Generator):
     ) -> None:
         super().__init__(config, context)
         self.rank, self.per_rank = rank, per_rank
-        self.matrices = [i for i, t in enumerate(self.tensors) if t.role == "weight" and len(t.shape) >= 2]
+        self.matrices = [i for i, t in enumerate(self.tensors) if t.may_be_weight and len(t.shape) >= 2]
         self._check_rank()
         self.names = head_names(self.tensors, sharing, self.matrices)
         if per_rank:

@@ -210,6 +210,7 @@ def _with_heads(net: HyperNet, tensors: Mapping[str, GeneratedTensor], codes: Te
     On a base that was given, what is generated is to have its share of the target, and no layer a target of its own.
     """
     planned = {row.tensor: row.target for row in net.plan.rows if row.made_by == "head" and row.target is not None}
+    phases = {row.tensor: row.variance for row in net.plan.rows if row.made_by == "plain" and row.variance}
     given = () if net.heads.base is None else net.heads.base.to_json()
     squares, expected, found = _mean_squares(net, codes), _expected_squares(net), {}
     for i, (name, tensor) in enumerate(tensors.items()):
@@ -224,9 +225,11 @@ def _with_heads(net: HyperNet, tensors: Mapping[str, GeneratedTensor], codes: Te
             tensor, target = replace(tensor, mean=based, layer_output=None), share * target
         else:
             code_factor = 1 - share + share * code_factor
+        added = sum(phases[t.name] or 0.0 for t in net.spec if t.name in phases and name in t.weights)
         found[name] = replace(
             tensor,
             target=target,
+            layer_output=None if tensor.layer_output is None else tensor.layer_output + added,
             head=net.heads.names[i],
             width=net.heads.head_width,
             outputs=net.heads.head_fans(i).fan_out,
