@@ -26,9 +26,10 @@ from hyperfan.experiments.conditions.jobs import (
     World,
 )
 from hyperfan.experiments.conditions.pictures import Clients, Field
-from hyperfan.experiments.conditions.stack import Stack, Tensors, values_of
+from hyperfan.experiments.conditions.stack import ConditionStack, values_of
 from hyperfan.experiments.experiment import Training
 from hyperfan.experiments.seeds import generator
+from hyperfan.experiments.stack import Tensors
 from hyperfan.hypernet import HyperNet
 from hyperfan.metrics import Kind, Row
 
@@ -101,13 +102,13 @@ class ConditionsTraining(Training):
         self.seeds = range(config.seed, config.seed + config.seeds)
         self.worlds: list[World] = [self.job.world(seed, data_dir) for seed in self.seeds]
         self.plan: Any = {}
-        self.stacks: list[Stack] = []
+        self.stacks: list[ConditionStack] = []
         _, nonlinearity = NONLINEARITIES[self.job.nonlinearity]
         for name, share in zip(config.starts, (*config.shares, None), strict=True):
             net = build(config, share)
             nets = [values_of(draw(net, seed, share)) for seed in self.seeds]
             sizes = widths(self.job, config.width)
-            self.stacks.append(Stack(nets, config.rates, sizes, nonlinearity, config.optimiser))
+            self.stacks.append(ConditionStack(nets, config.rates, sizes, nonlinearity, config.optimiser))
             if share is not None:
                 self.plan[name] = net.plan.to_dict()
         self._tests = {unseen: self._test_batch(unseen) for unseen in (False, True) if self.job.unseen or not unseen}
@@ -166,7 +167,7 @@ class ConditionsTraining(Training):
         left = losses[losses.isfinite()]
         return left.mean().item() if len(left) else math.nan
 
-    def _loss(self, stack: Stack, chosen: Tensor, batch: Batch, theta: Tensors) -> Tensor:
+    def _loss(self, stack: ConditionStack, chosen: Tensor, batch: Batch, theta: Tensors) -> Tensor:
         """Of every run of a stack under each condition."""
         return self.job.loss(stack.call(stack.generate(theta, chosen)), batch)
 
