@@ -26,9 +26,10 @@ from hyperfan.experiments.conditions.jobs import (
     World,
 )
 from hyperfan.experiments.conditions.pictures import Clients, Field
-from hyperfan.experiments.conditions.stack import Stack, Tensors, values_of
+from hyperfan.experiments.conditions.stack import ConditionStack, values_of
 from hyperfan.experiments.experiment import Training
 from hyperfan.experiments.seeds import generator
+from hyperfan.experiments.stack import Tensors
 from hyperfan.hypernet import HyperNet
 from hyperfan.metrics import Kind, Row
 
@@ -122,14 +123,14 @@ class ConditionsTraining(Training):
         self.seeds = range(config.seed, config.seed + config.seeds)
         self.worlds: list[World] = [self.job.world(seed, data_dir) for seed in self.seeds]
         self.plan: Any = {}
-        self.stacks: list[Stack] = []
+        self.stacks: list[ConditionStack] = []
         _, nonlinearity = NONLINEARITIES[self.job.nonlinearity]
         shares = (*config.shares, *(config.shares[0] for _ in config.variants), None)
         for name, share in zip(config.starts, shares, strict=True):
             net, variant = build(config, share), name if name in config.variants else None
             nets = [values_of(draw(net, seed, share, variant)) for seed in self.seeds]
             sizes = widths(self.job, config.width)
-            stack = Stack(nets, config.rates, sizes, nonlinearity, config.optimiser)
+            stack = ConditionStack(nets, config.rates, sizes, nonlinearity, config.optimiser)
             if variant == WEIGHTS_ALONE:
                 stack.mask = torch.cat([torch.full((t.numel,), float(t.role == "weight")) for t in net.generated])
             self.stacks.append(stack)
@@ -191,7 +192,7 @@ class ConditionsTraining(Training):
         left = losses[losses.isfinite()]
         return left.mean().item() if len(left) else math.nan
 
-    def _loss(self, stack: Stack, chosen: Tensor, batch: Batch, theta: Tensors) -> Tensor:
+    def _loss(self, stack: ConditionStack, chosen: Tensor, batch: Batch, theta: Tensors) -> Tensor:
         """Of every run of a stack under each condition."""
         return self.job.loss(stack.call(stack.generate(theta, chosen)), batch)
 
