@@ -2,28 +2,31 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, get_args
+from typing import Any, get_args
 
 import torch
 from torch import Tensor
 
 from hyperfan.errors import HyperfanError
 from hyperfan.generators.base import NO_STEPS, BuildContext, Generator, GeneratorConfig, Skip, Steps, Tensors
-from hyperfan.generators.layout import layouts_by_name, merge_spans, shape_name, tensor_name
+from hyperfan.generators.layout import Sharing, head_names, layouts_by_name, merge_spans
 from hyperfan.generators.stand_in import FromCode
-
-Sharing = Literal["shared", "separate"]
 
 
 @dataclass(frozen=True)
 class Linear(GeneratorConfig):
-    """Linear heads: "shared" has one for all weights of one shape, "separate" one for each tensor."""
+    """Linear heads: "shared" has one for all weights of one shape, "separate" one for each tensor.
+
+    "module" has one for all weights of one module in repeated layers, as all "self_attn.q_proj" of a transformer.
+    """
 
     sharing: Sharing
 
     def __post_init__(self) -> None:
         if self.sharing not in get_args(Sharing):
-            raise HyperfanError(f"heads={self.sharing!r}: use 'shared', 'separate', Chunks(…), LowRank(…) or LoRA(…)")
+            raise HyperfanError(
+                f"heads={self.sharing!r}: use 'shared', 'separate', 'module', Chunks(…), LowRank(…) or LoRA(…)"
+            )
 
     def build(self, context: BuildContext) -> Generator:
         """One head for each tensor, or for each shape."""
@@ -37,13 +40,8 @@ class LinearHeads(Generator):
 
     def __init__(self, config: Linear, context: BuildContext) -> None:
         super().__init__(config, context)
-        # Only weights share heads. Biases and norm parameters are small, and start at values of their own.
-        self.names = [
-            shape_name(t.shape, t, self.tensors)
-            if config.sharing == "shared" and t.role == "weight"
-            else tensor_name(t)
-            for t in self.tensors
-        ]
+        weights = [i for i, t in enumerate(self.tensors) if t.role == "weight"]
+        self.names = head_names(self.tensors, config.sharing, weights)
         outputs, fixed = [t.numel for t in self.tensors], [False] * self.n
         layouts = layouts_by_name(self.names, outputs, self.spans, fixed)
         self._build(layouts, (self.n, 1), context)
@@ -119,4 +117,4 @@ class LinearHeads(Generator):
 
     def summary(self) -> str:
         """How heads are shared, in words."""
-        return f"{self.config.sharing} heads"
+        return "heads shared by module" if self.config.sharing == "module" else f"{self.config.sharing} heads"
