@@ -57,6 +57,8 @@ class Stack:
         self.theta = {name: torch.stack([values[name] for values in runs]) for name in runs[0]}
         self.past = torch.empty(len(runs), 0, 0)
         """What was generated for earlier tasks when the present one began, (run, task, values)."""
+        self.mask: Tensor | None = None
+        """1 for values that depend on the condition, and 0 for those that do not; by default all do."""
         self.means: Tensors = {}
         self.squares: Tensors = {}
         self.begin(0)
@@ -76,7 +78,8 @@ class Stack:
 
     def generate(self, theta: Tensors, chosen: Tensor) -> Tensor:
         """All values of the mainnet under each condition, (run, condition, values)."""
-        return torch.baddbmm(theta[f"{HEAD}.bias"].unsqueeze(1), self.codes(theta, chosen), theta[f"{HEAD}.weight"])
+        weight = theta[f"{HEAD}.weight"] if self.mask is None else theta[f"{HEAD}.weight"] * self.mask
+        return torch.baddbmm(theta[f"{HEAD}.bias"].unsqueeze(1), self.codes(theta, chosen), weight)
 
     def call(self, values: Tensor) -> Callable[[Tensor], Tensor]:
         """The mainnets with these values, (run, condition, values)."""
