@@ -35,7 +35,7 @@ from hyperfan.experiments.conditions.training import ConditionsTraining, build, 
 from hyperfan.experiments.experiment import CHOOSING_SEED
 from hyperfan.experiments.loop import run
 from hyperfan.experiments.seeds import generator
-from hyperfan.hypernet.sharing import GIVEN_SHARE, TASKS_SHARE
+from hyperfan.hypernet.bases import GIVEN_SHARE, TASKS_SHARE
 from hyperfan.metrics import Kind, read_metrics
 
 SMOKE = PROFILES["smoke"]
