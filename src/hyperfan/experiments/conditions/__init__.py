@@ -38,6 +38,8 @@ JOBS = (
 """Names of the jobs, which ``jobs.py`` and ``pictures.py`` describe."""
 TABLED = ("tasks", "clients", "sequence", "remembered")
 """Those whose conditions are a table of trained embeddings."""
+TRUNK_JOBS = JOBS
+"""Those on which the variants of the default are tried."""
 STAGES = 4
 """Tasks of the jobs in which they come one after another."""
 
@@ -159,7 +161,8 @@ def trunk_setting(base: Conditions, job: str, optimiser: Optimiser) -> Condition
 
 def grid(base: Conditions) -> list[Conditions]:
     """Every job with both optimisers, on the seeds that choose rates and on those that are compared."""
-    every = [make(base, job, optimiser) for make in (setting, trunk_setting) for job in JOBS for optimiser in RATES]
+    pairs = [(setting, job) for job in JOBS] + [(trunk_setting, job) for job in TRUNK_JOBS]
+    every = [make(base, job, optimiser) for make, job in pairs for optimiser in RATES]
     return [config for one in every for config in (choosing(one), one)]
 
 
