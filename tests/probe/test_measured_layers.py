@@ -76,3 +76,28 @@ def test_phases_of_sines_belong_to_a_layers_target():
     _, seen = readings(nn.Sequential(nn.Linear(2, 64), Sine(), nn.Linear(64, 64), Sine(), nn.Linear(64, 3)), x)
     assert seen["2"].target == pytest.approx(1 / 900 + 1 / (3 * 64))
     assert 0.5 < seen["2"].measured.value / seen["2"].target < 2
+
+
+class Caching(nn.Module):
+    """Keeps what it computed of a parameter for the next call, with its graph."""
+
+    def __init__(self):
+        super().__init__()
+        self.layer, self.shift, self.cache, self.calls = nn.Linear(48, 24), nn.Parameter(torch.randn(24)), {}, []
+
+    def forward(self, x):
+        self.calls.append(len(x))
+        self.last = x
+        if "shift" not in self.cache:
+            self.cache["shift"] = self.shift.tanh()
+        return self.layer(x) + self.cache["shift"]
+
+
+def test_passes_do_not_see_what_a_net_kept_of_another():
+    main = Caching()
+    net = hf.HyperNet(main, 16, example=X)
+    first, again = (hf.diagnose(net, X) for _ in range(2))
+    assert first.layers[0].measured == again.layers[0].measured
+    assert not main.cache
+    assert not hasattr(main, "last")
+    assert not main.calls
