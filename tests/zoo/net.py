@@ -21,7 +21,8 @@ class Net:
         example: inputs: a tensor, a tuple of arguments, or a dict of keyword arguments.
         loss: what it puts out: logits of classes in the last dimension, or values.
         pattern: of some of its weights; by default of those that share the commonest end of a name.
-        own_scale: weights whose scale the architecture sets, as a pattern, with the reason.
+        caches: whether it keeps tensors from call to call in evaluation mode, so that it is only trained in training
+            mode, where it has no dropout.
         declared: further arguments of ``HyperNet``, as the message about what is unknown advises.
     """
 
@@ -29,7 +30,7 @@ class Net:
     example: Any
     loss: Literal["classes", "values"] = "classes"
     pattern: str | None = None
-    own_scale: tuple[str, str] | None = None
+    caches: bool = False
     declared: Mapping[str, Any] = field(default_factory=dict)
 
     def make(self) -> nn.Module:

@@ -136,14 +136,15 @@ def _whole(net: Net, result: Result, unknown: list[TensorSpec]) -> hf.HyperNet:
         result.passed["read"] = clear
         result.numbers["unknown"] = len(unknown)
     result.generated = len(made.generated)
-    output = first_output(net.call(made))
+    with torch.no_grad():
+        output = first_output(net.call(made))
     result.passed["whole"] = bool(output.isfinite().all())
     return made
 
 
 def _pattern(net: Net, made: hf.HyperNet, result: Result) -> None:
     pattern = net.pattern or _commonest_end([t.name for t in made.generated])
-    some = hf.HyperNet(net.make(), EMBEDDING, generate=pattern, example=net.example)
+    some = hf.HyperNet(net.make(), EMBEDDING, generate=pattern, example=net.example).train(net.caches)
     output = net.call(some)
     first_output(output).square().mean().backward()
     moved = any(p.grad is not None and p.grad.abs().sum() > 0 for p in some.heads.parameters())
@@ -275,11 +276,12 @@ def worst(ratios: Mapping[str, float]) -> tuple[str, float]:
 
 def _step(net: Net, made: hf.HyperNet, result: Result) -> None:
     """One step of AdamW, norms with the statistics of the batch, no dropout."""
-    made.eval()
+    made.train(net.caches)
     for module in made.modules():
         if isinstance(module, nn.modules.batchnorm._NormBase):
             module.train()
-    y = net.targets(net.call(made))
+    with torch.no_grad():
+        y = net.targets(net.call(made))
     optimiser = hf.AdamW(made, lr=RATE)
     losses = []
     for _ in range(2):

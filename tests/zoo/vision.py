@@ -126,5 +126,6 @@ VISION: dict[str, Net] = {
             )
         ),
         {"pixel_values": normal(8, 3, 64, 64)},
+        caches=True,
     ),
 }

@@ -50,7 +50,10 @@ class Targets:
             if before in chain or before in self._readings:
                 break
             chain[before] = None
-        for link in reversed(chain):
+        links = list(reversed(chain))
+        if before in chain:  # a circle: a tied table is looked up first, and last read by its layer
+            links.sort(key=lambda link: not self._tensors[link].looked_up)
+        for link in links:
             self._read(link)
         return self._readings[name]
 

@@ -63,7 +63,7 @@ class Parameters:
 
     def derive(self, call: Call, outputs: Sequence[Tensor]) -> bool:
         """Whether a call that read nothing traced made its outputs of one parameter, whose they are from now on."""
-        found = self.of(call.tensors)
+        found = [] if call.name in op.SHAPE_ONLY else self.of(call.tensors)
         if found or any(self.made(t) for t in call.tensors):
             self._made.update(id(t) for t in outputs)
         if len({origin.name for origin in found}) != 1:
@@ -85,8 +85,10 @@ class Parameters:
         for tensor in call.tensors:
             origin = self.get(tensor)
             if origin is not None and origin.role == "other":
-                alone = call.name in op.NOT_LAYERS or not any(tensor is t for t in multiplied)
-                self._seen.setdefault(origin.name, set()).add(alone)
+                # A product with a matrix, element by element, may be followed by a sum.
+                may_sum = call.name in op.PRODUCTS and sum(size > 1 for size in tensor.shape) > 1
+                alone = call.name in op.NOT_LAYERS and not may_sum
+                self._seen.setdefault(origin.name, set()).add(alone or not any(tensor is t for t in multiplied))
 
     @property
     def elementwise(self) -> set[str]:

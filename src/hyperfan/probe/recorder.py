@@ -138,6 +138,31 @@ def _projections(
 
 
 @contextmanager
+def attributes_restored(module: nn.Module) -> Iterator[None]:
+    """Let a run leave nothing behind in attributes, as what modules keep of one call for the next, with its graph."""
+    own = vars(nn.Module()).keys()
+    before = {m: {key: _copied(value) for key, value in vars(m).items() if key not in own} for m in module.modules()}
+    try:
+        yield
+    finally:
+        for m, attributes in before.items():
+            for key in vars(m).keys() - own - attributes.keys():
+                delattr(m, key)
+            for key, (value, content) in attributes.items():
+                if type(value) is dict:
+                    value.clear()
+                    value.update(content)
+                elif type(value) is list:
+                    value[:] = content
+                vars(m)[key] = value
+
+
+def _copied(value: Any) -> tuple[Any, Any]:
+    """A value, and what it holds now if that may change."""
+    return value, type(value)(value) if type(value) in (dict, list) else None
+
+
+@contextmanager
 def batch_statistics(module: nn.Module) -> Iterator[None]:
     """Let norms take their statistics from the batch, as at the first step, with dropout off, so nothing is random.
 

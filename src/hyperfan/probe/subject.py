@@ -24,7 +24,7 @@ from hyperfan.probe.diagnosis import HYPERNET_PART, PLAIN_PART
 from hyperfan.probe.found_layers import FoundWeight, found_weights
 from hyperfan.probe.layer_output import LayerOutput
 from hyperfan.probe.per_code import run_each
-from hyperfan.probe.recorder import Recording, batch_statistics, layer_hooks
+from hyperfan.probe.recorder import Recording, attributes_restored, batch_statistics, layer_hooks
 from hyperfan.probe.relation import ConditionReading
 
 SEED = 2020_1043
@@ -167,7 +167,8 @@ class Subject(ABC):
         args, kwargs = arguments(pytree.tree_map_only(Tensor, Tensor.clone, example))  # a net may write into them
         module, recording = self.skeleton.module, Recording()
         norms = nullcontext() if alone else batch_statistics(module)
-        with norms, layer_hooks(module, recording.add, self.layers, self.found), recording:
+        hooks = layer_hooks(module, recording.add, self.layers, self.found)
+        with attributes_restored(module), norms, hooks, recording:
             try:
                 output = self.skeleton({**plain, **generated}, *args, **kwargs)
             except ValueError as error:
