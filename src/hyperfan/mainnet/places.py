@@ -63,6 +63,8 @@ class Places:
             if place is not None and (id(place.owner), place.store, place.local) not in seen:
                 seen.add((id(place.owner), place.store, place.local))
                 self._found[path] = place
+        self.seconds = [place for path, place in self._found.items() if path != place.name]
+        """Further places of tied tensors."""
 
 
 def _find(module: nn.Module, path: str, name: str) -> Place | None:
