@@ -154,7 +154,8 @@ class LinearMap(nn.Module, ABC):
 
     def run(self, codes: Tensor) -> Tensor:
         """What the map makes of codes by itself; a module's call would take longer, and is made where it has hooks."""
-        return self(codes) if has_hooks(self) else self.forward(codes)
+        made: Tensor = self(codes) if has_hooks(self) else self.forward(codes)
+        return made
 
     def rows(self, codes: Tensor, shape: Sequence[int], *, copy: bool) -> Sequence[Tensor]:
         """The same as a tensor for each of (n, d_k) codes; without ``copy`` they may change with training."""
@@ -194,18 +195,10 @@ class Head(LinearMap):
 
     def forward(self, codes: Tensor) -> Tensor:
         """Generate from each code."""
-        self.sync()
-        weight, bias = self.held  # by attributes it takes longer
+        if self.trainer is not None:
+            self.trainer.sync()
+        weight, bias = self.held  # by attribute it takes ten times as long
         return torch.addmm(bias, codes if codes.dtype == weight.dtype else codes.to(weight.dtype), weight)
-
-    def run(self, codes: Tensor) -> Tensor:
-        """As :meth:`forward`, in less time where nothing but the parameters counts."""
-        held = self._parameters
-        if self.trainer is not None or len(held) < 2 or has_hooks(self):
-            return super().run(codes)
-        weight, bias = held["weight"], held["bias"]
-        assert weight is not None
-        return torch.addmm(bias, codes if codes.dtype is weight.dtype else codes.to(weight.dtype), weight)
 
     def _apply_weight(self, codes: Tensor, weight: Tensor) -> Tensor:
         return codes @ weight

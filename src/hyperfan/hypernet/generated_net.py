@@ -78,9 +78,7 @@ class GeneratedNet(nn.Module):
         """What stored embeddings made before, if it still holds: in evaluation, or from an optimiser's last step."""
         makers = [m for m in (self.embeddings, self.trunk, self.heads) if m is not None]
         if self._cache.usable(makers, task):
-            return self._cache.get(
-                lambda: self.heads(self.codes(task=task, noise=noise), factored=True), makers, task
-            )
+            return self._cache.get(lambda: self.heads(self.codes(task=task, noise=noise), factored=True), makers, task)
         return self.trainer.tensors() if task is None and self.trainer is not None else None
 
     def run(self, tensors: Mapping[str, Tensor], *args: Any, **kwargs: Any) -> Any:

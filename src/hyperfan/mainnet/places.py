@@ -47,6 +47,9 @@ class Places:
         for parent, key, child in self._links:
             if parent._modules.get(key) is not child:
                 return True
+        for parent, children in self._counts:
+            if len(parent._modules) != children:
+                return True
         for owner, store, local, _ in self._found.values():  # noqa: SIM110
             if local not in owner.__dict__[store]:
                 return True
@@ -56,6 +59,7 @@ class Places:
         self.arrangement += 1
         self.modules = dict(self.module.named_modules())
         self._links = [(m, key, child) for m in self.module.modules() for key, child in m._modules.items()]
+        self._counts = [(m, len(m._modules)) for m in self.module.modules()]
         self._found: dict[str, Place] = {}
         seen: set[tuple[int, str, str]] = set()
         for path, name in self._names.items():

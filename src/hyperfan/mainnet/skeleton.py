@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from torch.func import functional_call
 
 from hyperfan.errors import CallError, nearest
+from hyperfan.mainnet.chain import Chain, read_chain
 from hyperfan.mainnet.places import Place, Places
 
 
@@ -48,6 +49,8 @@ class Skeleton:
         """In which the mainnet runs; an optimiser may want its layers to run in another way."""
         self._expected = [(name, empty.shape, empty.dtype) for name, empty in self.tensors.items()]
         self._places = Places(self.module, {**{name: name for name in self.tensors}, **self.aliases})
+        self._chain: tuple[int, Chain | None] | None = None
+        """The mainnet's chain, with the arrangement that it was read in."""
         self.repeated = {path: name for path, name in self.aliases.items() if path not in self._places.now()}
         """Tensors of layers that have two paths: the second path of each, and its name."""
 
@@ -58,8 +61,11 @@ class Skeleton:
         return self._places.modules
 
     def state(self) -> tuple[Any, ...]:
-        """What the functions that the module calls may depend on: its layers, and which are in training."""
-        training = tuple([m.training for m in self.modules.values()])
+        """What the functions that the module calls may depend on: its layers, and which are in training.
+
+        As of the last look at :attr:`modules`.
+        """
+        training = tuple([m.training for m in self._places.modules.values()])
         return self._places.arrangement, training
 
     def hold(self, values: Mapping[str, Tensor]) -> None:
@@ -79,10 +85,22 @@ class Skeleton:
             self._check(tensors, places)
         if torch.compiler.is_compiling():
             return functional_call(self.module, self._by_path(tensors), args, kwargs, tie_weights=False)
-        if self.mode is contextlib.nullcontext:
-            return self._run(tensors, places, args, kwargs)
+        chain = None if kwargs or len(args) != 1 else self.chain()
+        if self.mode is contextlib.nullcontext:  # which takes time to enter
+            return self._run(tensors, places, args, kwargs) if chain is None else chain.run(tensors, *args)
         with self.mode():
-            return self._run(tensors, places, args, kwargs)
+            return self._run(tensors, places, args, kwargs) if chain is None else chain.run(tensors, *args)
+
+    def chain(self) -> Chain | None:
+        """The mainnet as a chain of layers, if it is one that can run without calling its modules.
+
+        As of the last look at :attr:`modules`.
+        """
+        now = self._places.arrangement
+        if self._chain is None or self._chain[0] != now:
+            self._chain = now, None if self.aliases else read_chain(self.module, self.tensors)
+        chain = self._chain[1]
+        return chain if chain is not None and chain.holds() else None
 
     def call(self, tensors: Mapping[str, Tensor], args: Any, kwargs: Any) -> Any:
         """The same without a check, and in no mode but the caller's."""
@@ -214,8 +232,8 @@ def duplicate(module: nn.Module, memo: dict[int, Any]) -> nn.Module:
 
 def _no_place(name: str) -> NoReturn:
     raise CallError(
-        f"'{name}' is generated, but its layer in net.mainnet was replaced or parametrised, and has no place for it any "
-        "more: change the mainnet before HyperNet copies it"
+        f"'{name}' is generated, but its layer in net.mainnet was replaced or parametrised, and has no place for it "
+        "any more: change the mainnet before HyperNet copies it"
     )
 
 
