@@ -188,8 +188,9 @@ class Embeddings(nn.Module):
 
     def join_identity(self, e: Tensor) -> Tensor:
         """Conditions with each code's identity behind them, if there are such: (…, 1, size) → (…, n, size + its)."""
-        if self.identity is None:
+        if self.identity_config is None:
             return e
+        assert self.identity is not None
         many = (*e.shape[:-2], *self.identity.shape)
         return torch.cat([e.expand(*many[:-1], -1), self.identity.expand(many)], -1)
 
@@ -225,18 +226,18 @@ class Embeddings(nn.Module):
     def _given(self, given: Tensor | None, name: str = "embedding") -> Tensor:
         if given is None:
             raise CallError("this net's embedding is given at the call: pass embedding=")
-        if self.weight is not None:
+        if not self.config.given:
             raise CallError("embedding= was passed, but this net stores embeddings: use Embedding(given=True)")
         if not isinstance(given, Tensor) or not given.is_floating_point():
             seen = given.dtype if isinstance(given, Tensor) else type(given).__name__
             raise CallError(f"{name}= is {seen}; it should be a floating-point tensor")
         one = (self.n, self.config.size) if self.config.per == "tensor" else (self.config.size,)
-        if tuple(given.shape[-len(one) :]) != one or given.ndim > len(one) + 1:
+        if given.shape[-len(one) :] != one or given.ndim > len(one) + 1:
             each = f", one for each of the {self.n} tensors or chunks (Embedding(per='net') takes one for all tensors)"
             wanted = f"{one}{each if len(one) == 2 else ''}"
             raise CallError(f"{name}= has shape {tuple(given.shape)}; it should be {wanted}, or (batch, …) for many")
         # A sum of finite values may overflow; then only, each is looked at.
-        if readable(given) and not math.isfinite(given.detach().sum()) and not torch.isfinite(given).all():
+        if readable(given) and not math.isfinite(_values(given).sum().item()) and not torch.isfinite(given).all():
             raise CallError(f"{name}= holds {int((~torch.isfinite(given)).sum())} values that are NaN or infinite")
         return given if self.config.per == "tensor" else given.unsqueeze(-2)
 
@@ -250,6 +251,10 @@ class Embeddings(nn.Module):
         noise = f", noise ±{c.noise:g}{shared}" if c.noise else ""
         identity = "" if self.identity is None else ", identities {} × {}".format(*self.identity.shape)
         return f"{kind}, {self.n} × {c.size}{tasks}{noise}{identity}{', normalised' if c.normalise else ''}"
+
+
+def _values(given: Tensor) -> Tensor:
+    return given.detach() if given.requires_grad else given
 
 
 def noise_groups(

@@ -13,10 +13,12 @@ from hyperfan.errors import CallError
 from hyperfan.generators.base import Generator
 from hyperfan.generators.stand_in import Order, Sizes, StandIn, cheaper
 from hyperfan.hypernet.batched import MixingError, Samples, check_graph, check_outputs, see_all
+from hyperfan.hypernet.batched.chain import run_chain
 from hyperfan.hypernet.batched.untouched import Untouched
 from hyperfan.hypernet.inputs import Inputs
 from hyperfan.hypernet.ragged import Ragged
 from hyperfan.hypernet.transforms import transformed
+from hyperfan.mainnet.chain import Chain
 from hyperfan.mainnet.skeleton import Skeleton
 
 MAX_SHAPES = 64
@@ -66,12 +68,18 @@ class PerSample:
             return inputs.run(codes, lambda codes, part: self(skeleton, heads, codes, part))
         key: tuple[Any, ...] = (inputs.kind, *[tuple(x.shape) for x in inputs.tensors])
         call = Call(skeleton, heads, codes, inputs, key)
-        _check_norms(skeleton)
-        if torch.compiler.is_compiling() or transformed():
+        n, modules = codes.shape[0], skeleton.modules
+        plain = not torch.compiler.is_compiling() and not transformed()
+        chain = skeleton.chain() if plain and n > 1 and inputs.has_rows() else None
+        if chain is not None:
+            with contextlib.suppress(RuntimeError, MixingError):  # of inputs that do not fit: the mainnet says so below
+                return self._by_chain(call, chain)
+        _check_norms(modules)
+        if not plain:
             return self._by_vmap(call)
-        if len(call.codes) == 1:
+        if n == 1:
             return _alone(call)
-        if len(call.codes) == 0:  # where the number of samples would not say how to divide what there is
+        if n == 0:  # where the number of samples would not say how to divide what there is
             return self._by_vmap(call)
         arguments, known = inputs.signature()
         key = (*arguments, *skeleton.state(), torch.is_grad_enabled())
@@ -79,7 +87,7 @@ class PerSample:
             return self._by_vmap(call)
         first = not known or key not in self.mixing
         rng = torch.get_rng_state() if first else None
-        safe = Untouched(skeleton, inputs, copy=first)
+        safe = Untouched(modules.values(), inputs, copy=first)
         try:
             out = self._batched(call._replace(inputs=safe.inputs), first)
             safe.check()
@@ -97,16 +105,35 @@ class PerSample:
             torch.set_rng_state(rng)  # as if it had not been tried
         return self._by_vmap(call)
 
-    def _batched(self, call: Call, first: bool) -> Any:
-        s = Samples(len(call.codes))
+    def _by_chain(self, call: Call, chain: Chain) -> Any:
+        """Layers that are known, one behind the other, each by the rule that the batched run has for it."""
+        s = Samples(call.codes.shape[0])
         orders, lazy = self._orders(call)
+        tensors = self._tensors(call, s, orders, lazy)
+        (x,) = call.inputs.tensors
+        one_row = call.inputs.kind == "sample" and x.ndim == 2
+        if call.inputs.kind != "shared":
+            x = s.mark(x.unsqueeze(1) if one_row else x.view_as(x))
+        out = run_chain(s, chain, tensors, x)
+        self._remember_orders(call, orders)
+        return out.squeeze(1) if one_row else out
+
+    def _tensors(self, call: Call, s: Samples, orders: dict[str, Order], lazy: list[int]) -> dict[str, Tensor]:
+        """The generated tensors of all samples, or what stands for them."""
         tensors = call.heads.assemble(call.heads(call.codes, skip=lazy, factored=True))
         for t in tensors.values():
             if not isinstance(t, StandIn):
                 s.mark(t)
+        if lazy:
+            tensors.update(self._stand_ins(call, call.codes, orders, lazy))
+        return tensors
+
+    def _batched(self, call: Call, first: bool) -> Any:
+        s = Samples(call.codes.shape[0])
+        orders, lazy = self._orders(call)
+        tensors = self._tensors(call, s, orders, lazy)
         inputs = [x if call.inputs.kind == "shared" else s.mark(call.inputs.spread(x)) for x in call.inputs.tensors]
         args, kwargs = call.inputs.filled(inputs)
-        tensors.update(self._stand_ins(call, call.codes, orders, lazy))
         with see_all(s) if first else s:
             out = call.skeleton.call(tensors, args, kwargs)
         if torch.is_grad_enabled():
@@ -144,9 +171,11 @@ class PerSample:
 
     def _orders(self, call: Call) -> tuple[dict[str, Order], list[int]]:
         """What is known for inputs of these shapes, and the tensors that layers may do without."""
-        if torch.compiler.is_compiling() or not len(call.codes):
+        if torch.compiler.is_compiling() or not call.codes.shape[0]:
             return {}, []
         heads, orders = call.heads, self.orders.get(call.key)
+        if orders is not None and "codes" not in orders.values():
+            return orders, []
         deferrable = [i for i in heads.deferrable() if heads.base is None or heads.tensors[i].name not in heads.base]
         if orders is None:
             return {}, deferrable
@@ -154,7 +183,7 @@ class PerSample:
 
     def _remember_orders(self, call: Call, orders: dict[str, Order]) -> None:
         """Only what was learnt in a call that ended well."""
-        if not torch.compiler.is_compiling() and len(call.codes):
+        if not torch.compiler.is_compiling() and call.codes.shape[0]:
             _remember(self.orders, call.key, orders)
 
     def _choose(self, orders: dict[str, Order], name: str, sizes: Sizes) -> Order:
@@ -195,8 +224,8 @@ def _without_fast_attention() -> Iterator[None]:
         torch.backends.mha.set_fastpath_enabled(was)
 
 
-def _check_norms(skeleton: Skeleton) -> None:
-    for path, m in skeleton.modules.items():
+def _check_norms(modules: Mapping[str, nn.Module]) -> None:
+    for path, m in modules.items():
         if isinstance(m, nn.modules.batchnorm._BatchNorm) and (m.training or not m.track_running_stats):
             raise CallError(
                 f"'{path}' is a batch norm in training mode, which cannot run with one set of weights per sample: "
