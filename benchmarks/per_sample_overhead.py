@@ -49,6 +49,17 @@ class ByHand(nn.Module):
         return x
 
 
+@torch.no_grad()
+def start_alike(hand: ByHand, net: hf.HyperNet) -> None:
+    """Let both have the same values: how long arithmetic takes hangs on them, as where many gradients are zero."""
+    hand.trunk.load_state_dict(net.trunk.state_dict())
+    for head, bias, tensor, name in zip(hand.heads, hand.biases, net.generated, net.heads.names, strict=True):
+        made = net.heads.head(name)
+        head.weight.copy_(made.weight.T)
+        head.bias.copy_(made.bias)
+        bias.copy_(net.mainnet.get_submodule(tensor.layer).bias)
+
+
 class OneHead(ByHand):
     """One head for all weights, which are pieces of what it makes; for one code."""
 
@@ -95,6 +106,7 @@ def training(made: nn.Module, sizes: tuple[int, ...], rows: int, codes: int, con
     kind = "tanh" if sizes == POLICY_SIZES else "relu"
     net = hf.HyperNet(made, hf.Embedding(condition, given=True, per="net"), trunk=(trunk,), nonlinearity=kind)
     hand = ByHand(sizes, condition, trunk, getattr(torch, kind))
+    start_alike(hand, net)
     ours, theirs = hf.AdamW(net, lr=1e-3), torch.optim.AdamW(hand.parameters(), lr=1e-3)
 
     def step(opt: torch.optim.Optimizer, run: Callable[[], Tensor]) -> None:
@@ -104,6 +116,7 @@ def training(made: nn.Module, sizes: tuple[int, ...], rows: int, codes: int, con
 
     one_row = rows == 1
     mine = (lambda: net(x.squeeze(1), embedding=e).unsqueeze(1)) if one_row else (lambda: net(x, embedding=e))
+    torch.testing.assert_close(mine(), hand(x, e), rtol=1e-3, atol=1e-4)
     return {"ours": lambda: step(ours, mine), "theirs": lambda: step(theirs, lambda: hand(x, e))}
 
 

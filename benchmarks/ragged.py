@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 import hyperfan as hf
 from benchmarks.harness import Times, compare_times, interleave, main, pooled
-from benchmarks.per_sample_overhead import POLICY_SIZES, ByHand, Field
+from benchmarks.per_sample_overhead import POLICY_SIZES, ByHand, Field, start_alike
 
 CLAIM = (
     "forward and backward with 64 codes that serve 1 to 16 rows each takes at most 1.5 times what batched products "
@@ -29,11 +29,14 @@ def job(mainnet: nn.Module) -> dict[str, Callable[[], object]]:
     embedding = hf.Embedding(CONDITION, given=True, per="net")
     net = hf.HyperNet(mainnet, embedding, trunk=(TRUNK,), nonlinearity="relu")
     hand = ByHand(POLICY_SIZES, CONDITION, TRUNK, torch.relu)
+    start_alike(hand, net)
 
     def padded() -> Tensor:
         rows = x.new_zeros(GROUPS, MOST, x.shape[1])
         rows[inside] = x
         return hand(rows, e)[inside]
+
+    torch.testing.assert_close(net(x, embedding=e, counts=each), padded(), rtol=1e-3, atol=1e-4)
 
     def step(module: nn.Module, run: Callable[[], Tensor]) -> None:
         module.zero_grad()

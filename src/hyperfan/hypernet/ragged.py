@@ -68,12 +68,13 @@ class Ragged:
         return buckets
 
     def _run(self, codes: Tensor, call: GroupCall, buckets: list[list[int]]) -> Any:
-        counts = torch.tensor(self.counts)
+        counts = torch.tensor(self.counts, dtype=torch.long)
         starts = counts.cumsum(0) - counts
         outputs, kept, rows = [], [], []
         for bucket in buckets:
             padded, size = len(bucket) > 1, bucket[-1]
-            chosen = torch.tensor([i for i, count in enumerate(self.counts) if bucket[0] <= count <= size])
+            among = [i for i, count in enumerate(self.counts) if bucket[0] <= count <= size]
+            chosen = torch.tensor(among, dtype=torch.long)
             place, of_group = torch.arange(size), counts[chosen].unsqueeze(1)
             # Where a group has no more rows, its last one stands again: of zeros, a mainnet might make NaN.
             index = starts[chosen].unsqueeze(1) + torch.minimum(place, of_group - 1)
