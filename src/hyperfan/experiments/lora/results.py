@@ -42,7 +42,8 @@ TESTED = {
 Choice = tuple[str, float]
 """A start and its rate."""
 SCORE = "Strings of held-out tasks answered without a mistake"
-NOTE = "Means over seeds, with bands of 95 %. Each start at its best rate, chosen on other seeds for each panel."
+NOTE = "Means over seeds, with 95 % intervals. Each start at its best rate for each panel, chosen on other seeds."
+NOTE_OF_ONE = "One seed, each start at the rate where its mean training loss is lowest."
 
 
 @dataclass(frozen=True)
@@ -97,8 +98,8 @@ class LoraRun(Run[Lora]):
         rate = self.best(start, DURING)
         right = {m: cell(m, self.score(m, start, rate)) for m in SHARES}
         return (
-            f"{STARTS[start]}, at its best rate, {rate:g}: after {self.config.steps} steps {right[RIGHT]} of the strings "
-            f"of trained tasks are right, and {right[HELD_RIGHT]} of those of held-out tasks."
+            f"{STARTS[start]}, at its best rate, {rate:g}: after {self.config.steps} steps {right[RIGHT]} of the "
+            f"strings of trained tasks are right, and {right[HELD_RIGHT]} of those of held-out tasks."
         )
 
     def text(self) -> str:
@@ -133,7 +134,7 @@ def compare_starts(
         }
         rights = [run.score(HELD_RIGHT, start, right_rates[start]) for run in runs]
         drawn.append(StartScores(STARTS[start], look, losses, None if start == PER_TASK else _interval(rights)))
-    return losses_and_scores([d for d in drawn if d.losses], title, SCORE, NOTE)
+    return losses_and_scores([d for d in drawn if d.losses], title, SCORE, NOTE if len(runs) > 1 else NOTE_OF_ONE)
 
 
 def _interval(values: Sequence[float]) -> tuple[float, float | None, float | None]:
