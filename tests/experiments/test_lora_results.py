@@ -10,7 +10,6 @@ from toy import Silent
 from hyperfan.errors import RunError
 from hyperfan.experiments.loop import run
 from hyperfan.experiments.lora import (
-    COMMON,
     D2L,
     EXPERIMENT,
     OURS,
@@ -159,7 +158,7 @@ def test_runs_are_read_as_they_were_measured(runs):
 
 def test_a_run_has_a_page(runs):
     page, text = write_summary(runs / compared(SMOKE)[0].folder)
-    assert STARTS[COMMON] in text
+    assert STARTS[T2L] in text
     assert "held-out tasks" in page.read_text()
 
 

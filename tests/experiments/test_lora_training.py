@@ -12,7 +12,6 @@ from hyperfan.errors import RunError
 from hyperfan.experiments.experiment import CHOOSING_SEED
 from hyperfan.experiments.loop import run
 from hyperfan.experiments.lora import (
-    COMMON,
     D2L,
     OURS,
     PER_TASK,
@@ -88,7 +87,6 @@ def test_starts_have_the_variances_of_their_formulas(nets):
     d_in, d_k, rank = WIDE.width, WIDE.code, WIDE.rank
     doc = 0.25 / (d_k + rank * 2 * d_in)
     wanted = {
-        COMMON: (0, 1 / d_in, 0, 0),
         T2L: (0, 1 / (3 * d_in), 0, 0),
         D2L: (doc, 0.04 / (rank * d_in), doc, 0),
         TORCH: (1 / (3 * d_k),) * 4,
@@ -128,7 +126,7 @@ def test_doc_to_loras_factors_are_trained_first_and_let_the_heads_learn_after(ba
 def test_losses_and_tests_come_when_the_language_model_is_pretrained(tmp_path):
     assert run(SMOKE, tmp_path / "run", Silent()) == "finished"
     rows = read_metrics(tmp_path / "run")
-    assert [(r["step"], len(r["losses"])) for r in rows if r["kind"] == Kind.LOSSES] == [(6, 12), (8, 12)]
+    assert [(r["step"], len(r["losses"])) for r in rows if r["kind"] == Kind.LOSSES] == [(6, 10), (8, 10)]
     tested = [(r["step"], r["of"]) for r in rows if r["kind"] == Kind.ERRORS]
     assert tested == [(step, of) for step in (4, 6, 8) for of in ("trained", "held out")]
     held = [r for r in rows if r["kind"] == Kind.ERRORS][-1]
@@ -172,6 +170,15 @@ def test_one_diverged_net_does_not_end_the_others():
         training.members[0].net.trunk[0].weight.fill_(float("nan"))
     assert math.isfinite(training.step(3))
     assert [bool(x) for x in training.sums.isfinite()] == [False, True]
+
+
+def test_rates_fall_to_zero():
+    training = LoraTraining(replace(SMOKE, pretraining=2, starts=(OURS,), rates=(1e-2,)))
+    seen = []
+    for step in range(6):
+        training.step(step)
+        seen += [group["lr"] for member in training.members for group in member.optimiser.param_groups[:1]]
+    assert seen == pytest.approx([1e-2, 0.75e-2, 0.5e-2, 0.25e-2])
 
 
 def test_the_grid_has_seeds_that_choose_and_others_that_are_compared():

@@ -6,19 +6,23 @@ from typing import ClassVar
 from hyperfan.errors import RunError, nearest
 from hyperfan.experiments.experiment import CHOOSING_SEED, Configuration, Experiment
 
-OURS, COMMON, T2L, D2L, TORCH, PER_TASK = "ours", "common", "t2l", "d2l", "torch", "per-task"
+OURS, T2L, D2L, TORCH, PER_TASK = "ours", "t2l", "d2l", "torch", "per-task"
 STARTS = {
     OURS: "hyperfan, B = 0",
-    COMMON: "hyperfan, share 0",
     T2L: "Text-to-LoRA",
     D2L: "Doc-to-LoRA",
     TORCH: "nn.Linear",
     PER_TASK: "a LoRA per task",
 }
 """How a hypernet starts, and what it is called on the page; the last is no hypernet, but what it is measured by."""
-LOW_RATES, HIGH_RATES = (3e-4, 1e-3, 3e-3), (3e-3, 1e-2, 3e-2)
-RATES = {start: HIGH_RATES if start in (D2L, PER_TASK) else LOW_RATES for start in STARTS}
-"""Learning rates of AdamW for each start, around the best one of a first trial: codes of norm 1 want larger ones."""
+RATES = {
+    OURS: (3e-4, 6e-4, 1.2e-3, 2.4e-3),
+    T2L: (3e-4, 6e-4, 1.2e-3, 2.4e-3),
+    D2L: (3e-3, 6e-3, 1.2e-2, 2.4e-2),
+    TORCH: (6e-4, 1.2e-3, 2.4e-3),
+    PER_TASK: (3e-3, 6e-3, 1.2e-2),
+}
+"""Learning rates for each start, around the best one of a first trial; where codes are small, larger ones are best."""
 RIVALS = (T2L, D2L, TORCH)
 """Starts that ours is compared with."""
 PLACES = ("reverse", "rotate by 1", "rotate by 2", "swap pairs")
@@ -37,9 +41,9 @@ class Lora(Configuration):
 
     Args:
         starts: how hypernets start: as hyperfan's LoRA, as Text-to-LoRA, as Doc-to-LoRA, with heads as nn.Linear draws
-            them; "common", which is ours with all of A common to all tasks; and "per-task", a LoRA for each trained
-            task without a hypernet.
-        rates: learning rates of AdamW that each is trained at; by default three around the best of each start.
+            them; and "per-task", a LoRA for each trained task without a hypernet.
+        rates: learning rates of AdamW that each is trained at, from which it falls to zero; by default three or four
+            around the best of each start.
         seed: draws the language model, task vectors, which tasks are held out, the start and all strings.
         pretraining: batches on which the language model is trained.
         steps: batches on which hypernets are trained.
@@ -80,7 +84,7 @@ class Lora(Configuration):
     embedding: int = 16
     code: int = 64
     log_every: int = 10
-    test_every: int = 40
+    test_every: int = 120
     checkpoint_every: int = 200
     threads: int = 1
 

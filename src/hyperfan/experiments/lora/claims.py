@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from hyperfan.experiments.lora import COMMON, OURS, PER_TASK, RIVALS, STARTS, T2L
+from hyperfan.experiments.lora import OURS, PER_TASK, RIVALS, STARTS
 from hyperfan.experiments.results.claims import Claim, Claims, Fact, all_of
 from hyperfan.experiments.results.pairs import LOSS_MARGIN
 from hyperfan.experiments.results.statistics import Estimate
@@ -71,8 +71,6 @@ def _against_rivals(measure: str, decide: Decide, words: str) -> Callable[[Claim
             c.headline += f"{'; ' if c.headline else ''}{STARTS[rival]} {first.estimate.format()}"
         kind = "less that" if measure in SHARES else "over that"
         c.headline = f"{MEASURES[measure]} {kind} of {c.headline}"
-        for a, b in ((OURS, COMMON), (COMMON, T2L)):  # what of the difference is the share, and what the scale of A
-            _both_ways(c, results, measure, a, b, decide)
 
     return decided
 

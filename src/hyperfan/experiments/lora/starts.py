@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.nn.functional import normalize
 
 from hyperfan.codes import Embedding
-from hyperfan.experiments.lora import COMMON, D2L, OURS, PER_TASK, T2L, TORCH, Lora
+from hyperfan.experiments.lora import D2L, OURS, PER_TASK, T2L, TORCH, Lora
 from hyperfan.experiments.seeds import generator
 from hyperfan.generators import LoRA
 from hyperfan.generators.aims import Aim, Draw, Solution
@@ -130,7 +130,7 @@ def build(config: Lora, base: nn.Module, start: str, codes: Tensor) -> HyperNet:
         start: one of the starts.
         codes: what the net is trained with, (tasks, size).
     """
-    alpha, shares = 2 * config.rank, {OURS: LoRA.share, COMMON: 0.0, PER_TASK: 1.0}
+    alpha, shares = 2 * config.rank, {OURS: LoRA.share, PER_TASK: 1.0}
     heads: LoRA = StartedLoRA(config.rank, alpha, start=start)
     if start in shares:
         heads = LoRA(config.rank, alpha, share=shares[start])

@@ -29,10 +29,11 @@ TRAINED, HELD_OUT = "trained", "held out"
 
 
 class Member(NamedTuple):
-    """A hypernet with its optimiser, and the condition of each trained task."""
+    """A hypernet with its optimiser, the rate that it starts at, and the condition of each trained task."""
 
     net: HyperNet
     optimiser: AdamW
+    rate: float
     conditions: Tensor
 
 
@@ -69,7 +70,7 @@ class LoraTraining(Training):
         net = build(self.config, self.base, start, conditions)
         self.base.requires_grad_(True)
         # Nothing is compiled, so that a run has the same bits wherever there is a compiler or none.
-        return Member(net, AdamW(net, rate, compile=False), conditions)
+        return Member(net, AdamW(net, rate, compile=False), rate, conditions)
 
     # ── steps ──────────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -79,7 +80,8 @@ class LoraTraining(Training):
             return self._pretrain(step)
         self._begin()
         inputs, answers = self._batch(self.trained, self.config.strings, "strings", step)
-        losses = [self._train(member, inputs, answers) for member in self.members]
+        left_over = (self.config.total - step) / self.config.steps
+        losses = [self._train(member, inputs, answers, left_over) for member in self.members]
         self.sums += torch.tensor(losses, dtype=torch.float64)
         left = [loss for loss in losses if math.isfinite(loss)]
         return sum(left) / len(left) if left else math.nan
@@ -100,7 +102,10 @@ class LoraTraining(Training):
         self.base_optimiser.step()
         return loss.item()
 
-    def _train(self, member: Member, inputs: Tensor, answers: Tensor) -> float:
+    def _train(self, member: Member, inputs: Tensor, answers: Tensor, left_over: float) -> float:
+        """One batch, at the part of the rate that is left over of it."""
+        for group in member.optimiser.param_groups:
+            group["lr"] = member.rate * left_over
         member.optimiser.zero_grad()
         loss = self._loss(member.net(inputs, embedding=member.conditions, grouped=True), answers)
         value = loss.item()
