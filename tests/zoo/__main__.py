@@ -4,17 +4,13 @@
 """
 
 import json
-import os
 import sys
-from concurrent.futures import ProcessPoolExecutor
-from multiprocessing import get_context
-
-import torch
 
 from zoo.names import HELD_OUT
 from zoo.nets import ZOO
 from zoo.page import PAGE, write, write_first_look
-from zoo.trial import Result, try_net
+from zoo.run import try_all
+from zoo.trial import Result
 
 OPTIONS = ("--first-look", "--without-held-out")
 
@@ -29,10 +25,9 @@ def main(names: list[str]) -> int:
     if "--without-held-out" in names:
         chosen = [name for name in ZOO if name not in HELD_OUT]
     results = []
-    with ProcessPoolExecutor(os.cpu_count(), get_context("spawn")) as pool:
-        for result in pool.map(_try, chosen or (HELD_OUT if "--first-look" in names else ZOO)):
-            results.append(result)
-            print(_line(result), flush=True)
+    for result in try_all(chosen or (HELD_OUT if "--first-look" in names else ZOO)):
+        results.append(result)
+        print(_line(result), flush=True)
     print(f"{sum(r.holds for r in results)} of {len(results)} hold")
     if not names or names == ["--without-held-out"]:
         write(results)
@@ -42,11 +37,6 @@ def main(names: list[str]) -> int:
     elif len(names) == 1 and not names[0].startswith("-"):
         print(json.dumps(results[0].to_dict(), indent=1, ensure_ascii=False))
     return int(not all(r.holds for r in results))
-
-
-def _try(name: str) -> Result:
-    torch.set_num_threads(1)
-    return try_net(name, ZOO[name])
 
 
 def _line(result: Result) -> str:
