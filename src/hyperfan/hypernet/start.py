@@ -16,7 +16,6 @@ from hyperfan.codes.draw import fill_
 from hyperfan.codes.moments import redraw_dead_codes_
 from hyperfan.formulas.fans import Fans
 from hyperfan.generators.aims import Aim, Draw, Moments, Solution
-from hyperfan.generators.sliced import SlicedTensors
 from hyperfan.init.plan import Plan, Row, generated_row, kept_row, written_row
 from hyperfan.init.registry import Reading, fan_in_trunk, has_known_gain, reading
 from hyperfan.init.targets import Targets
@@ -43,27 +42,24 @@ def first_plan(net: "HyperNet") -> Plan:
     plain = [
         t for t in plain_tensors(net) if t.name in net.kept_values.beside and _why_kept(net, t, first=True) is None
     ]
-    if isinstance(net.heads, SlicedTensors):
-        return _cut(net, net.heads, plain)
+    if not net.heads.owns_heads:
+        return _adopt(net, plain)
     if not any(t.is_meta for t in net.heads.parameters()):
         return write(net, plain)
     targets, moments = _targets(net), _expected_moments(net)
     return _plan(net, targets, net.heads.solve(targets.aims(), moments), moments, plain)
 
 
-def _cut(net: "HyperNet", heads: SlicedTensors, plain: Sequence[TensorSpec]) -> Plan:
-    """Start a net that cuts its tensors from another's: only their scales are set, and plain parameters written."""
-    targets, there = (
-        Targets(tensors, net.init, net.fidelity, net.share) for tensors in (net.generated, heads.source.tensors)
-    )
-    aims = targets.aims()
-    factors, plain_rows = heads.scale_from(aims, there.aims()), _plain_rows(net, plain)
+def _adopt(net: "HyperNet", plain: Sequence[TensorSpec]) -> Plan:
+    """Start a net on the heads of another: only scales are set, and plain parameters written."""
+
+    def targets(tensors: Sequence[TensorSpec]) -> Targets:
+        return Targets(tensors, net.init, net.fidelity, net.share)
+
+    plain_rows = _plain_rows(net, plain)
+    solutions = net.heads.adopt_(lambda tensors: targets(tensors).aims())
     _fill(net.mainnet, plain_rows, partial(fill_, distribution=net.distribution))
-    solutions = [
-        Solution(heads.names[i], aims[i], heads.head_variance(i), factor, "; a slice, scaled by √(v/v′)")
-        for i, factor in enumerate(factors)
-    ]
-    return _plan(net, targets, solutions, heads.measured_moments(net.code_source), plain)
+    return _plan(net, targets(net.generated), solutions, net.heads.measured_moments(net.code_source), plain)
 
 
 def reset(net: "HyperNet", generator: torch.Generator | None, embeddings: torch.Generator | None) -> Plan:

@@ -163,6 +163,19 @@ def qualified_name(path: str, local: str) -> str:
     return f"{path}.{local}" if path else local
 
 
+def layer_and_module(name: str) -> tuple[str, str]:
+    """Split the name of a parameter behind its first index: the repeated layer, and the module that it is in there.
+
+    Modules of one name, such as all queries of a transformer, are of one kind.
+
+    >>> layer_and_module("model.layers.3.self_attn.q_proj.weight"), layer_and_module("lm_head.weight")
+    (('model.layers.3', 'self_attn.q_proj.weight'), ('', 'lm_head.weight'))
+    """
+    parts = name.split(".")
+    end = next((i + 1 for i, part in enumerate(parts) if part.isdecimal()), 0)
+    return ".".join(parts[:end]), ".".join(parts[end:])
+
+
 def _row(t: TensorSpec) -> list[str]:
     return [
         t.name,

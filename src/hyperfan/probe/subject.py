@@ -25,6 +25,7 @@ from hyperfan.probe.found_layers import FoundWeight, found_weights
 from hyperfan.probe.layer_output import LayerOutput
 from hyperfan.probe.per_code import run_each
 from hyperfan.probe.recorder import Recording, attributes_restored, batch_statistics, layer_hooks
+from hyperfan.probe.relation import ConditionReading
 
 SEED = 2020_1043
 """Not one that people use: twins drawn from the seed of the inputs would have the inputs as their weights."""
@@ -131,6 +132,10 @@ class Subject(ABC):
     def constant(self) -> list[str]:
         """The tensors that do not change with the embedding: none where it cannot be changed from outside."""
         return []
+
+    def conditions(self) -> ConditionReading | None:
+        """The conditions that it is looked at under; ``None`` where there is none, or it is not known."""
+        return None
 
     def correlation(self) -> float | None:
         """Mean correlation between the weights of two conditions: ``None`` where there is one, or it is not known."""
