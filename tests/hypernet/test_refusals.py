@@ -77,20 +77,23 @@ BAD = {
         ),
         "in the trunk, the layer '2' has no known gain",
     ),
-    "examples of stored embeddings": (lambda: hf.HyperNet(mlp(), 4, codes=torch.ones(2, 4)), "leave codes= out"),
+    "examples of stored embeddings": (
+        lambda: hf.HyperNet(mlp(), 4, example_embeddings=torch.ones(2, 4)),
+        "this net stores them: leave example_embeddings= out",
+    ),
     "examples of another size": (
-        lambda: hf.HyperNet(mlp(), hf.Embedding(4, given=True, per="net"), codes=torch.ones(2, 5)),
-        r"codes= has shape \(2, 5\); it should be \(4,\), or \(batch",
+        lambda: hf.HyperNet(mlp(), hf.Embedding(4, given=True, per="net"), example_embeddings=torch.ones(2, 5)),
+        r"example_embeddings= has shape \(2, 5\); it should be \(4,\), or \(batch",
     ),
     "examples of zeros": (
-        lambda: hf.HyperNet(mlp(), hf.Embedding(4, given=True, per="net"), codes=torch.zeros(2, 4)),
+        lambda: hf.HyperNet(mlp(), hf.Embedding(4, given=True, per="net"), example_embeddings=torch.zeros(2, 4)),
         "a code of exactly zero",
     ),
     "examples for the table": (
         lambda: hf.HyperNet(
-            mlp(), hf.Embedding(4, given=True, per="net"), codes=torch.ones(2, 4), fidelity="paper"
+            mlp(), hf.Embedding(4, given=True, per="net"), example_embeddings=torch.ones(2, 4), fidelity="paper"
         ),
-        "codes= are measured with fidelity='exact'",
+        "example_embeddings= are measured with fidelity='exact'",
     ),
     "cauchy": (lambda: hf.Embedding(4, given=True, distribution="cauchy"), "use 'uniform' or 'normal'"),
     "no size": (lambda: hf.HyperNet(mlp(), 0), "an integer from 1"),

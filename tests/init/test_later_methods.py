@@ -49,7 +49,7 @@ def test_bias_hyperinit_leaves_generated_biases_at_zero_and_starts_one_net_for_a
 
 
 def test_weight_hyperinit_is_hyperfan_in_for_one_hot_codes():
-    options = {"codes": torch.eye(20), "distribution": "normal"}
+    options = {"example_embeddings": torch.eye(20), "distribution": "normal"}
     same(started("beck2022-weight", **options), started("hyperfan-in", **options, share=1.0))
     net = started("beck2022-weight")
     assert_mean(60 * net.generate(embedding=torch.randn(200, 20))["0.weight"].flatten(1).var(1), 20.0)
@@ -88,7 +88,7 @@ def test_magnitude_invariant_codes_have_one_norm():
     torch.testing.assert_close(encoded.square().sum(-1), torch.full((50,), 4.0, dtype=torch.float64))
     torch.testing.assert_close(encoded[:, 4:], torch.sin(torch.pi * z / 2))
     trunk = nn.Sequential(CosSin(), nn.Linear(40, 64), nn.LeakyReLU())
-    net = started("ortiz2023", trunk=trunk, init_trunk=True, codes=torch.rand(10, 20))
+    net = started("ortiz2023", trunk=trunk, init_trunk=True, example_embeddings=torch.rand(10, 20))
     assert_variance(trunk[1].weight, 2 / 1.0001 / 64)
     assert net.generate(embedding=torch.rand(20))["0.weight"].shape == (60, 60)
 

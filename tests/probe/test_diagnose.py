@@ -538,7 +538,7 @@ def test_conditions_that_the_net_was_built_with_are_the_measure_of_those_given()
     torch.manual_seed(0)
     x, y = vectors(30)
     e = 5 * torch.randn(30, 16)
-    net = ours(mlp(), x, hf.Embedding(16, given=True, per="net"), trunk=(64,), codes=e, share=1.0)
+    net = ours(mlp(), x, hf.Embedding(16, given=True, per="net"), trunk=(64,), example_embeddings=e, share=1.0)
     assert hf.diagnose(net, x, y, embedding=e).healthy
     assert hf.diagnose(net, x, y).healthy
     assert not hf.diagnose(net, x, y, embedding=e / 5).healthy

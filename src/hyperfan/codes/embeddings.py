@@ -135,10 +135,13 @@ class Embeddings(nn.Module):
         return None if self.weight is None else all_tasks(self.weight, self.own_tasks)
 
     def set_examples(self, given: Tensor) -> None:
-        """Remember conditions like those that will be given at the call."""
+        """Remember embeddings like those that will be given at the call."""
         if not self.config.given:
-            raise HyperfanError("codes= are conditions to measure on, but this net stores its own: leave codes= out")
-        self.examples = self._given(given, "codes").detach().clone()
+            raise HyperfanError(
+                "example_embeddings= stand for embeddings that are given at the call, and this net stores them: leave "
+                "example_embeddings= out"
+            )
+        self.examples = self._given(given, "example_embeddings").detach().clone()
 
     def reset_parameters(self, generator: torch.Generator | None = None) -> None:
         """Draw the stored embeddings anew, but for those of tasks that are frozen."""

@@ -1,6 +1,6 @@
 """What a method wants of each tensor, and how a generator starts to meet it."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
@@ -13,6 +13,9 @@ Draw = Callable[..., Tensor]
 """:func:`hyperfan.codes.fill_` with its distribution and source of randomness set: ``draw(tensor, variance)``."""
 LayerVariance = Callable[[Fans], float]
 """A method's variance for a linear layer of the hypernet that reads embeddings."""
+
+Moments = Sequence[float | None]
+"""‖h‖² of each tensor's codes; ``None`` where it is not known yet."""
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,6 @@ it is in index notation (``contraction``). The rest is here.
 """
 
 import dataclasses
-import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
@@ -27,10 +26,11 @@ from hyperfan.errors import HyperfanError, InitError
 from hyperfan.formulas.contraction import LINEAR_HEAD, Contraction
 from hyperfan.formulas.fans import Fans
 from hyperfan.generators.added import Base
-from hyperfan.generators.aims import Aim, Draw, InnerParameter, LayerVariance, Solution
+from hyperfan.generators.aims import Aim, Draw, InnerParameter, LayerVariance, Moments, Solution
 from hyperfan.generators.layout import HeadLayout
 from hyperfan.generators.linear_map import Head, LinearMap
 from hyperfan.generators.part import Part
+from hyperfan.generators.solving import solve
 from hyperfan.mainnet.spec import TensorSpec
 
 Tensors = dict[str, Tensor]
@@ -189,9 +189,10 @@ class Generator(nn.Module, ABC):
 
     def head_fans(self, index: int) -> Fans:
         """The fans of the layer that makes a tensor, or of the first: d_k in, number of outputs out."""
-        return self._fans(self.layouts[self.names[index]])[0]
+        return self.fans_of(self.layouts[self.names[index]])[0]
 
-    def _fans(self, layout: HeadLayout) -> list[Fans]:
+    def fans_of(self, layout: HeadLayout) -> list[Fans]:
+        """The fans of each of a layout's heads."""
         return [Fans(self.head_width, outputs) for outputs in layout.heads.values()]
 
     def contraction(self, index: int, moment: float) -> Contraction:
@@ -202,52 +203,9 @@ class Generator(nn.Module, ABC):
         """Variance of a tensor, before its scale, whose heads have this variance and read codes of this ‖h‖²."""
         return self.contraction(index, moment).variance(variance)
 
-    def solve(self, aims: Sequence[Aim], moments: Sequence[float | None]) -> list[Solution]:
-        """How to start each tensor, so that it meets its aim with codes of these second moments.
-
-        The heads of a layout get one variance; what its tensors do not have in common goes into their scales.
-        """
-        found: dict[int, Solution] = {}
-        for name, layout in self.layouts.items():
-            of_layout = [aims[i] for i in layout.tensors]
-            variance, scales = self._solve_layout(layout, of_layout, [moments[i] for i in layout.tensors])
-            for i, aim, scale in zip(layout.tensors, of_layout, scales, strict=True):
-                note = f"; Var(H) = {self.contraction(i, 1.0).solution}"
-                if aim.multiplies:
-                    note += f" for v = {aim.share:g}/{1 - aim.share:g}, times the base"
-                elif aim.share != 1:
-                    note += f" for {aim.share:g} of it, the rest is common"
-                if aim.head is not None:
-                    mean_over = "head" if len(layout.heads) == 1 else "factors"
-                    note = "" if aim.head(self.head_fans(i)) == variance else f", mean over the {mean_over}"
-                found[i] = Solution(name, aim.known_for(self.head_fans(i)), variance, scale, note)
-        return [found[i] for i in range(len(self.tensors))]
-
-    def _solve_layout(
-        self, layout: HeadLayout, aims: Sequence[Aim], moments: Sequence[float | None]
-    ) -> tuple[float | None, list[float]]:
-        """The variance of a layout's heads, and the factor of each of its tensors that makes up for the rest."""
-        ones = [1.0] * len(aims)
-        given = [a.head(fans) for a in aims if a.head is not None for fans in self._fans(layout)]
-        if given:
-            if not all(given) and any(a.base for a in aims) and len(layout.heads) > 1:  # two zeros in a row
-                raise InitError(_nothing_generated(self.tensors[layout.tensors[0]].name))
-            return sum(given) / len(given), [a.factor for a in aims]
-        targets = [a.generated for a in aims if a.generated is not None]
-        known = [m for m in moments if m is not None]
-        if len(known) < len(aims):
-            return None, ones
-        unit = [self.tensor_variance(i, 1.0, m) for i, m in zip(layout.tensors, known, strict=True)]
-        product = sum(targets) / sum(unit)  # of the variances of all heads
-        if 0 in targets and (layout.any_target or len(layout.heads) > 1):
-            name = self.tensors[layout.tensors[targets.index(0)]].name
-            raise InitError(_nothing_generated(name))
-        if layout.any_target:
-            product = (aims[0].shared_gain / self.head_width) ** len(layout.heads)
-        if not product:
-            return 0.0, ones
-        scales = [math.sqrt(v / (u * product)) for v, u in zip(targets, unit, strict=True)]
-        return float(product ** (1 / len(layout.heads))), scales
+    def solve(self, aims: Sequence[Aim], moments: Moments) -> list[Solution]:
+        """How each tensor starts, so that it meets its aim with codes of these second moments."""
+        return solve(self, aims, moments)
 
     def write_(self, solutions: Sequence[Solution], draw: Draw) -> None:
         """Draw the heads, and set the scales, as solved."""
@@ -325,13 +283,6 @@ class Generator(nn.Module, ABC):
     @abstractmethod
     def summary(self) -> str:
         """What it is, in a few words."""
-
-
-def _nothing_generated(name: str) -> str:
-    return (
-        f"nothing of '{name}' would be generated at the start, which chunks and products cannot do and still learn: "
-        "give share= a small number, such as 0.01, or leave the tensor out of generate="
-    )
 
 
 class GeneratorConfig(ABC):

@@ -22,11 +22,12 @@ import torch
 from torch import Tensor
 
 from hyperfan.errors import HyperfanError
-from hyperfan.generators.aims import Aim, Draw, Solution
+from hyperfan.generators.aims import Aim, Draw, Moments, Solution
 from hyperfan.generators.base import BuildContext, Factors, Generator, GeneratorConfig
 from hyperfan.generators.layout import HeadLayout, tensor_name
 from hyperfan.generators.linear import Sharing
 from hyperfan.generators.products import Products, check_rank, matrix_size
+from hyperfan.generators.solving import solve_layout
 
 
 @dataclass(frozen=True)
@@ -89,11 +90,11 @@ class Updates(Products):
 
     @abstractmethod
     def _solve_update(
-        self, layout: HeadLayout, aims: Sequence[Aim], moments: Sequence[float | None]
+        self, layout: HeadLayout, aims: Sequence[Aim], moments: Moments
     ) -> tuple[float | None, list[float], str]:
         """The variance of the first head of some matrices, the scale of each, and how they start, in words."""
 
-    def solve(self, aims: Sequence[Aim], moments: Sequence[float | None]) -> list[Solution]:
+    def solve(self, aims: Sequence[Aim], moments: Moments) -> list[Solution]:
         """Nothing of a tensor is generated at the start: it has the variance that its base has."""
         found: dict[int, Solution] = {}
         for name, layout in self.layouts.items():
@@ -145,15 +146,15 @@ class LoRAHeads(Updates):
         return b, a.view(*a.shape[:-1], self.rank, columns)
 
     def _solve_update(
-        self, layout: HeadLayout, aims: Sequence[Aim], moments: Sequence[float | None]
+        self, layout: HeadLayout, aims: Sequence[Aim], moments: Moments
     ) -> tuple[float | None, list[float], str]:
         first, outputs = next(iter(layout.heads.items()))
         only = replace(layout, heads={first: outputs})
         if aims[0].head is not None:  # what a method says of heads holds for A's
-            return *self._solve_layout(only, aims, moments), "B = 0"
+            return *solve_layout(self, only, aims, moments), "B = 0"
         pairs = zip(layout.tensors, aims, strict=True)
         of_a = [replace(aim, target=self._variance_of_a(i, aim), share=1.0) for i, aim in pairs]
-        variance, scales = self._solve_layout(only, of_a, moments)
+        variance, scales = solve_layout(self, only, of_a, moments)
         share = self.config.share
         note = f"B = 0, Var(A) = gain/d_in, Var(H) = {share:g}·Var(A)/‖h‖², the rest is common"
         return None if variance is None else share * variance, scales, note
@@ -203,7 +204,7 @@ class CoreHeads(Updates):
         return factors[0], self._fixed(index, "V").mT
 
     def _solve_update(
-        self, layout: HeadLayout, aims: Sequence[Aim], moments: Sequence[float | None]
+        self, layout: HeadLayout, aims: Sequence[Aim], moments: Moments
     ) -> tuple[float | None, list[float], str]:
         return 0.0, [1.0] * len(aims), "R = 0, U and V from the singular vectors of W⁰"
 

@@ -9,10 +9,11 @@ from torch import Tensor, nn
 
 from hyperfan.codes.draw import Distribution
 from hyperfan.errors import CallError, HyperfanError, HyperfanWarning, InitError, nearest
-from hyperfan.hypernet.kept import kept
+from hyperfan.hypernet.plain import named_tensors
 from hyperfan.init.registry import Fidelity, Method
 
 if TYPE_CHECKING:
+    from hyperfan.hypernet.generated_net import GeneratedNet
     from hyperfan.hypernet.hypernet import HyperNet
 
 
@@ -26,13 +27,15 @@ def check_choices(mainnet: object, fidelity: str, distribution: str) -> None:
         raise InitError(f"distribution='{distribution}': use 'uniform' or 'normal'")
 
 
-def set_examples(net: "HyperNet", codes: Tensor | None) -> None:
-    """Let codes be measured on these conditions; raise if they are none, or if nothing is measured."""
-    if codes is None:
+def set_examples(net: "HyperNet", embeddings: Tensor | None) -> None:
+    """Let codes be measured on these embeddings; raise if they cannot be given, or if nothing is measured."""
+    if embeddings is None:
         return
     if net.fidelity != "exact":
-        raise InitError("codes= are measured with fidelity='exact'; the paper's table knows only their variance")
-    net.embeddings.set_examples(codes)
+        raise InitError(
+            "example_embeddings= are measured with fidelity='exact'; the paper's table knows only their variance"
+        )
+    net.embeddings.set_examples(embeddings)
 
 
 def check_shared_heads(net: "HyperNet") -> None:
@@ -70,7 +73,7 @@ def without_rule(net: "HyperNet") -> list[str]:
     for prefix, module, spec in (("", net.mainnet, net.spec), ("trunk.", net.trunk, net.trunk_spec)):
         if module is not None and spec is not None:
             ruled = {t.name: t.has_rule for t in spec} | {name: start is not None for name, start in spec.buffers}
-            empty = [name for name, tensor in kept(module).items() if tensor.is_meta]
+            empty = [name for name, tensor in named_tensors(module).items() if tensor.is_meta]
             lacking += [prefix + name for name in empty if not ruled[name]]
     return lacking
 
@@ -87,7 +90,7 @@ def check_values(net: "HyperNet", valueless: Sequence[str] = ()) -> None:
         )
 
 
-def check_mainnet(net: "HyperNet") -> None:
+def check_mainnet(net: "GeneratedNet") -> None:
     """Raise if the mainnet is not the one that the net was built around."""
     if net.mainnet is not net.skeleton.module:
         raise CallError("net.mainnet was replaced as a whole: build another HyperNet, or replace single layers in it")
@@ -97,7 +100,7 @@ def check_unchanged(net: "HyperNet", what: str) -> None:
     """Raise if a parameter was replaced after the net was built, so that what is to be done would miss it."""
     maps = {f"heads.{part.name}": part.map for part in net.heads.parts()}
     changed = [f"{path}.{name}" for path, m in maps.items() for name in ("weight", "bias") if name not in m._parameters]
-    changed += [f"mainnet.{name}" for name in sorted(net.skeleton.kept - kept(net.mainnet).keys())]
+    changed += [f"mainnet.{name}" for name in sorted(net.skeleton.held - named_tensors(net.mainnet).keys())]
     if changed:
         raise HyperfanError(
             f"{changed[0]} is not the parameter that the net was built with (weight norm, a parametrization or pruning "

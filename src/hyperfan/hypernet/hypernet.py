@@ -1,45 +1,31 @@
 """``HyperNet``: any ``nn.Module``, with some of its parameters generated."""
 
-import contextlib
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any, Self
 
 import torch
 from torch import Tensor, nn
 
-from hyperfan.codes.codes import Codes
 from hyperfan.codes.draw import Distribution
-from hyperfan.codes.embedding import Embedding, Task
+from hyperfan.codes.embedding import Embedding
 from hyperfan.codes.trunk import Trunk
-from hyperfan.errors import CallError
 from hyperfan.generators.base import GeneratorConfig
 from hyperfan.generators.linear import Sharing
-from hyperfan.generators.linear_map import NetTrainer, zero_held_gradients
 from hyperfan.hypernet import checks, other_mainnet, saving, start, tasks
-from hyperfan.hypernet.cache import Cache
-from hyperfan.hypernet.keeping import Keeping, read_keeping, set_mode
-from hyperfan.hypernet.kept import fill_missing_buffers, keep, write_tied_once
+from hyperfan.hypernet.bases import BaseArgument, BaseOperation, read_base_arguments, restarted_share, share_of
+from hyperfan.hypernet.generated_net import GeneratedNet
+from hyperfan.hypernet.kept_values import KeptValues, read_kept_values, set_mode
 from hyperfan.hypernet.parts import build_parts
-from hyperfan.hypernet.per_sample import PerSample
-from hyperfan.hypernet.ragged import read_inputs
-from hyperfan.hypernet.sharing import (
-    BaseArgument,
-    BaseOperation,
-    default_share,
-    read_base,
-    read_share,
-    restarted_share,
-)
+from hyperfan.hypernet.plain import fill_missing_buffers, plain_skeleton, write_tied_once
 from hyperfan.init.plan import Plan
 from hyperfan.init.registry import Fidelity, Method, as_method
 from hyperfan.mainnet.read import NonlinearityArgument, read
 from hyperfan.mainnet.select import Generate, select
-from hyperfan.mainnet.skeleton import Skeleton
 from hyperfan.mainnet.spec import Spec
 
 
-class HyperNet(nn.Module):
+class HyperNet(GeneratedNet):
     """A mainnet whose parameters are generated from embeddings, initialised at the right scale.
 
     Each generated tensor is ``W = H·h(e) + β``: its embedding ``e`` goes through the trunk ``h`` to a linear head
@@ -67,8 +53,8 @@ class HyperNet(nn.Module):
         base_op: "add", W = W⁰ + M for a base W⁰ and what is generated, M; or "multiply", W = W⁰ ⊙ (1 + M).
         init_biases: whether biases beside generated weights start at zero; by default those that are as torch draws
             them, and are not frozen. ``net.plan`` tells which are kept, and why.
-        codes: examples of embeddings that are given at the call, (batch, …), to scale the heads on; by default they are
-            drawn from the distribution that the :class:`Embedding` names. Not saved with the net.
+        example_embeddings: embeddings like those that will be given at the call, (batch, …), to scale the heads on; by
+            default they are drawn from the distribution that the :class:`Embedding` names. Not saved with the net.
         fidelity: "exact" uses numeric gains, strides and the codes' actual norms; "paper" is Table 1 to the letter.
         distribution: "uniform" or "normal".
         example: inputs to run the mainnet on once, to see which nonlinearity follows which layer: a tensor, a tuple
@@ -98,126 +84,33 @@ class HyperNet(nn.Module):
         base: BaseArgument = None,
         base_op: BaseOperation = "add",
         init_biases: bool | None = None,
-        codes: Tensor | None = None,
+        example_embeddings: Tensor | None = None,
         fidelity: Fidelity = "exact",
         distribution: Distribution = "uniform",
         example: Any = None,
         nonlinearity: NonlinearityArgument = None,
     ) -> None:
-        super().__init__()
         checks.check_choices(mainnet, fidelity, distribution)
-        self.init, self.fidelity, self.distribution = as_method(init), fidelity, distribution
-        self.spec = read(mainnet, example, nonlinearity, warn=False)
-        self.generated = select(self.spec, generate)
-        updates = isinstance(heads, GeneratorConfig) and heads.updates_mainnet
-        self.share = read_share(share, base, base_op, self.init, updates, embedding)
-        bases = read_base(base, base_op, self.share, mainnet, self.generated, updates, self.init)
-        parts = build_parts(self.generated, embedding, trunk, heads, next(mainnet.parameters()).device, bases)
-        self.embeddings, self.trunk, self.trunk_spec, self.heads = parts
-        self._asked_share = None if share is None and self.share == 1 else self.share
-        if share is None:
-            self.share = default_share(self.share, self.embeddings.config, self.heads, self.init, fidelity)
-        checks.set_examples(self, codes)
-        self.keeping = read_keeping(mainnet, self.spec, self.generated, bases, trunk, init_trunk, init_biases)
-        self.per_sample, self._cache, self.skeleton = PerSample(), Cache(), Skeleton(mainnet)
-        self.mainnet = keep(self.skeleton, mainnet, [t.name for t in self.generated])
-        """The mainnet's layers, in which each generated parameter is ``None`` but for the time of a call."""
+        method, spec = as_method(init), read(mainnet, example, nonlinearity, warn=False)
+        generated = select(spec, generate)
+        asked, bases = read_base_arguments(share, base, base_op, mainnet, generated, embedding, heads, method)
+        parts = build_parts(generated, embedding, trunk, heads, next(mainnet.parameters()).device, bases)
+        super().__init__(parts.embeddings, parts.trunk, parts.generator, plain_skeleton(mainnet, generated))
+        self.init, self.fidelity, self.distribution = method, fidelity, distribution
+        self.spec, self.generated, self.trunk_spec = spec, generated, parts.trunk_spec
+        self._asked_share, self.share = (
+            asked,
+            share_of(asked, parts.embeddings.config, parts.generator, method, fidelity),
+        )
+        checks.set_examples(self, example_embeddings)
+        self.kept_values = read_kept_values(mainnet, spec, generated, bases, trunk, init_trunk, init_biases)
         write_tied_once(self)
-        self.trainer: NetTrainer | None = None
         checks.check_shared_heads(self)
-        checks.check_constant_embeddings(self, self.init)
+        checks.check_constant_embeddings(self, method)
         self._valueless = checks.without_rule(self)
         self.plan: Plan = start.first_plan(self)
         """The init as it was written last, or, on the meta device, as it will be."""
-        set_mode(self, mainnet.training, keep=(trunk, self.mainnet))  # modules that were given keep the modes they have
-
-    def forward(
-        self,
-        *args: Any,
-        task: Task | None = None,
-        embedding: Tensor | None = None,
-        noise: bool | None = None,
-        grouped: bool = False,
-        shared: bool = False,
-        counts: Sequence[int] | Tensor | None = None,
-        code_index: Tensor | None = None,
-        **kwargs: Any,
-    ) -> Any:
-        """Run the mainnet with generated parameters.
-
-        Args:
-            args, kwargs: the mainnet's own.
-            task: which row of a table of embeddings; a tensor of them means one for each sample.
-            embedding: the embedding, where it is given at the call; with a leading batch dimension one for each sample.
-            noise: whether to add the embedding's noise; by default in training mode.
-            grouped: whether each of many codes serves a batch of its own: inputs and outputs are (codes, batch, …).
-            shared: whether all of many codes serve the same inputs: (batch, …), and outputs are (codes, batch, …).
-            counts: how many rows each of many codes serves, one behind the other: inputs and outputs are (rows, …).
-            code_index: instead, the number of each row's code, (rows,), in any order.
-        """
-        checks.check_mainnet(self)
-        special = grouped or shared or counts is not None or code_index is not None
-        stored = embedding is None and not noise and not special
-        makers = [m for m in (self.embeddings, self.trunk, self.heads) if m is not None] if stored else []
-        if stored and self._cache.usable(makers, task):
-            tensors = self._cache.get(
-                lambda: self.heads(self.codes(task=task, noise=noise), factored=True), makers, task
-            )
-            return self.run(tensors, *args, **kwargs)
-        held = self.trainer.tensors() if stored and task is None and self.trainer is not None else None
-        if held is not None:
-            return self.run(held, *args, **kwargs)
-        codes = self.codes(task=task, embedding=embedding, noise=noise)
-        if codes.ndim == 3 or special:
-            inputs = read_inputs(codes, grouped, shared, counts, code_index, args, kwargs)
-            return self.per_sample(self.skeleton, self.heads, codes, inputs)
-        return self.run(self.heads(codes, factored=True), *args, **kwargs)
-
-    def run(self, tensors: Mapping[str, Tensor], *args: Any, **kwargs: Any) -> Any:
-        """Run the mainnet with these tensors in place of those generated now, as :meth:`generate` returns them."""
-        return self.skeleton(self.heads.assemble(tensors), *args, **kwargs)
-
-    @property
-    def code_source(self) -> Codes:
-        """Embeddings and trunk, from which codes come."""
-        return Codes(self.embeddings, self.trunk)
-
-    def codes(self, *, task: Task | None = None, embedding: Tensor | None = None, noise: bool | None = None) -> Tensor:
-        """What enters the heads, one row for each generated tensor or chunk: (n, d_k), or (batch, n, d_k)."""
-        heads = self.heads
-        codes = self.code_source(task, embedding, noise, heads.scale.dtype)
-        if codes.shape[-2] == heads.n:
-            return codes
-        return codes.expand(*codes.shape[:-2], heads.n, codes.shape[-1])  # one embedding serves the whole net
-
-    def generate(
-        self, *, task: Task | None = None, embedding: Tensor | None = None, noise: bool | None = None
-    ) -> dict[str, Tensor]:
-        """The generated parameters by their names in the mainnet, with a leading batch dimension if codes have one."""
-        codes = self.codes(task=task, embedding=embedding, noise=noise)
-        tensors: dict[str, Tensor] = self.heads(codes, copy=True)
-        return tensors
-
-    def freeze(self, *, task: int | None = None, embedding: Tensor | None = None) -> nn.Module:
-        """An ordinary module with the parameters generated now, without noise; it shares nothing with this net."""
-        tensors = self.generate(task=task, embedding=embedding, noise=False)
-        if tensors[self.generated[0].name].ndim > len(self.generated[0].shape):
-            raise CallError("freeze() makes one net: pass one task or one embedding, not one per sample")
-        return self.skeleton.materialise(tensors)
-
-    def train(self, mode: bool = True) -> Self:
-        """Set training mode, for the mainnet too; ``net.mainnet.train()`` sets it for the mainnet alone."""
-        self._cache.clear()
-        return super().train(mode)
-
-    def attach(self, trainer: NetTrainer | None) -> None:
-        """Let an optimiser hand the net what it holds from step to step, or, with ``None``, no longer."""
-        self.trainer = trainer
-        self.skeleton.mode = contextlib.nullcontext if trainer is None else trainer.mode
-
-    def zero_grad(self, set_to_none: bool = True) -> None:
-        """Reset all gradients, as in any module, without bringing heads up to date."""
-        zero_held_gradients(self, set_to_none)
+        set_mode(self, mainnet.training, unless=(trunk, self.mainnet))  # modules that were given keep their modes
 
     def reset_parameters(
         self, generator: torch.Generator | None = None, *, embeddings: torch.Generator | None = None
@@ -247,12 +140,12 @@ class HyperNet(nn.Module):
         self.reset_parameters()
 
     def restore_(
-        self, init: Method, plan: Plan, state: Mapping[str, Tensor], buffers: Mapping[str, Tensor], keeping: Keeping
+        self, init: Method, plan: Plan, state: Mapping[str, Tensor], buffers: Mapping[str, Tensor], kept: KeptValues
     ) -> None:
         """Take over the method, the plan and the values of a saved net; buffers that are not saved come as given."""
         self.load_state_dict(state, assign=True)
         fill_missing_buffers(self.mainnet, buffers)
-        self.init, self.plan, self.keeping, self._valueless = init, plan, keeping, []
+        self.init, self.plan, self.kept_values, self._valueless = init, plan, kept, []
 
     def rescale_(self, factors: Mapping[str, float]) -> None:
         """Multiply generated tensors by positive factors, given by name.

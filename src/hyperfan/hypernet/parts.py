@@ -1,6 +1,7 @@
 """The parts of a hypernet, built to fit each other: embeddings, trunk and generator."""
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import torch
 from torch import nn
@@ -13,8 +14,17 @@ from hyperfan.generators.added import Base
 from hyperfan.generators.base import BuildContext, Generator, GeneratorConfig
 from hyperfan.generators.linear import Linear, Sharing
 from hyperfan.generators.sliced import Slices
-from hyperfan.hypernet.sharing import Bases
+from hyperfan.hypernet.bases import Bases
 from hyperfan.mainnet.spec import Spec, TensorSpec
+
+
+class Parts(NamedTuple):
+    """Embeddings, the trunk and its layers, and the generator."""
+
+    embeddings: Embeddings
+    trunk: nn.Module | None
+    trunk_spec: Spec | None
+    generator: Generator
 
 
 def build_parts(
@@ -24,12 +34,12 @@ def build_parts(
     heads: Sharing | GeneratorConfig | None,
     device: torch.device,
     bases: Bases | None,
-) -> tuple[Embeddings, nn.Module | None, Spec | None, Generator]:
-    """Embeddings, trunk, the trunk's layers and generator, without values; arguments as of :class:`HyperNet`."""
+) -> Parts:
+    """The parts without values; arguments as of :class:`HyperNet`."""
     if isinstance(heads, Slices):
         source, codes = heads.source, heads.codes
         context = BuildContext(tensors, source.width, False, device, source.scale.dtype)
-        return codes.embeddings, codes.trunk, None, heads.build(context)
+        return Parts(codes.embeddings, codes.trunk, None, heads.build(context))
     embedding = embedding if isinstance(embedding, Embedding) else Embedding(embedding)
     told_apart = embedding.per == "tensor" or embedding.identity is not None
     heads = heads or ("shared" if told_apart else "separate")
@@ -47,7 +57,7 @@ def build_parts(
         generator.base = Base(based, bases.values, device, multiply=bases.multiply)
     groups = noise_groups(embedding, tensors, generator.spans, generator.n, generator.exclusive)
     embeddings = Embeddings(embedding, generator.n, device, dtype, identity, groups)
-    return embeddings, module, read_trunk(module, size), generator
+    return Parts(embeddings, module, read_trunk(module, size), generator)
 
 
 def _identity(embedding: Embedding, heads: GeneratorConfig) -> Embedding | None:

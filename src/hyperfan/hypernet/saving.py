@@ -121,8 +121,8 @@ def load(
         net.embeddings.freeze_task(task)
     state = _read_weights(folder, config, net.state_dict())
     plan = Plan(**{**config["plan"], "rows": tuple(Row(**row) for row in config["plan"]["rows"])})
-    keeping = net.keeping.with_values(config.get("init_trunk", config["trunk"] is not None))
-    net.restore_(method(config["init"], **config["settings"]), plan, state, dict(mainnet.named_buffers()), keeping)
+    kept = net.kept_values.with_values(config.get("init_trunk", config["trunk"] is not None))
+    net.restore_(method(config["init"], **config["settings"]), plan, state, dict(mainnet.named_buffers()), kept)
     _check_bases(net, config.get("base_values", {}))
     return net
 
@@ -177,8 +177,8 @@ def _config(net: "HyperNet", weights: str, digest: str) -> dict[str, Any]:
         "tasks": {"added": net.embeddings.added, "frozen": net.embeddings.frozen},
         "generate": [t.name for t in net.generated],
         "trunk": trunk_widths(net.trunk),
-        "init_trunk": net.keeping.init_trunk,
-        "init_biases": net.keeping.init_biases,
+        "init_trunk": net.kept_values.init_trunk,
+        "init_biases": net.kept_values.init_biases,
         "heads": net.heads.config.to_json(),
         "share": net.share,
         "base": None if net.heads.base is None else net.heads.base.to_json(),

@@ -15,7 +15,7 @@ from torch import nn
 from hyperfan.codes.draw import fill_
 from hyperfan.codes.moments import redraw_dead_codes_
 from hyperfan.formulas.fans import Fans
-from hyperfan.generators.aims import Aim, Draw, Solution
+from hyperfan.generators.aims import Aim, Draw, Moments, Solution
 from hyperfan.generators.sliced import SlicedTensors
 from hyperfan.init.plan import Plan, Row, generated_row, kept_row, written_row
 from hyperfan.init.registry import Reading, fan_in_trunk, reading
@@ -25,7 +25,6 @@ from hyperfan.mainnet.spec import TensorSpec
 if TYPE_CHECKING:
     from hyperfan.hypernet.hypernet import HyperNet
 
-Moments = Sequence[float | None]
 AS_IT_CAME = "as the mainnet has it"
 
 
@@ -41,7 +40,9 @@ def first_plan(net: "HyperNet") -> Plan:
     Only biases beside generated weights are written, which the theory has at zero, unless they may be trained. On the
     meta device, where nothing can be drawn, the plan says what is known before.
     """
-    plain = [t for t in plain_tensors(net) if t.name in net.keeping.beside and _why_kept(net, t, first=True) is None]
+    plain = [
+        t for t in plain_tensors(net) if t.name in net.kept_values.beside and _why_kept(net, t, first=True) is None
+    ]
     if isinstance(net.heads, SlicedTensors):
         return _cut(net, net.heads, plain)
     if not any(t.is_meta for t in net.heads.parameters()):
@@ -71,7 +72,7 @@ def reset(net: "HyperNet", generator: torch.Generator | None, embeddings: torch.
     plain = [t for t in plain_tensors(net) if t.has_rule and _why_kept(net, t) is None]
     plan = write(net, plain, generator, embeddings)
     _start_buffers(net.mainnet, [b for b in net.spec.buffers if not _frozen(net, b[0])])
-    if net.trunk is not None and net.trunk_spec is not None and not net.keeping.keeps_trunk:
+    if net.trunk is not None and net.trunk_spec is not None and not net.kept_values.keeps_trunk:
         _start_buffers(net.trunk, net.trunk_spec.buffers)
     return plan
 
@@ -83,16 +84,16 @@ def _start_buffers(root: nn.Module, buffers: Sequence[tuple[str, float | None]])
 
 
 def _why_kept(net: "HyperNet", tensor: TensorSpec, *, first: bool = False) -> str | None:
-    return net.keeping.why(tensor.name, net.mainnet.get_parameter(tensor.name), first=first)
+    return net.kept_values.why_kept(tensor.name, net.mainnet.get_parameter(tensor.name), first=first)
 
 
 def _frozen(net: "HyperNet", buffer: str) -> bool:
     """Whether the parameters beside a norm's running statistics are all frozen, and have values, or all are kept."""
-    if net.keeping.keeps_mainnet:
+    if net.kept_values.keeps_mainnet:
         return True
     path, _, _ = buffer.rpartition(".")
     beside = dict(net.mainnet.get_submodule(path).named_parameters(path, recurse=False))
-    return bool(beside) and not any(p.requires_grad or name in net.keeping.valueless for name, p in beside.items())
+    return bool(beside) and not any(p.requires_grad or name in net.kept_values.valueless for name, p in beside.items())
 
 
 def write(
@@ -165,7 +166,7 @@ def _kept_bases(net: "HyperNet") -> set[str]:
 
 
 def _expected_moments(net: "HyperNet") -> list[float | None]:
-    exact, preserves = net.fidelity == "exact", net.init.trunk is fan_in_trunk and not net.keeping.keeps_trunk
+    exact, preserves = net.fidelity == "exact", net.init.trunk is fan_in_trunk and not net.kept_values.keeps_trunk
     return net.heads.expected_moments(net.code_source, exact=exact, trunk_preserves=preserves)
 
 
@@ -186,7 +187,7 @@ def _plan(
 
 
 def _trunk_rows(net: "HyperNet") -> list[Row]:
-    if net.keeping.keeps_trunk:
+    if net.kept_values.keeps_trunk:
         why = "kept: the trunk was given; init_trunk=True draws it"
         return [kept_row(t, why, "trunk.") for t in net.trunk_spec or ()]
     trunk = [t for t in net.trunk_spec or () if t.has_rule]

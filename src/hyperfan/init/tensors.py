@@ -93,7 +93,7 @@ def hyperfan_out_normal_(
 
 
 def _fill(
-    kept: Literal["in", "out"],
+    preserved: Literal["in", "out"],
     distribution: Distribution,
     weight: Tensor,
     shape: Sequence[int],
@@ -110,7 +110,7 @@ def _fill(
     fans, gain = _fans(weight, shape, groups, transposed, stride, bias), gains(nonlinearity)
     # Second moment of the layer's output: the paper doubles it before a ReLU; else the gain undoes what was read.
     output = 2.0 if nonlinearity == "relu" else 1.0
-    if kept == "in":
+    if preserved == "in":
         share = 0.5 if biases_generated else 0.0
         v = targets.fan_in_bias(output) if bias else targets.fan_in_weight(fans.fan_in, gain.forward, share)
     else:

@@ -12,11 +12,12 @@ from torch.nn.parameter import UninitializedParameter
 from torch.utils import _pytree as pytree
 
 from hyperfan.errors import HyperfanWarning, MainnetError, nearest
-from hyperfan.mainnet.rules import BUFFER_STARTS, Use, is_declared_norm, keeps, rule_class, uses
+from hyperfan.mainnet.rules import BUFFER_STARTS, Use, hand_set, is_declared_norm, rule_class, uses
 from hyperfan.mainnet.sequential import is_sequential, walk
 from hyperfan.mainnet.skeleton import duplicate
 from hyperfan.mainnet.spec import IDENTITY, Nonlinearity, Spec, TensorSpec, qualified_name
 from hyperfan.mainnet.trace import Tracer
+from hyperfan.mainnet.wiring import Wiring
 
 NonlinearityArgument = str | Mapping[str, str] | None
 """The argument ``nonlinearity=``: one name for all hidden layers, or layer path → name."""
@@ -54,17 +55,18 @@ def read(module: nn.Module, example: Any = None, nonlinearity: NonlinearityArgum
     for name, use in tracer.parameters.uses.items():
         tensors[name] = replace(tensors[name], role=use.role, fans=use.fans, weights=use.weights, start=use.start)
     weights = [t for t in tensors.values() if t.role == "weight"]
-    _override(nonlinearity, weights, tracer)
+    wiring = tracer.wiring
+    _override(nonlinearity, weights, wiring)
     for t in weights:
         tensors[t.name] = replace(
             t,
-            consumes=tracer.consumes.get(t.name),
-            reads=tracer.reads.get(t.name),
-            followed_by=tracer.followed_by.get(t.name),
-            reads_inputs=t.name in tracer.input_readers,
-            scale_assumed=t.name in tracer.scale_assumed,
-            residual_blocks=tracer.residual_blocks if t.name in tracer.branch_ends else 0,
-            logits=_too_large(tracer.logits.get(t.name, 1.0)),
+            consumes=wiring.consumes.get(t.name),
+            reads=wiring.reads.get(t.name),
+            followed_by=wiring.followed_by.get(t.name),
+            reads_inputs=t.name in wiring.input_readers,
+            scale_assumed=t.name in wiring.scale_assumed,
+            residual_blocks=wiring.residual_blocks if t.name in wiring.branch_ends else 0,
+            logits=_too_large(wiring.logits.get(t.name, 1.0)),
         )
     spec = Spec(tuple(tensors.values()), _buffers(module))
     spec = replace(spec, tensors=tuple(_like_its_weight(t, spec) for t in spec))
@@ -102,7 +104,7 @@ def _parameters(module: nn.Module) -> tuple[dict[str, TensorSpec], dict[int, str
     """Read every parameter once, under its first name; and the name for each parameter's id."""
     tensors: dict[str, TensorSpec] = {}
     owners: dict[int, str] = {}
-    kept = {qualified_name(path, local) for path, owner in module.named_modules() for local in keeps(owner)}
+    by_hand = {qualified_name(path, local) for path, owner in module.named_modules() for local in hand_set(owner)}
     for path, owner in module.named_modules(remove_duplicate=False):
         parameters = {qualified_name(path, local): (local, p) for local, p in owner.named_parameters(recurse=False)}
         for name, (_, p) in parameters.items():
@@ -114,7 +116,7 @@ def _parameters(module: nn.Module) -> tuple[dict[str, TensorSpec], dict[int, str
             weights = tuple(qualified_name(path, weight) for weight in use.weights)
             new = TensorSpec(
                 name, tuple(p.shape), p.dtype, use.role, path, type(owner).__name__,
-                fans=use.fans, weights=weights, start=use.start, keep=name in kept,
+                fans=use.fans, weights=weights, start=use.start, hand_set=name in by_hand,
             )  # fmt: skip
             first = owners.setdefault(id(p), name)
             tensors[first] = new if first == name else _tied(tensors[first], new)
@@ -191,7 +193,7 @@ def _declare_norm(module: nn.Module, tracer: Tracer) -> None:
     )
 
 
-def _override(given: NonlinearityArgument, weights: list[TensorSpec], found: Tracer) -> None:
+def _override(given: NonlinearityArgument, weights: list[TensorSpec], wiring: Wiring) -> None:
     """Override what was traced by what the user names: it follows its layer, and those that read that layer read it.
 
     Where nothing was traced, that is the next layer in order.
@@ -200,21 +202,21 @@ def _override(given: NonlinearityArgument, weights: list[TensorSpec], found: Tra
         return
     if isinstance(given, str):
         given = {t.layer: given for t in weights[:-1]} | {weights[-1].layer: "linear"}
-        found.consumes[weights[0].name] = IDENTITY
+        wiring.consumes[weights[0].name] = IDENTITY
     layers = [t.layer for t in weights]
     for layer in given:
         if layer not in layers:
             raise MainnetError(
                 f"nonlinearity= names '{layer}', which is no layer with a weight: {nearest(layer, layers)}"
             )
-    found.consumes.setdefault(weights[0].name, IDENTITY)
-    found.followed_by.setdefault(weights[-1].name, IDENTITY)
-    traced = set(found.sources)
+    wiring.consumes.setdefault(weights[0].name, IDENTITY)
+    wiring.followed_by.setdefault(weights[-1].name, IDENTITY)
+    traced = set(wiring.sources)
     for t, following in itertools.zip_longest(weights, weights[1:]):
         if t.layer in given:
-            found.followed_by[t.name] = Nonlinearity.named(given[t.layer])
-            readers = [name for name in traced if t.name in found.sources[name]]
-            found.consumes.update(dict.fromkeys(readers, found.followed_by[t.name]))
+            wiring.followed_by[t.name] = Nonlinearity.named(given[t.layer])
+            readers = [name for name in traced if t.name in wiring.sources[name]]
+            wiring.consumes.update(dict.fromkeys(readers, wiring.followed_by[t.name]))
             if t.name not in traced and following is not None and following.name not in traced:
-                found.consumes[following.name] = found.followed_by[t.name]
-                found.reads[following.name] = t.name
+                wiring.consumes[following.name] = wiring.followed_by[t.name]
+                wiring.reads[following.name] = t.name

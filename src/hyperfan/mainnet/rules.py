@@ -183,7 +183,7 @@ def _(m: nn.PReLU) -> dict[str, Use]:
     return {"weight": Use("slope", start=m.init)}
 
 
-def keeps(module: nn.Module) -> set[str]:
+def hand_set(module: nn.Module) -> set[str]:
     """The parameters of a state space (Mamba and its kin), and its children's, whose values its authors set by hand.
 
     They are time constants: A, the step sizes Δ that a layer and its bias make, the skip D and a short filter.

@@ -21,7 +21,7 @@ def select(spec: Spec, generate: Generate) -> tuple[TensorSpec, ...]:
         chosen = [t for t in spec if generate(t)]
         seen = "a predicate that holds for none"
     elif isinstance(generate, str) and generate in ROLES:
-        chosen = [t for t in spec if t.role in ROLES[generate] and not t.keep]
+        chosen = [t for t in spec if t.role in ROLES[generate] and not t.hand_set]
         seen = f"'{generate}', and no parameter has that role"
         _warn_about_missing_rules(spec)
     elif isinstance(generate, str | Sequence):
@@ -48,7 +48,7 @@ def select(spec: Spec, generate: Generate) -> tuple[TensorSpec, ...]:
 
 def _warn_about_missing_rules(spec: Spec) -> None:
     """Warn about matrices without a rule, which would silently keep their values."""
-    without_rule = [t for t in spec if t.role == "other" and not t.keep and len(t.shape) > 1]
+    without_rule = [t for t in spec if t.role == "other" and not t.hand_set and len(t.shape) > 1]
     if without_rule:
         kind = without_rule[0].kind
         warnings.warn(

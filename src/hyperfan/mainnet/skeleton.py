@@ -18,7 +18,7 @@ from hyperfan.mainnet.places import Place, Places
 class Skeleton:
     """A copy of a module that runs with the tensors it is given.
 
-    At first it has no memory: all its tensors are on the meta device. After :meth:`keep` it holds some of its own, and
+    At first it has no memory: all its tensors are on the meta device. After :meth:`hold` it has some of its own, and
     only the others must be given. Not an ``nn.Module``, so that whoever holds it does not register its parameters.
     ``functional_call`` accepts wrong shapes silently and runs on tensors left on the meta device; this checks names,
     shapes, dtypes and devices.
@@ -42,7 +42,7 @@ class Skeleton:
         self.module = duplicate(module, memo)
         self.kinds = {path: type(m).__name__ for path, m in module.named_modules()}
         """The classes of the module and its submodules, by path."""
-        self.kept: set[str] = set()
+        self.held: set[str] = set()
         """Names of the tensors that are held from call to call."""
         self.mode: Callable[[], AbstractContextManager[Any]] = contextlib.nullcontext
         """In which the mainnet runs; an optimiser may want its layers to run in another way."""
@@ -62,9 +62,9 @@ class Skeleton:
         training = tuple([m.training for m in self.modules.values()])
         return self._places.arrangement, training
 
-    def keep(self, values: Mapping[str, Tensor]) -> None:
+    def hold(self, values: Mapping[str, Tensor]) -> None:
         """Hold copies of these in their places; in those of other tensors, and in second ones, is ``None``."""
-        self.kept = set(values)
+        self.held = set(values)
         for path, (owner, store, local, _) in self._places.now().items():
             value = values.get(path)
             copied = None if value is None else value.detach().clone()
@@ -73,7 +73,7 @@ class Skeleton:
             getattr(owner, store)[local] = copied
 
     def __call__(self, tensors: Mapping[str, Tensor], *args: Any, **kwargs: Any) -> Any:
-        """Run the mainnet with these parameters and buffers, one for each name that is not kept (tied ones once)."""
+        """Run the mainnet with these parameters and buffers, one for each name that is not held (tied ones once)."""
         places = self._places.now()
         self._check(tensors, places)
         if torch.compiler.is_compiling():
@@ -94,7 +94,7 @@ class Skeleton:
                 if tensor is None:
                     if path == name:
                         continue
-                    tensor = places[name].tensor  # kept, and here is its second place
+                    tensor = places[name].tensor  # held, and here is its second place
                 there = owner.__dict__[store]
                 before.append((there, local, there[local]))
                 there[local] = tensor
@@ -104,7 +104,7 @@ class Skeleton:
                 there[local] = tensor
 
     def _by_path(self, tensors: Mapping[str, Tensor]) -> dict[str, Any]:
-        """Tensors for the places that are to be filled: those given, and second places of what is kept."""
+        """Tensors for the places that are to be filled: those given, and second places of what is held."""
         places = self._places.now()
         return {
             path: tensors[place.name] if place.name in tensors else places[place.name].tensor
@@ -122,7 +122,7 @@ class Skeleton:
         return before
 
     def check(self, tensors: Mapping[str, Tensor]) -> None:
-        """Raise unless every name has a tensor, given or kept, of the right shape and dtype, all on one device."""
+        """Raise unless every name has a tensor, given or held, of the right shape and dtype, all on one device."""
         self._check(tensors, self._places.now())
 
     def _check(self, tensors: Mapping[str, Tensor], places: Mapping[str, Place]) -> None:
@@ -134,13 +134,13 @@ class Skeleton:
         device: tuple[str, torch.device] | None = None
         for name, shape, kind in self._expected:
             given = tensors.get(name)
-            if name not in places and name not in self.kept:
+            if name not in places and name not in self.held:
                 raise CallError(
                     f"'{name}' is generated, but its layer in net.mainnet was replaced or parametrised, and has no "
                     "place for it any more: change the mainnet before HyperNet copies it"
                 )
             if given is None:
-                if name not in self.kept:
+                if name not in self.held:
                     raise CallError(f"'{name}' is missing: the mainnet needs a tensor of shape {tuple(shape)} for it")
                 given = places[name].tensor if name in places else None
                 if given is None:  # changed by its owner, as by a parametrization
@@ -164,7 +164,7 @@ class Skeleton:
                 )
 
     def materialise(self, tensors: Mapping[str, Tensor]) -> nn.Module:
-        """Make an ordinary module that owns copies of these tensors and of those kept; ties stay ties."""
+        """Make an ordinary module that owns copies of these tensors and of those held; ties stay ties."""
         self.check(tensors)
         places = self._places.now()
         real: dict[str, Tensor] = {}

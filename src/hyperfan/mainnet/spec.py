@@ -71,8 +71,8 @@ class TensorSpec:
         logits: for the layer of queries whose products with keys no √d divides, the second moment that the attention's
             logits would have if it put out unit variance; else 1.
         residual_blocks: if the layer ends a residual branch, how many such branches the mainnet has; else 0.
-        keep: whether its authors set its values by hand, as those of a state space, so that only its name or a pattern
-            generates it.
+        hand_set: whether its authors set its values by hand, as those of a state space, so that only its name or a
+            pattern generates it.
         start: the value it starts at when no variance applies: norm scales 1, shifts 0, slopes.
     """
 
@@ -92,13 +92,13 @@ class TensorSpec:
     scale_assumed: bool = False
     residual_blocks: int = 0
     logits: float = 1.0
-    keep: bool = False
+    hand_set: bool = False
     start: float | None = None
 
     @property
     def has_rule(self) -> bool:
         """Whether it is known how to start it, better than it starts by itself."""
-        return self.role != "other" and not self.keep
+        return self.role != "other" and not self.hand_set
 
     @property
     def numel(self) -> int:

@@ -5,7 +5,6 @@ sees what really ran, so control flow in Python is no obstacle. What it does not
 """
 
 import itertools
-import math
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -20,10 +19,12 @@ from hyperfan.mainnet import trails
 from hyperfan.mainnet.attention import logits
 from hyperfan.mainnet.gains import grid, prelu, rrelu
 from hyperfan.mainnet.norms import find_norm
-from hyperfan.mainnet.parameters import Parameters, common_value, rms
+from hyperfan.mainnet.parameters import Parameters, rms
 from hyperfan.mainnet.replay import Call, Recorded, Value, tensors
+from hyperfan.mainnet.resample import apply_to_samples, resample_call
 from hyperfan.mainnet.spec import IDENTITY, Nonlinearity, Role
-from hyperfan.mainnet.trails import Logits, Trail
+from hyperfan.mainnet.trails import Trail
+from hyperfan.mainnet.wiring import Wiring
 
 TOKEN_SIZE = 8
 """Of a tensor that stands for values which are not there; enough to see whether a function is a norm."""
@@ -45,15 +46,7 @@ class Tracer(TorchFunctionMode):
         tables: Collection[str] = (),
     ) -> None:
         super().__init__()
-        self.consumes: dict[str, Nonlinearity] = {}
-        self.reads: dict[str, str | None] = {}
-        self.sources: dict[str, frozenset[str]] = {}
-        self.followed_by: dict[str, Nonlinearity] = {}
-        self.input_readers: set[str] = set()
-        self.scale_assumed: set[str] = set()
-        self.branch_ends: set[str] = set()
-        self.logits: dict[str, float] = {}
-        self.residual_blocks = 0
+        self.wiring = Wiring()
         self.parameters = Parameters(parameters)
         self._alive: list[Any] = list(constants)  # an id is only an identity while its object lives
         self._constants = {id(t) for t in self._alive}
@@ -61,7 +54,6 @@ class Tracer(TorchFunctionMode):
         self._values: dict[int, Value] = {}
         self._views: dict[int, list[Tensor]] = {}
         self._tables = tables
-        self._lookup_tables: set[str] = set()
         self._nodes = itertools.count()
         self._inside_norm = 0
 
@@ -74,7 +66,7 @@ class Tracer(TorchFunctionMode):
         """Record what follows the layers that make the output."""
         for tensor in tensors(outputs):
             if id(tensor) in self._trails:
-                self._record_following([self._trails[id(tensor)]])
+                self.wiring.add_following([self._trails[id(tensor)]])
 
     def enter_norm(self) -> None:
         """Do not look inside a module that is declared to be a norm."""
@@ -148,12 +140,12 @@ class Tracer(TorchFunctionMode):
         if name == "prelu":
             slope = args[1] if len(args) > 1 else kwargs["weight"]
             rms = 0.25 if slope.is_meta else slope.detach().double().square().mean().sqrt().item()
-            return first.apply(name, _sample(prelu, first.samples, rms))
+            return first.apply(name, apply_to_samples(prelu, first.samples, rms))
         if name == "rrelu":
             bounds = {k: v for k, v in kwargs.items() if k in ("lower", "upper")}
-            return first.apply(name, _sample(rrelu, first.samples, *args[1:3], **bounds))
+            return first.apply(name, apply_to_samples(rrelu, first.samples, *args[1:3], **bounds))
         if name == "glu":
-            gate = first.apply("sigmoid", _sample(torch.sigmoid, first.samples)).select(next(self._nodes))
+            gate = first.apply("sigmoid", apply_to_samples(torch.sigmoid, first.samples)).select(next(self._nodes))
             return trails.product(node, [first.select(next(self._nodes)), gate], "glu")
         if name == "detach":
             return replace(first, samples=None if first.samples is None else first.samples.detach())
@@ -164,7 +156,7 @@ class Tracer(TorchFunctionMode):
         if name in op.MATRIX_PRODUCTS:
             return self._mixture(call, inputs)
         if name == "softmax" and first.logits is not None and first.samples is not None:
-            self._record_logits(first.logits, first.unit_second_moment)
+            self.wiring.add_logits(first.logits, first.unit_second_moment)
         if name in op.UNCHANGED or name in op.SELECTIONS:
             return first
         if name in op.REARRANGEMENTS:
@@ -185,51 +177,50 @@ class Tracer(TorchFunctionMode):
         return [self._layer("embedding", [name], [Trail(next(self._nodes))]) for name in sorted(names)]
 
     def _layer(self, name: str, weights: list[str], inputs: list[Trail]) -> Trail:
-        self._record_following(inputs)
+        self.wiring.add_following(inputs)
         if name in op.LOOKUPS:
-            self._record_reading(weights, IDENTITY, None)
-            self._lookup_tables.update(weights)
+            self.wiring.add_readers(weights, IDENTITY, lookup=True)
         elif name == "bilinear":
-            self._record_reading(weights, trails.product(-1, inputs, name).nonlinearity(), None)
+            self.wiring.add_readers(weights, trails.product(-1, inputs, name).nonlinearity())
         else:
-            self._record_reading(weights, inputs[0].nonlinearity(), inputs[0].scale_source, inputs[0].sources)
+            self.wiring.add_readers(weights, inputs[0].nonlinearity(), inputs[0].scale_source, inputs[0].sources)
         if name not in op.LOOKUPS and all(trail.depth == 0 for trail in inputs):
-            self.input_readers.update(weights)
+            self.wiring.input_readers.update(weights)
         if name not in op.LOOKUPS and any(trail.scale_assumed for trail in inputs):
-            self.scale_assumed.update(weights)
+            self.wiring.scale_assumed.update(weights)
         return trails.layer_output(next(self._nodes), weights[-1], inputs)
 
     def _attention(self, weights: list[str], inputs: list[Trail]) -> Trail:
         """Packed, its input projection reads query, key and value alike; its output projection a mixture of values."""
-        self._record_following(inputs)
+        self.wiring.add_following(inputs)
         all_three = trails.concatenate(-1, inputs, [1] * len(inputs))
         for weight in weights:
             read = next((t for t, key in zip(inputs, "qkv", strict=False) if f"{key}_proj_weight" in weight), all_three)
             out = weight.endswith("out_proj.weight")
-            self._record_reading([weight], IDENTITY if out else read.nonlinearity(), None, read.sources)
+            self.wiring.add_readers([weight], IDENTITY if out else read.nonlinearity(), None, read.sources)
             if not out:
-                self.followed_by[weight] = IDENTITY
+                self.wiring.followed_by[weight] = IDENTITY
             if out or read.scale_assumed:
-                self.scale_assumed.add(weight)
+                self.wiring.scale_assumed.add(weight)
         last = next((w for w in weights if w.endswith("out_proj.weight")), weights[-1] if weights else "")
         return trails.layer_output(next(self._nodes), last, inputs)
 
     def _recurrent(self, name: str, weights: list[str], read: Trail) -> Trail:
         """The state that a recurrent layer puts out is a tanh (or ReLU), gates left aside."""
-        self._record_following([read])
+        self.wiring.add_following([read])
         inner = "relu" if "relu" in name else "tanh"
         for weight in weights:
             first = weight.rpartition(".")[2] in ("weight_ih", "weight_ih_l0", "weight_ih_l0_reverse")
-            self._record_reading([weight], read.nonlinearity() if first else IDENTITY, None, read.sources)
-            self.followed_by.setdefault(weight, Nonlinearity.named(inner))
+            self.wiring.add_readers([weight], read.nonlinearity() if first else IDENTITY, None, read.sources)
+            self.wiring.followed_by.setdefault(weight, Nonlinearity.named(inner))
         out = trails.layer_output(next(self._nodes), "", [read])
         out = replace(out, sources=frozenset(weights), has_source_scale=False)
-        return out.apply(inner, _sample(torch.relu if inner == "relu" else torch.tanh, grid()))
+        return out.apply(inner, apply_to_samples(torch.relu if inner == "relu" else torch.tanh, grid()))
 
     def _norm(self, read: Trail, gains: Sequence[Tensor] = (), mean_square: float = 1.0) -> Trail:
         """The result of a norm, times its gains."""
         if not read.is_identity:
-            self._record_following([read])
+            self.wiring.add_following([read])
         for gain in gains:
             mean_square *= rms(gain) ** 2
         return read.normalise(next(self._nodes), mean_square)
@@ -241,22 +232,17 @@ class Tracer(TorchFunctionMode):
 
     def _mixture(self, call: Call, inputs: list[Trail]) -> Trail:
         """A product of matrices, none of them a weight. Traced values mixed by traced weights have unit scale."""
-        self._record_following(inputs)
+        self.wiring.add_following(inputs)
         if len(inputs) == 1 and not inputs[0].is_identity:
             return trails.unknown(next(self._nodes), inputs, call.name)
         mixed = trails.combine(next(self._nodes), inputs)
         if call.name == "scaled_dot_product_attention":
-            self._record_logits(logits(call, inputs), 1.0)
+            self.wiring.add_logits(logits(call, inputs), 1.0)
             return replace(mixed, sources=inputs[2].sources if inputs[2:] and inputs[2].is_identity else frozenset())
         linear = [trail for trail in inputs if trail.is_identity]
         return replace(
             mixed, sources=linear[0].sources if len(linear) == 1 else frozenset(), logits=logits(call, inputs)
         )
-
-    def _record_logits(self, found: Logits | None, second_moment: float) -> None:
-        """Logits that go into a softmax."""
-        if found is not None:
-            self.logits |= dict.fromkeys(found.queries - self.logits.keys(), found.second_moment * second_moment)
 
     def _elementwise(self, call: Call, inputs: list[Trail], recorded: Recorded | None) -> Trail:
         name = call.name
@@ -265,71 +251,29 @@ class Tracer(TorchFunctionMode):
                 self.parameters.norm(call)
             elif name in op.ADDITIONS:
                 self.parameters.added(call, inputs[0].scale_source)
-            samples = self._resample_call(call) if all(t.samples is not None for t in inputs) else None
+            samples = (
+                resample_call(call, self._trails, self.parameters)
+                if all(t.samples is not None for t in inputs)
+                else None
+            )
             names = tuple(dict.fromkeys(n for t in inputs for n in t.names))
             unnamed = name in op.ARITHMETIC and len(inputs) == 1
             applied = replace(inputs[0], names=names).apply("" if unnamed else name, samples)
             return replace(applied, frequency=inputs[0].multiple) if name in op.PERIODIC else applied
         node = next(self._nodes)
         if name in op.ADDITIONS:
-            self._record_following([trail for trail in inputs if not trail.is_identity])
+            self.wiring.add_following([trail for trail in inputs if not trail.is_identity])
             total, found = trails.add(node, inputs), trails.residual_branch(inputs)
             if found is None or not found.sources:
                 return total
-            self.residual_blocks += found.terms
-            self.branch_ends |= found.sources
+            self.wiring.residual_blocks += found.terms
+            self.wiring.branch_ends |= found.sources
             return replace(total, terms=1)
         followed = trails.product(node, inputs, "gate") if name in op.PRODUCTS else trails.unknown(node, inputs, name)
         norm = self._found_norm(recorded) if followed.moments is None else None
         if norm is None:
-            self._record_following(inputs)
+            self.wiring.add_following(inputs)
         return norm or followed
-
-    def _resample_call(self, call: Call) -> Tensor | None:
-        """Call the function on samples in place of traced tensors, and on numbers in place of constant ones."""
-        values = [self._resample(a) for a in call.args]
-        named = {k: False if k == "inplace" else self._resample(a) for k, a in call.kwargs.items() if k != "out"}
-        vectors = [i for i, v in enumerate(values) if v is _VECTOR]
-        if any(v is _VECTOR for v in named.values()):
-            return None
-        if vectors:
-            # A bias of its own for each element has no mean effect; a gain that is a parameter counts by its rms.
-            commutative = call.name in ("add", "iadd", "mul", "multiply", "imul")
-            if call.name in op.ADDITIONS | op.PRODUCTS | op.QUOTIENTS and (commutative or 0 not in vectors):
-                samples = next((v for v in values if isinstance(v, Tensor) and v.shape == grid().shape), None)
-                gains = [rms(call.args[i]) for i in vectors if call.args[i] in self.parameters]
-                return _sample(torch.mul, samples, math.prod(gains)) if call.name in op.PRODUCTS and gains else samples
-            return None
-        return _sample(call.func, *values, **named)
-
-    def _resample(self, value: Any) -> Any:
-        if not isinstance(value, Tensor):
-            return value
-        if id(value) in self._trails:
-            samples = self._trails[id(value)].samples
-            with torch.enable_grad():
-                return None if samples is None else samples.clone()  # some functions work in place
-        number = common_value(value)
-        return _VECTOR if number is None else torch.tensor(number, dtype=torch.float64, device="cpu")
-
-    def _record_reading(
-        self,
-        weights: list[str],
-        nonlinearity: Nonlinearity,
-        reads: str | None,
-        sources: frozenset[str] = frozenset(),
-    ) -> None:
-        """The first use of a weight counts; that of a tied embedding only until it is used as a layer."""
-        for weight in weights:
-            if weight not in self.consumes or weight in self._lookup_tables:
-                self.consumes[weight], self.reads[weight], self.sources[weight] = nonlinearity, reads, sources
-                self._lookup_tables.discard(weight)
-
-    def _record_following(self, trails: Iterable[Trail]) -> None:
-        for trail in trails:
-            new = trail.sources - self.followed_by.keys()
-            if new:
-                self.followed_by.update(dict.fromkeys(new, trail.nonlinearity()))
 
     def _record_constant(self, call: Call, outputs: list[Tensor]) -> None:
         """A tensor computed from constants is constant, and one computed from one weight still is that weight."""
@@ -369,17 +313,5 @@ class Tracer(TorchFunctionMode):
         self._trails[id(tensor)] = trail
 
 
-_VECTOR = object()
-"""Stands for a tensor of constants or parameters that differ from element to element."""
-
-
 def _base(tensor: Tensor) -> Tensor:
     return tensor if tensor._base is None else tensor._base
-
-
-def _sample(func: Callable[..., Any], *args: Any, **kwargs: Any) -> Tensor | None:
-    if any(a is None for a in args[:1]):
-        return None
-    with torch.inference_mode(False), torch.enable_grad():
-        out = func(*args, **kwargs)
-    return out if isinstance(out, Tensor) and out.shape == grid().shape else None

@@ -13,7 +13,7 @@ from hyperfan.codes.embedding import Task
 from hyperfan.codes.moments import moment_scatter
 from hyperfan.errors import CallError, HyperfanError
 from hyperfan.hypernet import HyperNet
-from hyperfan.hypernet.kept import kept
+from hyperfan.hypernet.plain import named_tensors
 from hyperfan.init.registry import method
 from hyperfan.mainnet.read import arguments, read
 from hyperfan.mainnet.skeleton import duplicate
@@ -63,7 +63,7 @@ class HyperNetSubject(Subject):
         super().__init__(
             f"{type(net).__name__}({net.extra_repr()})",
             copied.skeleton,
-            kept(copied.mainnet),
+            named_tensors(copied.mainnet),
             example,
             spec,
             _with_heads(copied, tensors, codes),

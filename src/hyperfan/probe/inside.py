@@ -104,10 +104,10 @@ def outputs_of_layers(net: nn.Module, x: Tensor, y: Tensor) -> tuple[dict[str, T
     """The output of every layer with weights, in the order they ran, and the summed loss."""
     outputs: dict[str, Tensor] = {}
 
-    def keep(output: LayerOutput) -> None:
+    def collect(output: LayerOutput) -> None:
         outputs[output.path] = output.values
 
     buffers = {name: buffer.clone() for name, buffer in net.named_buffers()}  # a norm layer may count what it sees
-    with layer_hooks(net, keep), torch.enable_grad():
+    with layer_hooks(net, collect), torch.enable_grad():
         loss = cross_entropy(functional_call(net, buffers, (x,)), y, reduction="sum")
     return outputs, loss

@@ -33,7 +33,7 @@ from hyperfan.experiments.results.runs import NamedFigure
 from hyperfan.experiments.results.side_by_side import SideBySide
 from hyperfan.experiments.results.statistics import Estimate, ratios
 from hyperfan.experiments.results.write import Results
-from hyperfan.hypernet.sharing import GIVEN_SHARE, TASKS_SHARE
+from hyperfan.hypernet.bases import GIVEN_SHARE, TASKS_SHARE
 from hyperfan.metrics import Kind
 from hyperfan.report import RunData, losses_by_share
 from hyperfan.text import table

@@ -23,7 +23,8 @@ generated.
 >>> trunk = torch.nn.Sequential(CosSin(), torch.nn.Linear(2 * 3, 16), torch.nn.LeakyReLU())
 >>> mainnet = torch.nn.Sequential(torch.nn.Linear(8, 8), torch.nn.LeakyReLU(), torch.nn.Linear(8, 1))
 >>> condition = hf.Embedding(3, given=True, per="net")
->>> net = hf.HyperNet(mainnet, condition, trunk=trunk, init_trunk=True, init="ortiz2023", codes=torch.rand(100, 3))
+>>> settings = {"init": "ortiz2023", "init_trunk": True, "example_embeddings": torch.rand(100, 3)}
+>>> net = hf.HyperNet(mainnet, condition, trunk=trunk, **settings)
 >>> net(torch.randn(5, 8), embedding=torch.rand(5, 3)).shape
 torch.Size([5, 1])
 """

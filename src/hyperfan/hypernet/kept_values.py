@@ -1,4 +1,4 @@
-"""What a start does not overwrite: a trunk that was given, frozen parameters, biases that may be trained."""
+"""Values that a start keeps: of a trunk that was given, of frozen parameters, of biases that may be trained."""
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from torch import Tensor, nn
 
 from hyperfan.codes.trunk import Trunk
-from hyperfan.hypernet.sharing import Bases
+from hyperfan.hypernet.bases import Bases
 from hyperfan.mainnet.fresh import trained_biases
 from hyperfan.mainnet.spec import Spec, TensorSpec
 
@@ -17,8 +17,8 @@ REST = "kept: all that is generated stands on given values"
 
 
 @dataclass(frozen=True)
-class Keeping:
-    """Which values stay as they came, and why.
+class KeptValues:
+    """The values of plain parameters and trunk that every start leaves as they are, and why.
 
     Args:
         init_trunk: whether the trunk is drawn, because it was given by its widths or because that was asked for.
@@ -45,7 +45,7 @@ class Keeping:
         """Whether the trunk keeps its values."""
         return not (self.init_trunk or self.trunk_valueless)
 
-    def why(self, name: str, parameter: Tensor, *, first: bool = False) -> str | None:
+    def why_kept(self, name: str, parameter: Tensor, *, first: bool = False) -> str | None:
         """Why a plain parameter keeps its value, at the ``first`` start or at any; ``None`` if it does not."""
         if name in self.valueless or (name in self.beside and self.init_biases):
             return None
@@ -61,12 +61,12 @@ class Keeping:
             return f"kept: {self.trained[name]}; init_biases=True writes 0"
         return None
 
-    def with_values(self, init_trunk: bool) -> "Keeping":
+    def with_values(self, init_trunk: bool) -> "KeptValues":
         """The same for a net whose values were loaded."""
         return replace(self, init_trunk=init_trunk, valueless=frozenset(), trunk_valueless=False)
 
 
-def read_keeping(
+def read_kept_values(
     mainnet: nn.Module,
     spec: Spec,
     generated: Sequence[TensorSpec],
@@ -74,7 +74,7 @@ def read_keeping(
     trunk: Trunk,
     init_trunk: bool,
     init_biases: bool | None,
-) -> Keeping:
+) -> KeptValues:
     """What is kept, from the arguments of :class:`HyperNet` and from the values of the mainnet."""
     made = {t.name for t in generated}
     beside = {t.name: t for t in spec if t.name not in made and made.intersection(t.weights)}
@@ -84,7 +84,7 @@ def read_keeping(
     parameters = dict(mainnet.named_parameters())
     unsure = [name for name in beside if parameters[name].requires_grad and name not in based]
     given = trunk if isinstance(trunk, nn.Module) else None
-    return Keeping(
+    return KeptValues(
         init_trunk=init_trunk or given is None,
         init_biases=init_biases,
         beside=frozenset(beside),
@@ -96,9 +96,9 @@ def read_keeping(
     )
 
 
-def set_mode(net: nn.Module, training: bool, keep: Collection[object]) -> None:
+def set_mode(net: nn.Module, training: bool, unless: Collection[object]) -> None:
     """Set the training mode of a net and of its parts, but of those that were given with modes of their own."""
     net.training = training
     for part in net.children():
-        if not any(part is given for given in keep):
+        if not any(part is given for given in unless):
             part.train(training)

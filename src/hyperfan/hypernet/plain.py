@@ -1,29 +1,31 @@
-"""What the hypernet keeps of the mainnet: its layers, the parameters that are not generated, and the buffers.
+"""The plain part of a mainnet, which is not generated: its layers, its other parameters, and its buffers.
 
-They are in the skeleton's module, registered as ``net.mainnet``, so that their state_dict keys are
+The hypernet holds it in the skeleton's module, registered as ``net.mainnet``, so that state_dict keys are
 ``mainnet.<name in the mainnet>``. Where a tensor is generated, the module has ``None`` but for the time of a call.
 Functions, not methods: a method's name could be that of a module in the mainnet.
 """
 
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from torch import Tensor, nn
 
 from hyperfan.mainnet.skeleton import Skeleton
+from hyperfan.mainnet.spec import TensorSpec
 
 if TYPE_CHECKING:
     from hyperfan.hypernet.hypernet import HyperNet
 
 
-def keep(skeleton: Skeleton, mainnet: nn.Module, generated: Collection[str]) -> nn.Module:
-    """The skeleton's module, with copies of the mainnet's tensors that are not generated."""
-    skeleton.keep({name: tensor for name, tensor in kept(mainnet).items() if name not in generated})
-    return skeleton.module
+def plain_skeleton(mainnet: nn.Module, generated: Sequence[TensorSpec]) -> Skeleton:
+    """The skeleton of a mainnet, with copies of the tensors that are not generated."""
+    skeleton, names = Skeleton(mainnet), {t.name for t in generated}
+    skeleton.hold({name: tensor for name, tensor in named_tensors(mainnet).items() if name not in names})
+    return skeleton
 
 
-def kept(root: nn.Module) -> dict[str, Tensor]:
-    """The parameters and buffers that there are, by name."""
+def named_tensors(root: nn.Module) -> dict[str, Tensor]:
+    """The parameters and buffers of a module, by name."""
     return {**dict(root.named_parameters()), **dict(root.named_buffers())}
 
 

@@ -168,7 +168,7 @@ def test_a_trunk_by_widths_can_be_shared_and_loaded_so(tmp_path):
 def test_codes_are_measured_on_examples(trunk, noise):
     conditions = 5 * torch.randn(200, 8) * torch.arange(8)  # nothing that std= could tell
     embedding = hf.Embedding(8, given=True, per="net", noise=noise)
-    options = {"trunk": None if trunk is None else pretrained_trunk(), "codes": conditions}
+    options = {"trunk": None if trunk is None else pretrained_trunk(), "example_embeddings": conditions}
     net = hf.HyperNet(mainnet(), embedding, **options)
     for copied in (net, copy.deepcopy(net), pickle.loads(pickle.dumps(net))):
         made = copied.generate(embedding=conditions, noise=bool(noise))["0.weight"]
@@ -179,7 +179,7 @@ def test_codes_are_measured_on_examples(trunk, noise):
 
 def test_examples_for_each_tensor():
     conditions = torch.randn(50, 2, 8) * torch.tensor([1.0, 10.0])[:, None]
-    net = hf.HyperNet(mainnet(), hf.Embedding(8, given=True), heads="separate", codes=conditions)
+    net = hf.HyperNet(mainnet(), hf.Embedding(8, given=True), heads="separate", example_embeddings=conditions)
     moments = [r.moment for r in net.plan.rows if r.made_by == "head"]
     assert moments == pytest.approx(conditions.square().sum(-1).mean(0).tolist(), rel=1e-5)
 
@@ -188,7 +188,7 @@ def test_examples_on_the_meta_device_are_measured_when_it_is_left():
     with torch.device("meta"):
         empty = mainnet()
     conditions = 3 * torch.ones(4, 8)
-    net = hf.HyperNet(empty, hf.Embedding(8, given=True, per="net"), codes=conditions)
+    net = hf.HyperNet(empty, hf.Embedding(8, given=True, per="net"), example_embeddings=conditions)
     assert row(net, "0.weight").moment is None
     net.to_empty(device="cpu").reset_parameters()
     assert row(net, "0.weight").moment == pytest.approx(72.0)
@@ -291,6 +291,6 @@ def test_a_loaded_net_keeps_what_the_saved_one_did(tmp_path):
 
 def test_conditions_that_are_not_like_std_are_on_average_on_target_only_with_examples():
     conditions = 4 * torch.randn(500, 8)
-    for codes, expected in ((None, 16.0), (conditions, 1.0)):
-        net = hf.HyperNet(mainnet(), hf.Embedding(8, given=True, per="net"), codes=codes, share=1.0)
+    for examples, expected in ((None, 16.0), (conditions, 1.0)):
+        net = hf.HyperNet(mainnet(), hf.Embedding(8, given=True, per="net"), example_embeddings=examples, share=1.0)
         assert_mean(100 * net.generate(embedding=conditions)["0.weight"].flatten(1).var(1), expected)

@@ -1,0 +1,158 @@
+"""How much of a tensor's variance is generated, and what the rest is: ``share``, ``base`` and ``base_op``."""
+
+from collections.abc import Mapping, Sequence
+from typing import Literal, NamedTuple, get_args
+
+from torch import Tensor, nn
+
+from hyperfan.codes.embedding import Embedding
+from hyperfan.errors import HyperfanError, InitError, nearest
+from hyperfan.generators.base import Generator, GeneratorConfig
+from hyperfan.init.registry import Fidelity, Method
+from hyperfan.mainnet.spec import TensorSpec
+
+BaseArgument = Literal["start", "mainnet"] | Mapping[str, Tensor] | None
+BaseOperation = Literal["add", "multiply"]
+
+
+GIVEN_SHARE, TASKS_SHARE = 0.01, 0.5
+"""Default shares under a condition, given at the call or a task, by what ``results/conditions`` shows.
+
+The less is generated, the more conditions learn from each other, and the better are those never seen. So it is with
+tasks, but where they come one after another, what can help another also overwrites it.
+"""
+
+
+class Bases(NamedTuple):
+    """Values of bases that are given; others are drawn. They are added, or multiplied."""
+
+    values: Mapping[str, Tensor]
+    multiply: bool = False
+
+
+def read_base_arguments(
+    share: float | None,
+    base: BaseArgument,
+    base_op: BaseOperation,
+    mainnet: nn.Module,
+    generated: Sequence[TensorSpec],
+    embedding: int | Embedding,
+    heads: object,
+    method: Method,
+) -> tuple[float | None, Bases | None]:
+    """The share that is asked for, ``None`` if any will do (:func:`share_of`), and the bases, ``None`` if none are.
+
+    Arguments as of :class:`HyperNet`; those that contradict each other are an error.
+    """
+    if base_op not in get_args(BaseOperation):
+        raise HyperfanError(f"base_op={base_op!r}: use 'add' or 'multiply'")
+    if isinstance(heads, GeneratorConfig) and heads.updates_mainnet:
+        _check_update(share, base_op)
+        base = "mainnet" if base is None else base
+        if base == "mainnet":
+            frozen = {name: p.detach() for name, p in mainnet.named_parameters()}
+            return 0.0, Bases({t.name: frozen[t.name] for t in generated})
+        return 0.0, _read_base(base, base_op, mainnet, generated)
+    if share is None and (base is not None or base_op != "add"):
+        share = _conditional_share(embedding)
+        if share is None or method.sets_heads:
+            named = "base=" if base is not None else "base_op="
+            raise InitError(
+                f"{named} speaks of a base, a part of every tensor: say with share= how much of the variance should be "
+                "generated on top of it, such as share=0.1"
+            )
+    if share is not None:
+        _check_share(share, base_op, method)
+    if base is None and share in (None, 1) and not method.has_bases:
+        return share, None
+    return share, _read_base(base or "start", base_op, mainnet, generated)
+
+
+def share_of(
+    asked: float | None, embedding: Embedding, generator: Generator, method: Method, fidelity: Fidelity
+) -> float:
+    """The share that a net starts with: as asked for, else all, but less under a condition, where that is free.
+
+    It is free where the bias of a tensor's head can hold the base. The base of chunks, products and shared heads is as
+    large as the mainnet, so that they have one only if asked. Methods that set heads have no share, and the paper's
+    fidelity has all of it generated.
+    """
+    if asked is not None:
+        return asked
+    usual = _conditional_share(embedding)
+    free = generator.base_in_bias and generator.base is None
+    return 1.0 if usual is None or not free or method.sets_heads or fidelity == "paper" else usual
+
+
+def restarted_share(
+    asked: float | None,
+    now: float,
+    embedding: Embedding,
+    generator: Generator,
+    method: Method,
+    fidelity: Fidelity,
+) -> float:
+    """The share of a net that starts anew by another method, as a new net would have it."""
+    if method.sets_heads and not method.has_bases and not generator.config.updates_mainnet:
+        if generator.base is not None:
+            raise InitError(_no_share(now, method))
+        return 1.0
+    return share_of(asked, embedding, generator, method, fidelity)
+
+
+def _conditional_share(embedding: int | Embedding) -> float | None:
+    """The share that suits a condition; ``None`` where there is none."""
+    if not isinstance(embedding, Embedding) or not (embedding.given or embedding.tasks is not None):
+        return None
+    return GIVEN_SHARE if embedding.given else TASKS_SHARE
+
+
+def _check_update(share: float | None, base_op: BaseOperation) -> None:
+    if share is not None or base_op != "add":
+        seen = "base_op='multiply'" if share is None else f"share={share:g}"
+        raise InitError(
+            f"{seen} does not go with LoRA, which starts as its base and adds to it: leave it out; LoRA(share=…) "
+            "says how much of A is generated"
+        )
+
+
+def _check_share(share: float, base_op: BaseOperation, method: Method) -> None:
+    if not 0 <= share <= 1:
+        raise InitError(f"share={share:g}: it is the part of the variance that is generated, from 0 to 1")
+    if share == 1 and base_op == "multiply":
+        raise InitError(
+            "share=1 with base_op='multiply': Var(W) = Var(W⁰)·(1 + Var(M)), so that a part is always the base's: give "
+            "a share below 1, such as 0.1"
+        )
+    if share < 1 and method.sets_heads:
+        raise InitError(_no_share(share, method))
+
+
+def _no_share(share: float, method: Method) -> str:
+    return (
+        f"share={share:g}: '{method.name}' sets the heads and no variance of what they make, so that there is nothing "
+        "to share: use init='hyperfan-in'"
+    )
+
+
+def _read_base(
+    base: Literal["start", "mainnet"] | Mapping[str, Tensor],
+    base_op: BaseOperation,
+    mainnet: nn.Module,
+    generated: Sequence[TensorSpec],
+) -> Bases:
+    multiply = base_op == "multiply"
+    if base == "start":
+        return Bases({}, multiply)
+    if base == "mainnet":
+        parameters = dict(mainnet.named_parameters())
+        return Bases({t.name: parameters[t.name] for t in generated if t.start is None}, multiply)
+    if not isinstance(base, Mapping):
+        raise HyperfanError(f"base={base!r}: use 'start', 'mainnet', or tensors by name")
+    shapes = {t.name: tuple(t.shape) for t in generated}
+    for name, value in base.items():
+        if name not in shapes:
+            raise HyperfanError(f"base= has '{name}', which is not generated: {nearest(name, shapes)}")
+        if tuple(value.shape) != shapes[name]:
+            raise HyperfanError(f"base= has '{name}' of shape {tuple(value.shape)}; it should be {shapes[name]}")
+    return Bases(base, multiply)

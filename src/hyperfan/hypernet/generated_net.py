@@ -1,0 +1,126 @@
+"""``GeneratedNet``: how a mainnet runs with generated parameters, from a call to its output."""
+
+import contextlib
+from collections.abc import Mapping, Sequence
+from typing import Any, Self
+
+from torch import Tensor, nn
+
+from hyperfan.codes.codes import Codes
+from hyperfan.codes.embedding import Task
+from hyperfan.codes.embeddings import Embeddings
+from hyperfan.errors import CallError
+from hyperfan.generators.base import Generator
+from hyperfan.generators.linear_map import NetTrainer, zero_held_gradients
+from hyperfan.hypernet import checks
+from hyperfan.hypernet.cache import Cache
+from hyperfan.hypernet.per_sample import PerSample
+from hyperfan.hypernet.ragged import read_inputs
+from hyperfan.mainnet.skeleton import Skeleton
+
+
+class GeneratedNet(nn.Module):
+    """A mainnet with some of its parameters generated; :class:`HyperNet` adds how it is built, started and saved.
+
+    Args:
+        embeddings: where codes begin.
+        trunk: what embeddings go through, if anything.
+        heads: the generator.
+        skeleton: the mainnet as a function of the generated tensors, with all others in it.
+    """
+
+    def __init__(self, embeddings: Embeddings, trunk: nn.Module | None, heads: Generator, skeleton: Skeleton) -> None:
+        super().__init__()
+        self.embeddings, self.trunk, self.heads = embeddings, trunk, heads
+        self.per_sample, self._cache, self.skeleton = PerSample(), Cache(), skeleton
+        self.mainnet = skeleton.module
+        """The mainnet's layers, in which each generated parameter is ``None`` but for the time of a call."""
+        self.trainer: NetTrainer | None = None
+
+    def forward(
+        self,
+        *args: Any,
+        task: Task | None = None,
+        embedding: Tensor | None = None,
+        noise: bool | None = None,
+        grouped: bool = False,
+        shared: bool = False,
+        counts: Sequence[int] | Tensor | None = None,
+        code_index: Tensor | None = None,
+        **kwargs: Any,
+    ) -> Any:
+        """Run the mainnet with generated parameters.
+
+        Args:
+            args, kwargs: the mainnet's own.
+            task: which row of a table of embeddings; a tensor of them means one for each sample.
+            embedding: the embedding, where it is given at the call; with a leading batch dimension one for each sample.
+            noise: whether to add the embedding's noise; by default in training mode.
+            grouped: whether each of many codes serves a batch of its own: inputs and outputs are (codes, batch, …).
+            shared: whether all of many codes serve the same inputs: (batch, …), and outputs are (codes, batch, …).
+            counts: how many rows each of many codes serves, one behind the other: inputs and outputs are (rows, …).
+            code_index: instead, the number of each row's code, (rows,), in any order.
+        """
+        checks.check_mainnet(self)
+        special = grouped or shared or counts is not None or code_index is not None
+        stored = embedding is None and not noise and not special
+        makers = [m for m in (self.embeddings, self.trunk, self.heads) if m is not None] if stored else []
+        if stored and self._cache.usable(makers, task):
+            tensors = self._cache.get(
+                lambda: self.heads(self.codes(task=task, noise=noise), factored=True), makers, task
+            )
+            return self.run(tensors, *args, **kwargs)
+        held = self.trainer.tensors() if stored and task is None and self.trainer is not None else None
+        if held is not None:
+            return self.run(held, *args, **kwargs)
+        codes = self.codes(task=task, embedding=embedding, noise=noise)
+        if codes.ndim == 3 or special:
+            inputs = read_inputs(codes, grouped, shared, counts, code_index, args, kwargs)
+            return self.per_sample(self.skeleton, self.heads, codes, inputs)
+        return self.run(self.heads(codes, factored=True), *args, **kwargs)
+
+    def run(self, tensors: Mapping[str, Tensor], *args: Any, **kwargs: Any) -> Any:
+        """Run the mainnet with these tensors in place of those generated now, as :meth:`generate` returns them."""
+        return self.skeleton(self.heads.assemble(tensors), *args, **kwargs)
+
+    @property
+    def code_source(self) -> Codes:
+        """Embeddings and trunk, from which codes come."""
+        return Codes(self.embeddings, self.trunk)
+
+    def codes(self, *, task: Task | None = None, embedding: Tensor | None = None, noise: bool | None = None) -> Tensor:
+        """What enters the heads, one row for each generated tensor or chunk: (n, d_k), or (batch, n, d_k)."""
+        heads = self.heads
+        codes = self.code_source(task, embedding, noise, heads.scale.dtype)
+        if codes.shape[-2] == heads.n:
+            return codes
+        return codes.expand(*codes.shape[:-2], heads.n, codes.shape[-1])  # one embedding serves the whole net
+
+    def generate(
+        self, *, task: Task | None = None, embedding: Tensor | None = None, noise: bool | None = None
+    ) -> dict[str, Tensor]:
+        """The generated parameters by their names in the mainnet, with a leading batch dimension if codes have one."""
+        codes = self.codes(task=task, embedding=embedding, noise=noise)
+        tensors: dict[str, Tensor] = self.heads(codes, copy=True)
+        return tensors
+
+    def freeze(self, *, task: int | None = None, embedding: Tensor | None = None) -> nn.Module:
+        """An ordinary module with the parameters generated now, without noise; it shares nothing with this net."""
+        tensors, first = self.generate(task=task, embedding=embedding, noise=False), self.heads.tensors[0]
+        if tensors[first.name].ndim > len(first.shape):
+            raise CallError("freeze() makes one net: pass one task or one embedding, not one per sample")
+        return self.skeleton.materialise(tensors)
+
+    def train(self, mode: bool = True) -> Self:
+        """Set training mode, for the mainnet too; ``net.mainnet.train()`` sets it for the mainnet alone."""
+        self._cache.clear()
+        return super().train(mode)
+
+    def attach(self, trainer: NetTrainer | None) -> None:
+        """Let an optimiser hand the net what it holds from step to step, or, with ``None``, no longer."""
+        self.trainer = trainer
+        self.skeleton.mode = contextlib.nullcontext if trainer is None else trainer.mode
+
+    def zero_grad(self, set_to_none: bool = True) -> None:
+        """Reset all gradients, as in any module, without bringing heads up to date."""
+        zero_held_gradients(self, set_to_none)

@@ -1,0 +1,65 @@
+"""Functions of a trace, called again on samples of a standard normal: their moments give the gain.
+
+A trail (:mod:`hyperfan.mainnet.trails`) holds what became of each sample of :func:`~hyperfan.mainnet.gains.grid`.
+"""
+
+import math
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from hyperfan.mainnet import operations as op
+from hyperfan.mainnet.gains import grid
+from hyperfan.mainnet.parameters import Parameters, common_value, rms
+from hyperfan.mainnet.replay import Call
+from hyperfan.mainnet.trails import Trail
+
+_VECTOR = object()
+"""Stands for a tensor of constants or parameters that differ from element to element."""
+
+
+def apply_to_samples(func: Callable[..., Any], *args: Any, **kwargs: Any) -> Tensor | None:
+    """Call a function whose first argument is samples; ``None`` if there are none, or if it does not return samples."""
+    if any(a is None for a in args[:1]):
+        return None
+    with torch.inference_mode(False), torch.enable_grad():
+        out = func(*args, **kwargs)
+    return out if isinstance(out, Tensor) and out.shape == grid().shape else None
+
+
+def resample_call(call: Call, trails: Mapping[int, Trail], parameters: Parameters) -> Tensor | None:
+    """Repeat a call on samples in place of traced tensors, and on numbers in place of constant ones.
+
+    Args:
+        call: a function that works element by element.
+        trails: those of the traced tensors, by id.
+        parameters: of the mainnet.
+    """
+    values = [_resample(a, trails) for a in call.args]
+    named = {k: False if k == "inplace" else _resample(a, trails) for k, a in call.kwargs.items() if k != "out"}
+    vectors = [i for i, v in enumerate(values) if v is _VECTOR]
+    if any(v is _VECTOR for v in named.values()):
+        return None
+    if vectors:
+        # A bias of its own for each element has no mean effect; a gain that is a parameter counts by its rms.
+        commutative = call.name in ("add", "iadd", "mul", "multiply", "imul")
+        if call.name in op.ADDITIONS | op.PRODUCTS | op.QUOTIENTS and (commutative or 0 not in vectors):
+            samples = next((v for v in values if isinstance(v, Tensor) and v.shape == grid().shape), None)
+            gains = [rms(call.args[i]) for i in vectors if call.args[i] in parameters]
+            scaled = call.name in op.PRODUCTS and gains
+            return apply_to_samples(torch.mul, samples, math.prod(gains)) if scaled else samples
+        return None
+    return apply_to_samples(call.func, *values, **named)
+
+
+def _resample(value: Any, trails: Mapping[int, Trail]) -> Any:
+    if not isinstance(value, Tensor):
+        return value
+    if id(value) in trails:
+        samples = trails[id(value)].samples
+        with torch.enable_grad():
+            return None if samples is None else samples.clone()  # some functions work in place
+    number = common_value(value)
+    return _VECTOR if number is None else torch.tensor(number, dtype=torch.float64, device="cpu")
