@@ -1,6 +1,7 @@
 import copy
 import json
 import math
+from dataclasses import replace
 
 import pytest
 import torch
@@ -691,7 +692,10 @@ def test_a_diagnosis_prints_and_goes_to_json():
     assert "effective rate" in told
     assert json.loads(json.dumps(sick.to_dict(), allow_nan=False))["healthy"] is False
     assert sick.summary.startswith("Wrong scale of a head in '0.weight'")
-    assert hf.diagnose(ours(mlp(), x), x, y).summary.startswith("Healthy: 5 layers")
+    well = hf.diagnose(ours(mlp(), x), x, y)
+    assert well.summary.startswith("Healthy: 5 layers")
+    unknown = replace(well, layers=tuple(replace(r, target=None) for r in well.layers))
+    assert unknown.summary.startswith("Nothing found, and little looked at: none of the 5 layers has a target")
 
 
 @pytest.mark.parametrize("name", ["Xavier on the head", "overflow", "AdamW at the plain net's rate"])

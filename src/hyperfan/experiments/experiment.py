@@ -124,8 +124,8 @@ class Configuration(ABC):
 
     def changes(self, *, omit: Collection[str]) -> dict[str, Any]:
         """Fields that do not have their default, but for those that titles leave out and those to omit."""
-        usual = type(self)()._values()
-        hidden = {*self.UNTITLED, *omit}
+        assert dataclasses.is_dataclass(self)
+        usual, hidden = {f.name: f.default for f in dataclasses.fields(self)}, {*self.UNTITLED, *omit}
         return {name: value for name, value in self._values().items() if name not in hidden and value != usual[name]}
 
 

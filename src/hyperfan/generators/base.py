@@ -81,6 +81,8 @@ class Generator(nn.Module, ABC):
     base: Base | None
     base_in_bias = False
     """Whether the bias of a tensor's head may hold its base."""
+    owns_heads = True
+    """Whether its heads are its own; those of another net are started, drawn and saved there."""
     needs_gain = True
     """Whether the gain of a nonlinearity that is not known keeps it from starting."""
 
@@ -107,19 +109,27 @@ class Generator(nn.Module, ABC):
         assert isinstance(found, Head)
         return found
 
+    @property
+    def code_dtype(self) -> torch.dtype:
+        """The dtype that codes should have."""
+        scale = self._buffers["scale"]  # at every call, for which an attribute takes long
+        assert scale is not None
+        return scale.dtype
+
     # ── make ───────────────────────────────────────────────────────────────────────────────────────────────────────
 
     def forward(
         self, codes: Tensor, *, skip: Skip = (), copy: bool = False, steps: Steps = NO_STEPS, factored: bool = False
     ) -> dict[str, Any]:
-        """Generate tensors as :meth:`make` does, each on its base if it has one.
+        """Generate tensors as :meth:`make` does, each on its base if it has one; one code may serve all tensors.
 
         With ``factored`` those that layers can do without come as :meth:`factors`, for :meth:`assemble`; but not while
         a graph is compiled.
         """
+        codes = codes if self.reads_one(codes) else self.spread(codes)
         factored = factored and not torch.compiler.is_compiling() and not (self.base is not None and self.base.multiply)
         factors = self.factors(codes, skip) if factored else {}
-        tensors = self.make(codes, skip={*skip, *factors}, copy=copy, steps=steps)
+        tensors = self.make(codes, skip={*skip, *factors} if factors else skip, copy=copy, steps=steps)
         tensors = tensors if self.base is None else self.base(tensors, steps)
         return {**tensors, **{self.tensors[i].name: found for i, found in factors.items()}} if factors else tensors
 
@@ -131,6 +141,14 @@ class Generator(nn.Module, ABC):
                 base = bases.value(t.name) if bases is not None and t.name in bases else None
                 tensors[t.name] = self.product(i, made[t.name], base)
         return tensors
+
+    def spread(self, codes: Tensor) -> Tensor:
+        """A code for each tensor or chunk, (…, n, width), also where one, (…, 1, width), serves them all."""
+        return codes if codes.shape[-2] == self.n else codes.expand(*codes.shape[:-2], self.n, codes.shape[-1])
+
+    def reads_one(self, codes: Tensor) -> bool:
+        """Whether one code, (…, 1, width), that serves all tensors need not be spread."""
+        return False
 
     @abstractmethod
     def make(self, codes: Tensor, *, skip: Skip = (), copy: bool = False, steps: Steps = NO_STEPS) -> Tensors:
@@ -147,6 +165,8 @@ class Generator(nn.Module, ABC):
         """What a map makes of codes after a step."""
         part = self._modules[name]
         assert isinstance(part, LinearMap)
+        if not steps:
+            return part.product(codes)
         return part.product(codes, (steps.get(f"{name}.weight"), steps.get(f"{name}.bias")))
 
     def head_inputs(self, codes: Tensor) -> Tensor:
@@ -206,6 +226,10 @@ class Generator(nn.Module, ABC):
     def solve(self, aims: Sequence[Aim], moments: Moments) -> list[Solution]:
         """How each tensor starts, so that it meets its aim with codes of these second moments."""
         return solve(self, aims, moments)
+
+    def adopt_(self, aims: Callable[[Sequence[TensorSpec]], list[Aim]]) -> list[Solution]:
+        """Start on heads of another net as they are, by scales alone; ``aims`` has a method's aims for tensors."""
+        raise HyperfanError(f"{type(self).__name__} has heads of its own to start")
 
     def write_(self, solutions: Sequence[Solution], draw: Draw) -> None:
         """Draw the heads, and set the scales, as solved."""
@@ -297,6 +321,11 @@ class GeneratorConfig(ABC):
     def updates_mainnet(self) -> bool:
         """Whether what it makes starts at zero, on the mainnet's own values, which are frozen."""
         return False
+
+    @property
+    def codes(self) -> Codes | None:
+        """Where codes come from, if from another net; mostly from embeddings and a trunk of this net's."""
+        return None
 
     @property
     def identity(self) -> Embedding | None:

@@ -6,18 +6,17 @@ and values, or of gates, that are stacked in one tensor, each is cut by itself.
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import torch
 from torch import Tensor
 
 from hyperfan.codes.codes import Codes
 from hyperfan.errors import CheckpointError, InitError, MainnetError
 from hyperfan.formulas.contraction import Contraction
 from hyperfan.formulas.fans import Fans
-from hyperfan.generators.aims import Aim
+from hyperfan.generators.aims import Aim, Solution
 from hyperfan.generators.base import NO_STEPS, BuildContext, Generator, GeneratorConfig, Skip, Steps, Tensors
 from hyperfan.generators.linear_map import Head
 from hyperfan.generators.part import Part
@@ -38,11 +37,16 @@ class Slices(GeneratorConfig):
 
     Args:
         source: the generator.
-        codes: where its codes come from.
+        source_codes: where its codes come from.
     """
 
     source: Generator
-    codes: Codes
+    source_codes: Codes
+
+    @property
+    def codes(self) -> Codes:
+        """Where the source's codes come from."""
+        return self.source_codes
 
     def build(self, context: BuildContext) -> "SlicedTensors":
         """A view of the source, without parameters of its own."""
@@ -60,6 +64,7 @@ class SlicedTensors(Generator):
     """A part of each tensor that another generator makes, at a scale of its own."""
 
     config: Slices
+    owns_heads = False
 
     def __init__(self, config: Slices, context: BuildContext) -> None:
         super().__init__(config, context)
@@ -75,11 +80,11 @@ class SlicedTensors(Generator):
                     f"'{t.name}' is {t.dtype} on {context.device}, and is generated as {made.dtype} on {made.device}: "
                     f"move the mainnet with .to('{made.device}', {made.dtype})"
                 )
-        self.n, self.head_width = self.source.n, self.source.head_width
+        self.n, self.width, self.head_width = self.source.n, self.source.width, self.source.head_width
         self.exclusive, self.layouts = self.source.exclusive, {}
         self.spans = [self.source.spans[i] for i in self.places]
         self.names = [self.source.names[i] for i in self.places]
-        self.register_buffer("scale", torch.ones(len(self.tensors), device=context.device, dtype=context.dtype))
+        self.register_buffer("scale", self.source.scale.new_ones(len(self.tensors)))
 
     def make(self, codes: Tensor, *, skip: Skip = (), copy: bool = False, steps: Steps = NO_STEPS) -> Tensors:
         """The source's tensors, on their bases, cut and scaled."""
@@ -98,24 +103,22 @@ class SlicedTensors(Generator):
 
     # ── variance ───────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def scale_from(self, here: Sequence[Aim], there: Sequence[Aim]) -> list[float]:
-        """Let each tensor start at its own target, and not at the target of the source's tensor; returns the factors.
-
-        Args:
-            here: what the method wants of each tensor.
-            there: what it wants of each tensor of the source.
-        """
-        factors = []
-        for t, aim, i in zip(self.tensors, here, self.places, strict=True):
+    def adopt_(self, aims: Callable[[Sequence[TensorSpec]], list[Aim]]) -> list[Solution]:
+        """Let each tensor start at its own target, and not at the target of the source's tensor."""
+        here, there, found = aims(self.tensors), aims(self.source.tensors), []
+        for index, (t, aim, i) in enumerate(zip(self.tensors, here, self.places, strict=True)):
             wanted, has = aim.target, there[i].target
             if wanted == 0 and has:
                 raise InitError(
                     f"'{t.name}' should start at 0 in this mainnet, and a slice times 0 never learns: generate it in "
                     "neither, or use init='hyperfan-in'"
                 )
-            factors.append(math.sqrt(wanted / has) if wanted and has else 1.0)
-        self._set_scales_(factors)
-        return factors
+            factor = math.sqrt(wanted / has) if wanted and has else 1.0
+            found.append(
+                Solution(self.names[index], aim, self.head_variance(index), factor, "; a slice, scaled by √(v/v′)")
+            )
+        self._set_scales_([solution.scale for solution in found])
+        return found
 
     def expected_moments(self, codes: Codes, *, exact: bool, trunk_preserves: bool) -> list[float | None]:
         """Those of the source's tensors."""

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from torch import nn
 
 from hyperfan.errors import InitError, MainnetError, nearest
-from hyperfan.generators.sliced import SlicedTensors, Slices
+from hyperfan.generators.sliced import Slices
 from hyperfan.hypernet.checks import check_values
 from hyperfan.mainnet.read import NonlinearityArgument
 from hyperfan.mainnet.spec import TensorSpec
@@ -47,7 +47,7 @@ def for_mainnet(net: _Net, mainnet: nn.Module, example: Any, nonlinearity: Nonli
 
 def check_own_heads(net: "HyperNet") -> None:
     """Raise if a net would draw what belongs to another."""
-    if isinstance(net.heads, SlicedTensors):
+    if not net.heads.owns_heads:
         raise InitError(
             "this net uses the heads of the net whose for_mainnet() made it: start that one anew, and call "
             "for_mainnet() again"

@@ -16,9 +16,8 @@ from hyperfan.codes.draw import fill_
 from hyperfan.codes.moments import redraw_dead_codes_
 from hyperfan.formulas.fans import Fans
 from hyperfan.generators.aims import Aim, Draw, Moments, Solution
-from hyperfan.generators.sliced import SlicedTensors
 from hyperfan.init.plan import Plan, Row, generated_row, kept_row, written_row
-from hyperfan.init.registry import Reading, fan_in_trunk, reading
+from hyperfan.init.registry import Reading, fan_in_trunk, has_known_gain, reading
 from hyperfan.init.targets import Targets
 from hyperfan.mainnet.spec import TensorSpec
 
@@ -43,33 +42,30 @@ def first_plan(net: "HyperNet") -> Plan:
     plain = [
         t for t in plain_tensors(net) if t.name in net.kept_values.beside and _why_kept(net, t, first=True) is None
     ]
-    if isinstance(net.heads, SlicedTensors):
-        return _cut(net, net.heads, plain)
+    if not net.heads.owns_heads:
+        return _adopt(net, plain)
     if not any(t.is_meta for t in net.heads.parameters()):
         return write(net, plain)
     targets, moments = _targets(net), _expected_moments(net)
     return _plan(net, targets, net.heads.solve(targets.aims(), moments), moments, plain)
 
 
-def _cut(net: "HyperNet", heads: SlicedTensors, plain: Sequence[TensorSpec]) -> Plan:
-    """Start a net that cuts its tensors from another's: only their scales are set, and plain parameters written."""
-    targets, there = (
-        Targets(tensors, net.init, net.fidelity, net.share) for tensors in (net.generated, heads.source.tensors)
-    )
-    aims = targets.aims()
-    factors, plain_rows = heads.scale_from(aims, there.aims()), _plain_rows(net, plain)
+def _adopt(net: "HyperNet", plain: Sequence[TensorSpec]) -> Plan:
+    """Start a net on the heads of another: only scales are set, and plain parameters written."""
+
+    def targets(tensors: Sequence[TensorSpec]) -> Targets:
+        return Targets(tensors, net.init, net.fidelity, net.share)
+
+    plain_rows = _plain_rows(net, plain)
+    solutions = net.heads.adopt_(lambda tensors: targets(tensors).aims())
     _fill(net.mainnet, plain_rows, partial(fill_, distribution=net.distribution))
-    solutions = [
-        Solution(heads.names[i], aims[i], heads.head_variance(i), factor, "; a slice, scaled by √(v/v′)")
-        for i, factor in enumerate(factors)
-    ]
-    return _plan(net, targets, solutions, heads.measured_moments(net.code_source), plain)
+    return _plan(net, targets(net.generated), solutions, net.heads.measured_moments(net.code_source), plain)
 
 
 def reset(net: "HyperNet", generator: torch.Generator | None, embeddings: torch.Generator | None) -> Plan:
     """Draw everything that has a rule and is not kept, and let the buffers of norms start as they should."""
     net.heads.sync()
-    plain = [t for t in plain_tensors(net) if t.has_rule and _why_kept(net, t) is None]
+    plain = [t for t in plain_tensors(net) if t.has_rule and _why_kept(net, t) is None and _can_draw(net, t)]
     plan = write(net, plain, generator, embeddings)
     _start_buffers(net.mainnet, [b for b in net.spec.buffers if not _frozen(net, b[0])])
     if net.trunk is not None and net.trunk_spec is not None and not net.kept_values.keeps_trunk:
@@ -85,6 +81,12 @@ def _start_buffers(root: nn.Module, buffers: Sequence[tuple[str, float | None]])
 
 def _why_kept(net: "HyperNet", tensor: TensorSpec, *, first: bool = False) -> str | None:
     return net.kept_values.why_kept(tensor.name, net.mainnet.get_parameter(tensor.name), first=first)
+
+
+def _can_draw(net: "HyperNet", tensor: TensorSpec) -> bool:
+    """Whether it is known how to draw a plain parameter, or must be, because it has no values that it could keep."""
+    needs_gain = tensor.role == "weight" and net.init.needs_nonlinearity
+    return not needs_gain or has_known_gain(tensor, net.fidelity) or tensor.name in net.kept_values.valueless
 
 
 def _frozen(net: "HyperNet", buffer: str) -> bool:

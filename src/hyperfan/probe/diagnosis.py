@@ -63,7 +63,10 @@ class FindingName(StrEnum):
     LOSS_TOO_LARGE = "loss far from ln(classes)"
     LOSS_BELOW_GUESSING = "loss below that of guessing"
     RATE_TOO_LARGE = "learning rate too large"
+    CONDITIONS_OFF_SCALE = "conditions off scale"
+    CONDITIONS_ALIKE = "conditions that are alike"
     UNRELATED = "unrelated nets of two conditions"
+    UNCONDITIONED = "no dependence on the condition at the start"
     NO_PREDICTION = "no prediction"
 
     __repr__ = str.__repr__
@@ -217,6 +220,8 @@ class Diagnosis:
         bad = [f for f in self.findings if f.severity != "note"]
         if not bad:
             known = sum(r.target is not None for r in self.layers)
+            if not known:
+                return f"Nothing found, and little looked at: none of the {len(self.layers)} layers has a target."
             some = f"{known} of {len(self.layers)}" if known < len(self.layers) else f"{known}"
             return f"Healthy: {some} layers have a target, and are like those of plain nets that {self.theory} starts."
         more = f", and {len(bad) - 1} more" if len(bad) > 1 else ""

@@ -5,6 +5,7 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
@@ -39,6 +40,12 @@ class Run(ABC, Generic[C]):
     rows: Sequence[Row]
     environment: Mapping[str, Any] = field(default_factory=dict)
     path: Path = Path()
+
+    @cached_property
+    def setting(self) -> str:
+        """The title that it has in common with the runs of other seeds."""
+        config: Any = self.config
+        return str(replace(config, seed=0).title)
 
     @property
     def diverged(self) -> bool:
@@ -229,7 +236,8 @@ class Runs(Generic[R]):
 
     def seeds(self, config: Any) -> list[R]:
         """The runs of a setting that are there, with whichever seeds, in their order."""
-        found = [run for run in self if replace(run.config, seed=config.seed).title == config.title]
+        setting = replace(config, seed=0).title
+        found = [run for run in self if run.setting == setting]
         return sorted(found, key=lambda run: run.config.seed)
 
     def need(self, config: Any) -> list[R]:
