@@ -1,4 +1,7 @@
-"""Starts compared: loss against steps, and beside it a score of each at the end, in the same colours."""
+"""Starts compared: loss against steps, and beside it a score of each at the end, in the same colours.
+
+Curves have no bands: seeds differ more than starts do, which are compared seed by seed.
+"""
 
 import math
 from collections.abc import Sequence
@@ -26,13 +29,13 @@ class StartScores:
     Args:
         label: its name.
         look: its colour and dash.
-        losses: step → mean loss with its interval.
+        losses: step → mean loss.
         score: a share from 0 to 1 with its interval; ``None`` where there is none.
     """
 
     label: str
     look: Look
-    losses: dict[int, Interval]
+    losses: dict[int, float]
     score: Interval | None
 
 
@@ -50,19 +53,11 @@ def losses_and_scores(starts: Sequence[StartScores], title: str, score: str, not
 
 
 def _losses(starts: Sequence[StartScores]) -> Panel:
-    curves = [
-        Curve(
-            s.label,
-            [(step, value) for step, (value, _, _) in s.losses.items()],
-            s.look,
-            band=[(low, high) for _, low, high in s.losses.values()],
-        )
-        for s in starts
-    ]
-    ends = [(s, list(s.losses.values())[-1][0]) for s in starts]
+    curves = [Curve(s.label, list(s.losses.items()), s.look) for s in starts]
+    ends = [(s, list(s.losses.values())[-1]) for s in starts]
     notes = [Note(short_name(s.label, MAX_NAME), s.look, (math.inf, end), "start", "name") for s, end in ends]
     last = max(step for s in starts for step in s.losses)
-    y = log_axis([value for s in starts for value, _, _ in s.losses.values()], 1)
+    y = log_axis([value for s in starts for value in s.losses.values()], 1)
     size = (470.0, PANEL_HEIGHT)
     return Panel(
         "Loss on the trained tasks", curves, linear_axis(0, last), y, "step", size=size, notes=notes, right=NAMES_WIDTH

@@ -42,7 +42,7 @@ TESTED = {
 Choice = tuple[str, float]
 """A start and its rate."""
 SCORE = "Strings of held-out tasks answered without a mistake"
-NOTE = "Means over seeds, with 95 % intervals. Each start at its best rate for each panel, chosen on other seeds."
+NOTE = "Means over seeds, geometric of losses; 95 % intervals. Each start at its best rate, chosen on other seeds."
 NOTE_OF_ONE = "One seed, each start at the rate where its mean training loss is lowest."
 
 
@@ -128,18 +128,14 @@ def compare_starts(
     for (start, rate), look in zip(loss_rates.items(), looks(names), strict=True):
         curves = [run.losses(start, rate) for run in runs]
         losses = {
-            step: _interval([curve[step] for curve in curves])
+            step: statistics.geometric_mean([curve[step] for curve in curves])
             for step in curves[0]
             if all(math.isfinite(curve[step]) for curve in curves)
         }
-        rights = [run.score(HELD_RIGHT, start, right_rates[start]) for run in runs]
-        drawn.append(StartScores(STARTS[start], look, losses, None if start == PER_TASK else _interval(rights)))
+        right = Estimate.of([run.score(HELD_RIGHT, start, right_rates[start]) for run in runs])
+        score = None if start == PER_TASK else (right.value, right.low, right.high)
+        drawn.append(StartScores(STARTS[start], look, losses, score))
     return losses_and_scores([d for d in drawn if d.losses], title, SCORE, NOTE if len(runs) > 1 else NOTE_OF_ONE)
-
-
-def _interval(values: Sequence[float]) -> tuple[float, float | None, float | None]:
-    found = Estimate.of(values)
-    return found.value, found.low, found.high
 
 
 def cell(measure: str, value: float) -> str:

@@ -144,7 +144,7 @@ def build(config: Lora, base: nn.Module, start: str, codes: Tensor) -> HyperNet:
         heads=heads,
         trunk=None if start == PER_TASK else trunk,
         init_trunk=start != PER_TASK,
-        codes=codes,
+        example_embeddings=codes,
         example=torch.zeros(1, 2 * config.length + 2, dtype=torch.long),
     )
     net.reset_parameters(generator(config.seed, "start"))
