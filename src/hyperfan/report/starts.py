@@ -5,7 +5,7 @@ Curves have no bands: seeds differ more than starts do, which are compared seed 
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from hyperfan.charts.axis import category_axis, linear_axis, log_axis
 from hyperfan.charts.figure import figure
@@ -15,6 +15,8 @@ from hyperfan.charts.panel import Curve, Note, Panel
 
 PANEL_HEIGHT, NAMES_WIDTH = 290.0, 118.0
 """In pixels: of both panels, and of the names beside the curves."""
+ROOM = 0.06
+"""Above and below the curves, in powers of ten."""
 MAX_NAME = 24
 """Characters of a name beside a curve."""
 
@@ -57,7 +59,8 @@ def _losses(starts: Sequence[StartScores]) -> Panel:
     ends = [(s, list(s.losses.values())[-1]) for s in starts]
     notes = [Note(short_name(s.label, MAX_NAME), s.look, (math.inf, end), "start", "name") for s, end in ends]
     last = max(step for s in starts for step in s.losses)
-    y = log_axis([value for s in starts for value in s.losses.values()], 1)
+    values = [value for s in starts for value in s.losses.values()]
+    y = replace(log_axis(values, 1), low=math.log10(min(values)) - ROOM, high=math.log10(max(values)) + ROOM)
     size = (470.0, PANEL_HEIGHT)
     return Panel(
         "Loss on the trained tasks", curves, linear_axis(0, last), y, "step", size=size, notes=notes, right=NAMES_WIDTH
@@ -75,6 +78,6 @@ def _scores(starts: Sequence[StartScores], title: str) -> Panel:
     top = max([s.score[0] for s in starts if s.score is not None], default=1.0) or 1.0
     axis = linear_axis(0, top, 4)
     marks = tuple((mark, f"{100 * mark:.4g} %") for mark, _ in axis.marks)
-    x = type(axis)(axis.forward, axis.low, axis.high, marks)
+    x = replace(axis, marks=marks)
     y = category_axis([short_name(s.label, MAX_NAME) for s in reversed(starts)])
     return Panel(title, curves, x, y, size=(470.0, PANEL_HEIGHT), notes=notes, left=NAMES_WIDTH + 14, right=86)

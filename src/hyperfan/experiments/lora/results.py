@@ -9,7 +9,18 @@ from typing import Any
 
 from hyperfan.charts.palette import looks
 from hyperfan.errors import RunError
-from hyperfan.experiments.lora import CHOOSING_SEEDS, OURS, PER_TASK, PLACES, SHIFTS, STARTS, Lora, choosing, compared
+from hyperfan.experiments.lora import (
+    CHOOSING_SEEDS,
+    OURS,
+    PER_TASK,
+    PLACES,
+    SHIFTS,
+    STARTS,
+    TORCH,
+    Lora,
+    choosing,
+    compared,
+)
 from hyperfan.experiments.lora.claims import (
     CLAIMS,
     DURING,
@@ -215,6 +226,8 @@ class LoraResults(Results[Lora, LoraRun]):
             "told": f"{Estimate.of([run.told for run in runs]).value:.1%}",
             "untold_loss": f"{Estimate.of([run.untold(END) for run in runs]).value:.2g}",
             "untold_right": f"{Estimate.of([run.untold(RIGHT) for run in runs]).value:.1%}",
+            "linear_loss": f"{statistics.fmean(self._before(run, TORCH) for run in runs):.2g}",
+            "doc_scale": f"{self._doc_scale():.1g}",
             "told_part": f"{TOLD:.0%}",
             "pretraining_rate": PRETRAINING_RATE,
             "loss_margin": LOSS_MARGIN,
@@ -250,6 +263,12 @@ class LoraResults(Results[Lora, LoraRun]):
         first = next(row for row in run.of(Kind.ERRORS) if row["of"] == TRAINED)
         index = [each for each, _ in run.config.members].index(start)
         return float(first["losses"][index])
+
+    def _doc_scale(self) -> float:
+        """Root mean square of Doc-to-LoRA's A over that of ours, of a code of norm 1."""
+        c = self.base
+        variance = 0.25 / (c.code + 2 * c.rank * c.width) + 0.04 / (c.rank * c.width)
+        return math.sqrt(variance * c.width)
 
     def _edges(self) -> str:
         """Which starts learn fastest at an end of their range of rates, where another might be better still."""
