@@ -48,13 +48,20 @@ def select(spec: Spec, generate: Generate) -> tuple[TensorSpec, ...]:
 
 def _warn_about_missing_rules(spec: Spec) -> None:
     """Warn about matrices without a rule, which would silently keep their values."""
-    without_rule = [t for t in spec if t.role == "other" and not t.hand_set and len(t.shape) > 1]
+    without_rule = [t for t in spec if t.may_be_weight and t.role == "other" and not t.hand_set]
     if without_rule:
-        kind = without_rule[0].kind
+        advice = (
+            "Pass example=, inputs on which they are used, which shows what is multiplied by a weight, or register a "
+        )
+        advice += f"rule with @hyperfan.rule({without_rule[0].kind})"
+        owner, parametrized, rest = without_rule[0].name.partition(".parametrizations.")
+        if parametrized:
+            layer, tensor = owner.rpartition(".")[2], rest.partition(".")[0]
+            advice = "They make a weight: torch.nn.utils.parametrize.remove_parametrizations"
+            advice += f"({layer}, '{tensor}') writes it out, so that it can be generated"
         warnings.warn(
             f"{', '.join(t.name for t in without_rule)}: no rule says what these parameters do, so they are not "
-            "generated and keep their values. Pass example=, which shows what is multiplied by a weight, or register a "
-            f"rule with @hyperfan.rule({kind})",
+            f"generated and keep their values. {advice}",
             HyperfanWarning,
             stacklevel=4,
         )
