@@ -1,5 +1,6 @@
 """Plain-text tables and numbers, for output without a terminal library."""
 
+import math
 from collections.abc import Sequence
 
 
@@ -46,3 +47,12 @@ def _is_number(cell: str) -> bool:
     except ValueError:
         return cell in ("–", "")
     return True
+
+
+def two_digits(value: float, infinite: str = "∞") -> str:
+    """A number to two digits, or a sign for one that is not finite.
+
+    >>> two_digits(0.01234), two_digits(float("nan"))
+    ('0.012', '∞')
+    """
+    return f"{value:.2g}" if math.isfinite(value) else infinite

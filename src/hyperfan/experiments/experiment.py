@@ -187,6 +187,35 @@ class ClassifierConfiguration(Configuration):
         return " ".join([self.init, f"seed-{self.seed}", *others])
 
 
+class TaskConfiguration(Configuration):
+    """The configuration of many runs side by side that learn one task after another."""
+
+    iterations: int
+    rates: tuple[float, ...]
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.iterations % self.log_every:
+            raise RunError(f"--iterations {self.iterations} is no multiple of --log-every {self.log_every}")
+        self.check_each_once("rates")
+
+    def check_each_once(self, name: str) -> None:
+        """Raise if a field that lists values is empty, or has a value twice."""
+        values = getattr(self, name)
+        if not values or len(set(values)) < len(values):
+            raise RunError(f"{option(name)} {' '.join(map(str, values))}: name at least one, and each once")
+
+    @property
+    def stage(self) -> tuple[str, int]:
+        """A task."""
+        return "task", self.iterations
+
+    def changes_as_text(self, *, omit: Collection[str]) -> list[str]:
+        """The fields that do not have their default, for a title."""
+        found = self.changes(omit=omit).items()
+        return [f"{k}-{'+'.join(f'{v:g}' for v in value) if isinstance(value, tuple) else value}" for k, value in found]
+
+
 C = TypeVar("C", bound=Configuration)
 
 

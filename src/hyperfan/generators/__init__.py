@@ -1,8 +1,9 @@
 """How do codes become tensors? One file for each generator; nobody outside asks which one it is."""
 
 from hyperfan.generators.aims import Aim, Solution
-from hyperfan.generators.base import Generator, GeneratorConfig
+from hyperfan.generators.base import Generator
 from hyperfan.generators.chunks import Chunks
+from hyperfan.generators.config import GeneratorConfig
 from hyperfan.generators.layout import Sharing
 from hyperfan.generators.linear import Linear
 from hyperfan.generators.lora import LoRA

@@ -9,24 +9,23 @@ A new generator says which heads make which tensors (``_build``), and how (``for
 it is in index notation (``contraction``). The rest is here.
 """
 
-import dataclasses
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
 from types import MappingProxyType
-from typing import Any, ClassVar, NamedTuple
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from hyperfan.codes.codes import Codes
-from hyperfan.codes.embedding import Embedding
 from hyperfan.codes.moments import expected_moment, measured_moments
 from hyperfan.errors import HyperfanError, InitError
 from hyperfan.formulas.contraction import LINEAR_HEAD, Contraction
 from hyperfan.formulas.fans import Fans
 from hyperfan.generators.added import Base
 from hyperfan.generators.aims import Aim, Draw, InnerParameter, LayerVariance, Moments, Solution
+from hyperfan.generators.config import BuildContext, GeneratorConfig
 from hyperfan.generators.layout import HeadLayout
 from hyperfan.generators.linear_map import NO_STEP, Head, LinearMap
 from hyperfan.generators.part import Part
@@ -42,16 +41,6 @@ Steps = Mapping[str, Tensor]
 NO_STEPS: Steps = MappingProxyType({})
 Factors = tuple[Tensor, ...]
 """Plain tensors that a layer can run from in place of a generated one: its code, or the factors of a product."""
-
-
-class BuildContext(NamedTuple):
-    """What a generator is built for: tensors, and codes of a width and dtype, of root mean square 1 if normalised."""
-
-    tensors: Sequence[TensorSpec]
-    width: int
-    normalise: bool
-    device: torch.device
-    dtype: torch.dtype
 
 
 class Generator(nn.Module, ABC):
@@ -73,7 +62,7 @@ class Generator(nn.Module, ABC):
         base: what tensors have in common for all codes, where no head's bias holds it.
     """
 
-    config: "GeneratorConfig"
+    config: GeneratorConfig
     names: list[str]
     layouts: dict[str, HeadLayout]
     exclusive = True
@@ -87,7 +76,7 @@ class Generator(nn.Module, ABC):
     needs_gain = True
     """Whether the gain of a nonlinearity that is not known keeps it from starting."""
 
-    def __init__(self, config: "GeneratorConfig", context: BuildContext) -> None:
+    def __init__(self, config: GeneratorConfig, context: BuildContext) -> None:
         super().__init__()
         self.config = config
         self.tensors, self.width, self.head_width = tuple(context.tensors), context.width, context.width
@@ -304,46 +293,3 @@ class Generator(nn.Module, ABC):
     @abstractmethod
     def summary(self) -> str:
         """What it is, in a few words."""
-
-
-class GeneratorConfig(ABC):
-    """What a user passes as ``heads=``: a frozen dataclass that builds a generator."""
-
-    KINDS: ClassVar[dict[str, type["GeneratorConfig"]]] = {}
-
-    def __init_subclass__(cls) -> None:
-        GeneratorConfig.KINDS[cls.__name__] = cls
-
-    @property
-    def updates_mainnet(self) -> bool:
-        """Whether what it makes starts at zero, on the mainnet's own values, which are frozen."""
-        return False
-
-    @property
-    def codes(self) -> Codes | None:
-        """Where codes come from, if from another net; mostly from embeddings and a trunk of this net's."""
-        return None
-
-    @property
-    def identity(self) -> Embedding | None:
-        """The embedding of each code beside the net's, if it is to have one."""
-        return None
-
-    def why_unfit(self, embedding: Embedding, has_trunk: bool) -> str | None:
-        """Why it does not go with the embedding or the trunk, and what would; most generators go with anything."""
-        return None
-
-    @abstractmethod
-    def build(self, context: BuildContext) -> Generator:
-        """A generator with these choices."""
-
-    def to_json(self) -> dict[str, Any]:
-        """Plain values from which :meth:`from_json` makes the same."""
-        assert dataclasses.is_dataclass(self)
-        return {"kind": type(self).__name__, **dataclasses.asdict(self)}
-
-    @staticmethod
-    def from_json(content: Mapping[str, Any]) -> "GeneratorConfig":
-        """What :meth:`to_json` described; a TypeError or KeyError if it is not known here."""
-        fields = dict(content)
-        return GeneratorConfig.KINDS[fields.pop("kind")](**fields)

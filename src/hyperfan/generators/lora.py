@@ -29,7 +29,8 @@ from torch import Tensor, nn
 from hyperfan.codes.embedding import Embedding
 from hyperfan.errors import HyperfanError
 from hyperfan.generators.aims import Aim, Draw, Moments, Solution
-from hyperfan.generators.base import BuildContext, Factors, Generator, GeneratorConfig, Steps
+from hyperfan.generators.base import Factors, Generator, Steps
+from hyperfan.generators.config import BuildContext, GeneratorConfig
 from hyperfan.generators.layout import HeadLayout, Sharing, tensor_name
 from hyperfan.generators.products import CodePer, Products, check_rank, matrix_size, why_ranks_are_equal
 from hyperfan.generators.solving import solve_layout
@@ -185,9 +186,9 @@ class LoRAHeads(Updates):
         pairs = zip(layout.tensors, aims, strict=True)
         of_a = [replace(aim, target=self._variance_of_a(i, aim), share=1.0) for i, aim in pairs]
         variance, scales = solve_layout(self, only, of_a, moments)
-        share = self.config.share
-        note = f"B = 0, Var(A) = gain/d_in, Var(H) = {share:g}·Var(A)/‖h‖², the rest is common"
-        return None if variance is None else share * variance, scales, note
+        share_of_a = self.config.share
+        note = f"B = 0, Var(A) = gain/d_in, Var(H) = {share_of_a:g}·Var(A)/‖h‖², the rest is common"
+        return None if variance is None else share_of_a * variance, scales, note
 
     def _variance_of_a(self, index: int, aim: Aim) -> float:
         _, columns = matrix_size(self.tensors[index])

@@ -22,7 +22,8 @@ from hyperfan.codes.codes import Codes
 from hyperfan.codes.embedding import Embedding
 from hyperfan.codes.moments import measured_overlaps
 from hyperfan.formulas.contraction import Contraction, overlapping_terms
-from hyperfan.generators.base import BuildContext, Factors, Generator, GeneratorConfig
+from hyperfan.generators.base import Factors, Generator
+from hyperfan.generators.config import BuildContext, GeneratorConfig
 from hyperfan.generators.products import CodePer, Products, check_rank, why_ranks_are_equal
 
 

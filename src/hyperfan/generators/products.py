@@ -10,7 +10,8 @@ from torch import Tensor
 
 from hyperfan.codes.embedding import Embedding
 from hyperfan.errors import HyperfanError
-from hyperfan.generators.base import NO_STEPS, BuildContext, Factors, Generator, GeneratorConfig, Skip, Steps, Tensors
+from hyperfan.generators.base import NO_STEPS, Factors, Generator, Skip, Steps, Tensors
+from hyperfan.generators.config import BuildContext, GeneratorConfig
 from hyperfan.generators.layout import HeadLayout, Sharing, head_names, merge_spans
 from hyperfan.generators.stand_in import Order, Product, Sizes, StandIn
 from hyperfan.mainnet.spec import TensorSpec

@@ -7,7 +7,8 @@ from torch import Tensor, nn
 
 from hyperfan.codes.embedding import Embedding
 from hyperfan.errors import HyperfanError, InitError, nearest
-from hyperfan.generators.base import Generator, GeneratorConfig
+from hyperfan.generators.base import Generator
+from hyperfan.generators.config import GeneratorConfig
 from hyperfan.init.registry import Fidelity, Method
 from hyperfan.mainnet.spec import TensorSpec
 

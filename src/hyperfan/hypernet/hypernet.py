@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from hyperfan.codes.draw import Distribution
 from hyperfan.codes.embedding import Embedding
 from hyperfan.codes.trunk import Trunk
-from hyperfan.generators.base import GeneratorConfig
+from hyperfan.generators.config import GeneratorConfig
 from hyperfan.generators.layout import Sharing
 from hyperfan.hypernet import checks, other_mainnet, saving, start, tasks
 from hyperfan.hypernet.bases import BaseArgument, BaseOperation, read_base_arguments, restarted_share, share_of

@@ -12,7 +12,8 @@ from hyperfan.codes.identities import read_identities
 from hyperfan.codes.trunk import Trunk, make_trunk, read_trunk, trunk_width
 from hyperfan.errors import HyperfanError
 from hyperfan.generators.added import Base
-from hyperfan.generators.base import BuildContext, Generator, GeneratorConfig
+from hyperfan.generators.base import Generator
+from hyperfan.generators.config import BuildContext, GeneratorConfig
 from hyperfan.generators.layout import Sharing
 from hyperfan.generators.linear import Linear
 from hyperfan.hypernet.bases import Bases

@@ -111,8 +111,8 @@ def _fill(
     # Second moment of the layer's output: the paper doubles it before a ReLU; else the gain undoes what was read.
     output = 2.0 if nonlinearity == "relu" else 1.0
     if preserved == "in":
-        share = 0.5 if biases_generated else 0.0
-        v = targets.fan_in_bias(output) if bias else targets.fan_in_weight(fans.fan_in, gain.forward, share)
+        bias_share = 0.5 if biases_generated else 0.0
+        v = targets.fan_in_bias(output) if bias else targets.fan_in_weight(fans.fan_in, gain.forward, bias_share)
     else:
         v = targets.fan_out_weight(fans.fan_out, gain.backward)
         if bias:

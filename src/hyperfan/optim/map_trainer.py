@@ -127,7 +127,7 @@ class MapTrainer:
         """Forget what was chosen."""
         self._chosen_for = None
 
-    def share(self, reason: str) -> None:
+    def mark_shared(self, reason: str) -> None:
         """Never collapse the map, because another hypernet uses it too."""
         self._shared = self.override = Choice("factored", reason)
 

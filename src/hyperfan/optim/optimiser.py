@@ -159,7 +159,7 @@ class HyperNetOptimiser(torch.optim.Optimizer):
         maps = Counter(id(part.map) for _, part in parts)
         for trainer in self._trainers:
             if max(uses[id(trainer.weight)], uses[id(trainer.bias)], maps[id(trainer.map)]) > 1:
-                trainer.share("it is shared with another hypernet")
+                trainer.mark_shared("it is shared with another hypernet")
         of_nets = [(net, [t for t in self._trainers if t.net is net]) for net in nets]
         self._net_trainers = [
             NetTrainer(net, trainers) for net, trainers in of_nets if len(trainers) == len(net.heads.parts())

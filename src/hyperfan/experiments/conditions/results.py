@@ -37,7 +37,7 @@ from hyperfan.experiments.results.write import Results
 from hyperfan.hypernet.bases import GIVEN_SHARE, TASKS_SHARE
 from hyperfan.metrics import Kind
 from hyperfan.report import RunData, losses_by_share
-from hyperfan.text import table
+from hyperfan.text import table, two_digits
 
 
 @dataclass(frozen=True)
@@ -116,7 +116,7 @@ class ConditionsRun(SideBySide[Conditions]):
         rows = []
         for start in self.config.starts:
             finite = sum(map(math.isfinite, self.scores(END, start, self.lowest(start))))
-            medians = [_text(self.median(measure, start)) for measure in self.measures]
+            medians = [two_digits(self.median(measure, start)) for measure in self.measures]
             rows.append([start, f"{self.lowest(start):g}", f"{finite} of {len(self.seeds)}", *medians])
         return rows
 
@@ -129,7 +129,7 @@ class ConditionsRun(SideBySide[Conditions]):
         """The start with the lowest loss at the end."""
         lowest = min(self.config.starts, key=lambda start: self.median(END, start))
         of = f"{len(self.config.starts)} starts at {len(self.config.rates)} rates with {len(self.seeds)} seeds"
-        return f"{of}: the lowest median loss at the end, {_text(self.median(END, lowest))}, has {lowest}."
+        return f"{of}: the lowest median loss at the end, {two_digits(self.median(END, lowest))}, has {lowest}."
 
     def text(self) -> str:
         """The table of starts."""
@@ -245,7 +245,7 @@ class ConditionsResults(Results[Conditions, ConditionsRun]):
         for (job, optimiser), run in self.found.items():
             if measure in run.measures:
                 medians = [run.median(measure, start) for start in run.config.starts]
-                cells = [f"**{_text(m)}**" if m == min(medians) else _text(m) for m in medians]
+                cells = [f"**{two_digits(m)}**" if m == min(medians) else two_digits(m) for m in medians]
                 rows.append([job, optimiser, *cells])
         return markdown_table(["job", "optimiser", *self.base.starts], rows)
 
@@ -254,7 +254,7 @@ class ConditionsResults(Results[Conditions, ConditionsRun]):
         for (job, optimiser), run in self.found.items():
             if FORGETTING in run.measures:
                 for measure in (LEARNT, END, FORGETTING):
-                    medians = [_text(run.median(measure, start)) for start in run.config.starts]
+                    medians = [two_digits(run.median(measure, start)) for start in run.config.starts]
                     rows.append([job, optimiser, MEASURES[measure], *medians])
         return markdown_table(["job", "optimiser", "measure", *self.base.starts], rows)
 
@@ -270,7 +270,7 @@ class ConditionsResults(Results[Conditions, ConditionsRun]):
                 ]
                 if runs:
                     cells = [
-                        _text(statistics.geometric_mean([_over_all(run, measure, s) for run in runs]))
+                        two_digits(statistics.geometric_mean([_over_all(run, measure, s) for run in runs]))
                         for s in self.base.starts
                     ]
                     rows.append([kind, MEASURES[measure], optimiser, *cells])
@@ -309,7 +309,9 @@ class ConditionsResults(Results[Conditions, ConditionsRun]):
         rows = []
         for (job, optimiser), run in self.found.items():
             for lr in run.config.rates:
-                rows.append([job, optimiser, f"{lr:g}", *(_text(run.median(END, s, lr)) for s in run.config.starts)])
+                rows.append(
+                    [job, optimiser, f"{lr:g}", *(two_digits(run.median(END, s, lr)) for s in run.config.starts)]
+                )
         return markdown_table(["job", "optimiser", "rate", *self.base.starts], rows)
 
     def _at_start(self) -> dict[str, str]:
@@ -344,7 +346,3 @@ def _over_all(run: ConditionsRun, measure: str, start: str) -> float:
 
 def _range(values: Sequence[float]) -> str:
     return f"{min(values):.2g} to {max(values):.2g}"
-
-
-def _text(value: float) -> str:
-    return f"{value:.2g}" if math.isfinite(value) else "∞"

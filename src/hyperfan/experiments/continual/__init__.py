@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from typing import ClassVar, Literal, NamedTuple
 
 from hyperfan.errors import RunError
-from hyperfan.experiments.experiment import CHOOSING_SEED, Configuration, Experiment
+from hyperfan.experiments.experiment import CHOOSING_SEED, Experiment, TaskConfiguration
 
 TASKS = 3
 PAPER_INITS = ("kaiming-fan-in", "kaiming-fan-out", "hyperfan-in", "hyperfan-out")
@@ -23,7 +23,7 @@ class GridRun(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Continual(Configuration):
+class Continual(TaskConfiguration):
     """A grid of runs, trained side by side: every init at every learning rate with every seed.
 
     Args:
@@ -66,11 +66,7 @@ class Continual(Configuration):
         super().__post_init__()
         if self.batch > self.points:
             raise RunError(f"--batch {self.batch}: a batch has no more than the {self.points} training points")
-        for name, values in (("inits", self.inits), ("rates", self.rates)):
-            if not values or len(set(values)) < len(values):
-                raise RunError(f"--{name} {' '.join(map(str, values))}: name at least one, and each once")
-        if self.iterations % self.log_every:
-            raise RunError(f"--iterations {self.iterations} is no multiple of --log-every {self.log_every}")
+        self.check_each_once("inits")
 
     @property
     def runs(self) -> list[GridRun]:
@@ -84,24 +80,14 @@ class Continual(Configuration):
         return TASKS * self.iterations
 
     @property
-    def stage(self) -> tuple[str, int]:
-        """A task."""
-        return "task", self.iterations
-
-    @property
     def title(self) -> str:
         """The optimiser and whatever is not as in the paper, which also names its folder.
 
         >>> Continual(inits=ALL_INITS, seeds=3).title
         'sgd all-inits seeds-3'
         """
-        others = [f"{name}-{_text(value)}" for name, value in self.changes(omit=("optimiser", "inits")).items()]
         inits = {PAPER_INITS: [], ALL_INITS: ["all-inits"]}.get(self.inits, ["+".join(self.inits)])
-        return " ".join([self.optimiser, *inits, *others])
-
-
-def _text(value: object) -> str:
-    return "+".join(f"{v:g}" for v in value) if isinstance(value, tuple) else str(value)
+        return " ".join([self.optimiser, *inits, *self.changes_as_text(omit=("optimiser", "inits"))])
 
 
 PROFILES = {

@@ -34,7 +34,7 @@ from hyperfan.experiments.results.side_by_side import SideBySide
 from hyperfan.experiments.results.write import Results
 from hyperfan.metrics import Kind, Row
 from hyperfan.report import Fit, RunData, Section, fits, losses_by_task, quartiles, task_panels
-from hyperfan.text import table
+from hyperfan.text import table, two_digits
 
 CAPTION = textwrap.fill(
     "Each init at its best rate, by the median over seeds of the mean final loss of the tasks, where a run that "
@@ -187,7 +187,7 @@ class ContinualRun(SideBySide[Continual]):
         """The same as text under :data:`BEST_HEADER`."""
         rows = []
         for r in self.table():
-            numbers = [_text(value, "diverged") for value in (*r["loss"], *r["error"])]
+            numbers = [two_digits(value, "diverged") for value in (*r["loss"], *r["error"])]
             rows.append([r["init"], f"{r['rate']:g}", f"{r['finite']} of {r['runs']}", *numbers])
         return rows
 
@@ -325,7 +325,7 @@ def forgetting(grids: Sequence[ContinualRun]) -> str:
             learnt, kept = errors[:, 0], errors[:, -1]
             had = (learnt < _constant(found)) & kept.isfinite()
             forgot = int((kept[had] > FORGOTTEN_FACTOR * learnt[had]).sum())
-            medians = [_text(m) for m in quartiles(errors)[1].tolist()]
+            medians = [two_digits(m) for m in quartiles(errors)[1].tolist()]
             rows.append([OPTIMISER_NAMES[found.config.optimiser], init, *medians, f"{forgot} of {int(had.sum())}"])
     header = ["optimiser", "init", *(f"error after task {i + 1}" for i in range(TASKS)), "forgotten"]
     return markdown_table(header, rows)
@@ -336,7 +336,7 @@ def _all_rates(found: ContinualRun) -> str:
     for init in found.config.inits:
         for lr in found.config.rates:
             counts = str(found.finite(init, lr)), str(found.trained(init, lr))
-            low, middle, high = ([_text(q) for q in part.tolist()] for part in quartiles(found.final(init, lr)))
+            low, middle, high = ([two_digits(q) for q in part.tolist()] for part in quartiles(found.final(init, lr)))
             losses = [f"{m} [{a}, {b}]" for a, m, b in zip(low, middle, high, strict=True)]
             rows.append([init, f"{lr:g}", *counts, *losses])
     return markdown_table(["init", "rate", "finite", "trained", *TASK_LOSSES], rows)
@@ -344,7 +344,3 @@ def _all_rates(found: ContinualRun) -> str:
 
 def _nan_to_inf(values: Tensor) -> Tensor:
     return values.nan_to_num(math.inf, math.inf)
-
-
-def _text(value: float, infinite: str = "∞") -> str:
-    return f"{value:.2g}" if math.isfinite(value) else infinite

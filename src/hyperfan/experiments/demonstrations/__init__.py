@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from typing import ClassVar, Literal
 
 from hyperfan.errors import RunError
-from hyperfan.experiments.experiment import CHOOSING_SEED, Configuration, Experiment
+from hyperfan.experiments.experiment import CHOOSING_SEED, Experiment, TaskConfiguration
 
 Biases = Literal["zero", "torch"]
 """How the hypernet's biases start: at zero, or as in torch's linear layers, uniform with variance 1/(3·fan_in)."""
@@ -34,7 +34,7 @@ MAX_TASKS = 10
 
 
 @dataclass(frozen=True)
-class Demonstrations(Configuration):
+class Demonstrations(TaskConfiguration):
     """One init, at every learning rate with every seed: runs that are trained side by side, with Adam.
 
     Args:
@@ -81,23 +81,14 @@ class Demonstrations(Configuration):
             raise RunError(f"--tasks {self.tasks}: there are {MAX_TASKS} shapes")
         if self.points < WINDOW:
             raise RunError(f"--points {self.points}: a subsequence has {WINDOW}")
-        if self.iterations % self.log_every:
-            raise RunError(f"--iterations {self.iterations} is no multiple of --log-every {self.log_every}")
         for name, widths in (("hidden", self.hidden), ("target", self.target)):
             if not widths:
                 raise RunError(f"--{name}: name the width of at least one layer")
-        if not self.rates or len(set(self.rates)) < len(self.rates):
-            raise RunError(f"--rates {' '.join(map(str, self.rates))}: name at least one, and each once")
 
     @property
     def total(self) -> int:
         """Iterations in all."""
         return self.tasks * self.iterations
-
-    @property
-    def stage(self) -> tuple[str, int]:
-        """A task."""
-        return "task", self.iterations
 
     @property
     def title(self) -> str:
@@ -106,12 +97,7 @@ class Demonstrations(Configuration):
         >>> Demonstrations(rates=(1e-3, 1e-2), seeds=3).title
         'hyperfan-in rates-0.001+0.01 seeds-3'
         """
-        others = [f"{name}-{_text(value)}" for name, value in self.changes(omit=("init",)).items()]
-        return " ".join([self.init, *others])
-
-
-def _text(value: object) -> str:
-    return "+".join(f"{v:g}" for v in value) if isinstance(value, tuple) else str(value)
+        return " ".join([self.init, *self.changes_as_text(omit=("init",))])
 
 
 PROFILES = {

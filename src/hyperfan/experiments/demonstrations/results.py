@@ -45,7 +45,7 @@ from hyperfan.experiments.results.write import Results
 from hyperfan.experiments.stack import EPS
 from hyperfan.metrics import Kind
 from hyperfan.report import Drawn, RunData, Section, losses_by_task, paths, quartiles, task_panels
-from hyperfan.text import table
+from hyperfan.text import table, two_digits
 
 HEADER = ["rate", "finite", *MEASURES.values()]
 CAPTION = "Medians over seeds. Errors are mean squares of whole paths from their start, losses those of subsequences."
@@ -128,15 +128,15 @@ class DemonstrationsRun(SideBySide[Demonstrations]):
         """The medians at each rate, under :data:`HEADER`."""
         rows = []
         for lr in self.config.rates:
-            medians = [_text(statistics.median(self.scores(measure, lr))) for measure in MEASURES]
+            medians = [two_digits(statistics.median(self.scores(measure, lr))) for measure in MEASURES]
             rows.append([f"{lr:g}", f"{self.finite(lr)} of {len(self.seeds)}", *medians])
         return rows
 
     def sentence(self) -> str:
         """The error at the end at the best rate."""
-        c, error = self.config, statistics.median(self.scores(END))
+        c, error = self.config, two_digits(statistics.median(self.scores(END)))
         runs = f"{c.tasks} shapes, one after another, {len(c.rates)} rates with {c.seeds} seeds"
-        return f"{runs}: at the best rate, {self.best:g}, the median error of all shapes at the end is {_text(error)}."
+        return f"{runs}: at the best rate, {self.best:g}, the median error of all shapes at the end is {error}."
 
     def text(self) -> str:
         """The table of rates."""
@@ -258,7 +258,7 @@ class DemonstrationsResults(Results[Demonstrations, DemonstrationsRun]):
         for name, run in self.found.items():
             low, middle, high = quartiles(torch.tensor([run.scores(measure) for measure in MEASURES]).T)
             spread = zip(low.tolist(), middle.tolist(), high.tolist(), strict=True)
-            cells = [f"{_text(m)} [{_text(a)}, {_text(b)}]" for a, m, b in spread]
+            cells = [f"{two_digits(m)} [{two_digits(a)}, {two_digits(b)}]" for a, m, b in spread]
             finite = f"{run.finite(run.best)} of {len(run.seeds)}"
             rows.append([name, f"{run.best:g}", finite, *cells, run.forgetting().format(".2g")])
         return markdown_table(["init", "best rate", "finite", *MEASURES.values(), "forgetting"], rows)
@@ -307,7 +307,3 @@ ORDINALS = ("first", "second", "third", "fourth", "fifth", "sixth", "seventh", "
 
 def _widths(widths: Sequence[int]) -> str:
     return "-".join(map(str, widths))
-
-
-def _text(value: float) -> str:
-    return f"{value:.2g}" if math.isfinite(value) else "∞"

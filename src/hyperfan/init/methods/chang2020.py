@@ -25,9 +25,9 @@ def hyperfan_in(read: Reading, bias_share: float = 0.5) -> Aim:
     if read.role == "bias":
         v = targets.fan_in_bias(read.output, bias_share) * read.branch / read.logits / read.summands
         return Aim(_branched("v = share·output", read), target=v)
-    share = bias_share if read.bias_generated else 0.0
-    v = targets.fan_in_weight(read.fan_in, read.gain_in, share) * read.entry * read.branch * read.row / read.logits
-    equation = "v = (1 − share)·gain/fan_in" if share else "v = gain/fan_in"
+    part = bias_share if read.bias_generated else 0.0
+    v = targets.fan_in_weight(read.fan_in, read.gain_in, part) * read.entry * read.branch * read.row / read.logits
+    equation = "v = (1 − share)·gain/fan_in" if part else "v = gain/fan_in"
     return Aim(_branched(equation, read), target=v, gain=read.gain_in)
 
 
@@ -68,11 +68,11 @@ def mean_of_both(read: Reading, bias_share: float = 0.5, *, name: str) -> Aim:
 
 
 MEANS = {"harmonic": targets.harmonic, "geometric": targets.geometric, "arithmetic": targets.arithmetic}
-_SHARE = {"bias_share": 0.5}
+_BIAS_SHARE = {"bias_share": 0.5}
 _GIST = "hyperfan-in as in the authors' code, with twice the variance"
-register(Method("hyperfan-in", PAPER, "keeps the mainnet's forward variance", hyperfan_in, _SHARE))
+register(Method("hyperfan-in", PAPER, "keeps the mainnet's forward variance", hyperfan_in, _BIAS_SHARE))
 register(Method("hyperfan-out", PAPER, "keeps the mainnet's backward variance", hyperfan_out))
 register(Method("chang2020-gist", PAPER, _GIST, gist, needs_nonlinearity=False))
 for _name in MEANS:
     _summary = f"{_name} mean of hyperfan-in and -out"
-    register(Method(f"hyperfan-{_name}", PAPER, _summary, partial(mean_of_both, name=_name), _SHARE))
+    register(Method(f"hyperfan-{_name}", PAPER, _summary, partial(mean_of_both, name=_name), _BIAS_SHARE))
