@@ -38,7 +38,7 @@ JOBS = (
 """Names of the jobs, which ``jobs.py`` and ``pictures.py`` describe."""
 TABLED = ("tasks", "clients", "sequence", "remembered")
 """Those whose conditions are a table of trained embeddings."""
-TRUNK_JOBS = ("turned", "projection", "preferences", "tasks", "few-shot", "policy")
+TRUNK_JOBS = JOBS
 """Those on which the variants of the default are tried."""
 STAGES = 4
 """Tasks of the jobs in which they come one after another."""
