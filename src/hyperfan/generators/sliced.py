@@ -188,8 +188,8 @@ def _first(tensor: Tensor, shape: Sequence[int], blocks: int) -> Tensor:
     if blocks > 1:
         tensor = tensor.reshape(*batch, blocks, before[0] // blocks, *before[1:])
     sizes = (blocks, shape[0] // blocks, *shape[1:]) if blocks > 1 else shape
-    for i, size in enumerate(sizes):
-        tensor = tensor.narrow(len(batch) + i, 0, size)
+    for i, size in enumerate(sizes, len(batch)):
+        tensor = tensor if size == tensor.shape[i] else tensor.narrow(i, 0, size)  # which backward fills up with zeros
     return tensor.reshape(*batch, *shape)
 
 
