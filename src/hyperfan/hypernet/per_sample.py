@@ -12,9 +12,18 @@ from torch.utils import _pytree as pytree
 from hyperfan.errors import CallError
 from hyperfan.generators.base import Generator
 from hyperfan.generators.stand_in import Order, Sizes, StandIn, cheaper
-from hyperfan.hypernet.batched import MixingError, Samples, check_graph, check_outputs, see_all
+from hyperfan.hypernet.batched import (
+    DisagreementError,
+    MixingError,
+    Samples,
+    SamplesCall,
+    check_graph,
+    check_outputs,
+    see_all,
+)
 from hyperfan.hypernet.batched.untouched import Untouched
 from hyperfan.hypernet.inputs import Inputs
+from hyperfan.hypernet.objects import Slot, join, slots
 from hyperfan.hypernet.ragged import Ragged
 from hyperfan.hypernet.transforms import transformed
 from hyperfan.mainnet.skeleton import Skeleton
@@ -86,6 +95,11 @@ class PerSample:
             safe.put_back()
             _remember(self.mixing, key, None)
             return out
+        except DisagreementError as error:
+            safe.restore(error)
+            if rng is not None:
+                torch.set_rng_state(rng)
+            return self._in_parts(call, error.same)
         except MixingError as error:
             _remember(self.mixing, key, str(error))
             safe.restore(error)
@@ -97,18 +111,30 @@ class PerSample:
             torch.set_rng_state(rng)  # as if it had not been tried
         return self._by_vmap(call)
 
+    def _in_parts(self, call: Call, same: Tensor) -> Any:
+        """Run samples apart from those from which they differ in a value that the mainnet's code asks for."""
+        parts = [torch.nonzero(chosen).flatten() for chosen in (same, ~same)]
+        outputs = []
+        for rows in parts:
+            its = rows.to(call.codes.device)
+            inputs = call.inputs if call.inputs.kind == "shared" else call.inputs.of_rows(its)
+            outputs.append(self(call.skeleton, call.heads, call.codes[its], inputs))
+        back = torch.argsort(torch.cat(parts))
+        return join(outputs, lambda each: torch.cat(list(each))[back.to(each[0].device)])
+
     def _batched(self, call: Call, first: bool) -> Any:
-        s = Samples(len(call.codes))
+        s = Samples(len(call.codes), lambda: [*call.skeleton.present(), *call.inputs.tensors])
         orders, lazy = self._orders(call)
         tensors = call.heads.assemble(call.heads(call.codes, skip=lazy, factored=True))
         for t in tensors.values():
             if not isinstance(t, StandIn):
                 s.mark(t)
-        inputs = [x if call.inputs.kind == "shared" else s.mark(call.inputs.spread(x)) for x in call.inputs.tensors]
+        shared = call.inputs.kind == "shared"
+        inputs = [x if shared or not x.ndim else s.mark(call.inputs.spread(x)) for x in call.inputs.tensors]
         args, kwargs = call.inputs.filled(inputs)
         tensors.update(self._stand_ins(call, call.codes, orders, lazy))
         with see_all(s) if first else s:
-            out = call.skeleton.call(tensors, args, kwargs)
+            out = call.skeleton.call(tensors, SamplesCall(s, call.skeleton, tensors), args, kwargs)
         if torch.is_grad_enabled():
             check_graph(out, [*tensors.values(), *inputs, call.codes])
         check_outputs(out)
@@ -119,22 +145,29 @@ class PerSample:
         orders, lazy = self._orders(call)
         tensors = call.heads(call.codes, skip=lazy, factored=True)
         inputs = call.inputs
+        places: list[Slot] = []
         others: list[Any] = []  # what the mainnet returns beside tensors, which vmap would refuse
         out_tree: Any = None
 
         def one(tensors: Mapping[str, Any], codes: Tensor, given: list[Tensor]) -> Any:
-            args, kwargs = inputs.filled([x.unsqueeze(0) if inputs.kind == "sample" else x for x in given])
+            numbers = [x.ndim == 0 for x in inputs.tensors]
+            each = [x if inputs.kind != "sample" or n else x.unsqueeze(0) for x, n in zip(given, numbers, strict=True)]
+            args, kwargs = inputs.filled(each)
             stand_ins = self._stand_ins(call, codes, orders, lazy)
-            nonlocal others, out_tree
+            nonlocal others, out_tree, places
             out = call.skeleton({**call.heads.assemble(tensors), **stand_ins}, *args, **kwargs)
             others, out_tree = pytree.tree_flatten(out)
-            outputs = {i: t for i, t in enumerate(others) if isinstance(t, Tensor)}
+            outputs: dict[Any, Tensor] = {i: t for i, t in enumerate(others) if isinstance(t, Tensor)}
+            places = slots(out)
+            outputs.update({("in an object", i): holder[key] for i, (holder, key) in enumerate(places)})
             return {i: t.squeeze(0) for i, t in outputs.items()} if inputs.kind == "sample" else outputs
 
-        in_dims = (0, 0, None if inputs.kind == "shared" else 0)
+        in_dims = (0, 0, [None if inputs.kind == "shared" or not x.ndim else 0 for x in inputs.tensors])
         with _without_fast_attention():
             outputs = torch.func.vmap(one, in_dims, randomness="different")(tensors, call.codes, inputs.tensors)
         self._remember_orders(call, orders)
+        for i, (holder, key) in enumerate(places):
+            holder[key] = outputs["in an object", i]
         return pytree.tree_unflatten([outputs.get(i, leaf) for i, leaf in enumerate(others)], out_tree)
 
     def _stand_ins(self, call: Call, codes: Tensor, orders: dict[str, Order], lazy: list[int]) -> dict[str, Tensor]:
@@ -174,7 +207,7 @@ def _remember(known: dict[tuple[Any, ...], Any], key: tuple[Any, ...], value: An
 def _alone(call: Call) -> Any:
     """With one code, the mainnet as it is."""
     inputs = call.inputs
-    given = [x.squeeze(0) if inputs.kind == "group" else x for x in inputs.tensors]
+    given = [x.squeeze(0) if inputs.kind == "group" and x.ndim else x for x in inputs.tensors]
     args, kwargs = inputs.filled(given)
     tensors = call.heads.assemble(call.heads(call.codes.squeeze(0), factored=True))
     out = call.skeleton(tensors, *args, **kwargs)

@@ -6,10 +6,10 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.utils import _pytree as pytree
 
 from hyperfan.errors import CallError
 from hyperfan.hypernet.inputs import Inputs, Kind
+from hyperfan.hypernet.objects import join
 
 
 class Ragged:
@@ -25,7 +25,7 @@ class Ragged:
         self.counts, self.order = counts, order
         self.inputs = Inputs("sample", args, kwargs)
         for x in self.inputs.tensors:
-            if x.ndim < 1 or len(x) != sum(counts):
+            if x.ndim and len(x) != sum(counts):
                 raise CallError(
                     f"{len(counts)} codes serve {sum(counts)} rows, by counts= or code_index=; an input has shape "
                     f"{tuple(x.shape)} and should have ({sum(counts)}, …)"
@@ -42,22 +42,20 @@ class Ragged:
             rows.append(index if self.order is None else self.order.cpu()[index])
             outputs.append(call(self._of(codes, chosen), self._batches(rows[-1], len(chosen), size)))
         back = torch.argsort(torch.cat(rows))
-        return pytree.tree_map(lambda *parts: _joined(parts, sizes, back), *outputs)
+        return join(outputs, lambda parts: _joined(parts, sizes, back))
 
     def _of(self, codes: Tensor, chosen: list[int]) -> Tensor:
         return codes if len(chosen) == len(codes) else codes[torch.tensor(chosen, device=codes.device)]
 
     def _batches(self, rows: Tensor, groups: int, size: int) -> Inputs:
         in_order = self.order is None and len(rows) == sum(self.counts)
-        given = [x if in_order else x[rows.to(x.device)] for x in self.inputs.tensors]
-        args, kwargs = self.inputs.filled([x.view(groups, size, *x.shape[1:]) for x in given])
+        given = [x if in_order or not x.ndim else x[rows.to(x.device)] for x in self.inputs.tensors]
+        args, kwargs = self.inputs.filled([x.view(groups, size, *x.shape[1:]) if x.ndim else x for x in given])
         return Inputs("group", args, kwargs)
 
 
-def _joined(parts: Sequence[Any], sizes: Sequence[int], back: Tensor) -> Any:
+def _joined(parts: Sequence[Tensor], sizes: Sequence[int], back: Tensor) -> Tensor:
     """One output for all rows, from those for the groups of each size."""
-    if not isinstance(parts[0], Tensor):
-        return parts[0]
     for part, size in zip(parts, sizes, strict=True):
         if part.ndim < 2 or part.shape[1] != size:
             raise CallError(
