@@ -108,3 +108,32 @@ def test_a_model_alone_is_as_before():
     with net.bound(task=1) as bound:
         bound(IDS)
     assert torch.equal(model(IDS).logits, before)
+
+
+def test_a_saved_net_is_read_around_a_model_on_the_meta_device(tmp_path):
+    """With the frequencies of its positions, which are in no state_dict."""
+    model, example = make("Llama")
+    net = hf.HyperNet(model, hf.Embedding(8, tasks=2), generate="*.q_proj.weight", example=example)
+    net.save_pretrained(tmp_path)
+    with torch.device("meta"):
+        empty = hub.LlamaForCausalLM(hub.LlamaConfig(**GROUPED)).eval()
+    read = hf.HyperNet.from_pretrained(tmp_path, empty)
+    assert torch.equal(read(**example, task=1).logits, net(**example, task=1).logits)
+
+
+def test_a_diagnosis_on_a_batch_with_labels():
+    net, example = lora()
+    seen = hf.diagnose(net, {**example, "labels": IDS}, task=1)
+    assert seen.loss == pytest.approx(net(**example, labels=IDS, task=1).loss.item(), rel=1e-6)
+
+
+def test_a_frozen_pretrained_bias_beside_a_generated_weight_is_kept():
+    model, example = make("Qwen2")
+    model.requires_grad_(False)
+    for layer in model.model.layers:
+        torch.nn.init.normal_(layer.self_attn.q_proj.bias)
+        layer.self_attn.q_proj.weight.requires_grad_(True)
+    net = hf.HyperNet(model, hf.Embedding(8, tasks=2), example=example)
+    assert [t.name.rpartition(".layers.")[2] for t in net.generated] == [f"{i}.self_attn.q_proj.weight" for i in (0, 1)]
+    bias = "model.layers.0.self_attn.q_proj.bias"
+    assert torch.equal(net.mainnet.get_parameter(bias), model.get_parameter(bias))

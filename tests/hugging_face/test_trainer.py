@@ -9,7 +9,13 @@ import hyperfan as hf
 from hyperfan.hypernet import SaveConfig
 
 ROWS = [
-    {"input_ids": IDS[i % 4], "labels": IDS[i % 4].clone(), "task": i % 3, "nonsense": 1.0, "attention_mask": IDS[0] >= 0}
+    {
+        "input_ids": IDS[i % 4],
+        "labels": IDS[i % 4].clone(),
+        "task": i % 3,
+        "nonsense": 1.0,
+        "attention_mask": IDS[0] >= 0,
+    }
     for i in range(8)
 ]
 for row in ROWS[::3]:
@@ -92,9 +98,9 @@ def test_a_checkpoint_resumes_and_can_be_read(tmp_path):
     assert torch.equal(token_loss(other.eval(), ROWS), expected)
     read = hf.HyperNet.from_pretrained(tmp_path / "checkpoint-4", model).eval()
     assert torch.equal(token_loss(read, ROWS), expected)
-    assert (checkpoint / "model.safetensors").stat().st_size < 1.3 * 4 * sum(p.numel() for p in net.parameters()) - 4 * (
-        sum(p.numel() for p in net.mainnet.parameters())
-    )
+    assert (checkpoint / "model.safetensors").stat().st_size < 1.3 * 4 * sum(
+        p.numel() for p in net.parameters()
+    ) - 4 * (sum(p.numel() for p in net.mainnet.parameters()))
 
 
 def test_the_signature_is_that_of_both():

@@ -12,8 +12,15 @@ from hyperfan.codes.embedding import Embedding
 from hyperfan.codes.trunk import Trunk
 from hyperfan.generators.base import GeneratorConfig
 from hyperfan.generators.linear import Sharing
-from hyperfan.hypernet import checks, other_mainnet, saving, signature, start, tasks
-from hyperfan.hypernet.bases import BaseArgument, BaseOperation, read_base_arguments, restarted_share, share_of
+from hyperfan.hypernet import adapter, checks, other_mainnet, saving, signature, start, tasks
+from hyperfan.hypernet.bases import (
+    BaseArgument,
+    BaseOperation,
+    frozen_at_risk,
+    read_base_arguments,
+    restarted_share,
+    share_of,
+)
 from hyperfan.hypernet.generated_net import GeneratedNet
 from hyperfan.hypernet.kept_values import KeptValues, read_kept_values, set_mode
 from hyperfan.hypernet.parts import build_parts
@@ -36,8 +43,8 @@ class HyperNet(GeneratedNet):
         mainnet: any module.
         embedding: its size, or an :class:`Embedding`.
         generate: "weights", "weights+biases", a glob pattern on parameter names or a list of them, or a function of
-            a :class:`TensorSpec`; whether they require gradients or not. Norm parameters are only generated if a
-            pattern or function picks them.
+            a :class:`TensorSpec`. Norm parameters are only generated if a pattern or function picks them. Of a mainnet
+            with frozen parameters, as PEFT's, "weights" are those that are trained, unless their values stay as a base.
         trunk: ``None``, the hidden widths of a ReLU MLP, or a module from (n, size) to (n, d_k), which is held as
             it is, so that several nets may share one, and keeps its values.
         init_trunk: whether to draw the values of such a module too.
@@ -92,7 +99,7 @@ class HyperNet(GeneratedNet):
     ) -> None:
         checks.check_choices(mainnet, fidelity, distribution)
         method, spec = as_method(init), read(mainnet, example, nonlinearity, warn=False)
-        generated = select(spec, generate)
+        generated = select(spec, generate, frozen_at_risk(mainnet, base, heads))
         asked, bases = read_base_arguments(share, base, base_op, mainnet, generated, embedding, heads, method)
         parts = build_parts(generated, embedding, trunk, heads, next(mainnet.parameters()).device, bases)
         super().__init__(parts.embeddings, parts.trunk, parts.generator, plain_skeleton(mainnet, generated))
@@ -212,6 +219,18 @@ class HyperNet(GeneratedNet):
         Parameters that were frozen in the mainnet are its own, and only saved if ``frozen``.
         """
         saving.save(self, path, overwrite, frozen)
+
+    def save_adapter(
+        self,
+        path: str | os.PathLike[str],
+        *,
+        task: int | None = None,
+        embedding: Tensor | None = None,
+        overwrite: bool = False,
+    ) -> None:
+        """Save the low-rank updates of one condition, of ``heads=LoRA(…)``, as a folder that PEFT can load."""
+        made = self.heads(self.codes(task=task, embedding=embedding, noise=False), factored=True)
+        adapter.save_adapter(self, path, made, overwrite)
 
     @classmethod
     def from_pretrained(
