@@ -9,6 +9,7 @@ RESULTS = ROOT / "benchmarks/results"
 MARKS = re.compile(r"(<!-- numbers: docs/speed_table.py -->\n).*?(<!-- end -->)", re.DOTALL)
 PLAIN = "{ratio:.2f} {spread} times the plain net's"
 FASTER = "{inverse:.1f} {inverse_spread} times as fast as dense autograd{uncompiled}"
+HAND = "{ratio:.2f} {spread} times hand-written torch"
 BYTES = "{ratio:.2f}; dense {dense:.2f}"
 LINES = {
     "training_step": ("a training step of the MNIST hypernet", PLAIN),
@@ -49,9 +50,19 @@ LINES = {
         "… a training step with AdamW, given codes and a trunk",
         "{inverse:.1f} {inverse_spread} times vmap(functional_call)'s speed{uncompiled}",
     ),
+    "per_sample_field": (
+        "a training step of 16 neural fields of width 32, AdamW",
+        "{ratio:.2f} {spread} times batched products by hand",
+    ),
+    "per_sample_call": ("a call of a small policy, one observation and one condition", HAND),
+    "per_sample_call_with_gradients": ("… with gradients", HAND),
+    "ragged": (
+        "64 codes for 1 to 16 rows each, forward and backward",
+        "{ratio:.2f} {spread} times padded products by hand",
+    ),
     "forward_overhead": (
         "forward and backward of the MNIST hypernet, dense",
-        "{ratio:.2f} {spread} times hand-written torch",
+        HAND,
     ),
     "mnist_run": ("a run of the MNIST experiment with its probes, tests and checkpoints", PLAIN),
     "mnist_run_probe": ("… share of it spent looking inside", "{ratio:.1%}"),

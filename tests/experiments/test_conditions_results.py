@@ -159,6 +159,8 @@ def runs(tmp_path_factory):
         patch.setattr(pictures, "mnist", lambda _data_dir: Splits(made_up_digits(300, 0), made_up_digits(200, 1)))
         for module in (conditions, claims, results):
             patch.setattr(module, "JOBS", FEW_JOBS)
+        for module in (conditions, claims.trunks):
+            patch.setattr(module, "TRUNK_JOBS", FEW_JOBS[:1])
         patch.setattr(results, "MEASURED_JOBS", FEW_JOBS[:1])
         patch.setattr(claims.starts, "SEEDS", 1)
         for config in grid(SMOKE):
@@ -194,6 +196,8 @@ def test_results_are_written_and_follow_from_their_record(runs, tmp_path):
     assert [c["name"] for c in summary["claims"]] == list(CLAIMS)
     assert [(s["job"], s["optimiser"]) for s in summary["settings"]] == [(job, o) for job in FEW_JOBS for o in RATES]
     assert summary["missing"] == []
+    assert "| turned | SGD | loss at the end, unseen conditions |" in page  # of the variants
+    assert "| given | the default |" in page
     again = tmp_path / "again"
     write_results(EXPERIMENT, out, again, SMOKE)  # from the metrics that the results keep
     assert (again / "README.md").read_text() == page

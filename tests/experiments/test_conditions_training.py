@@ -7,10 +7,27 @@ import pytest
 import torch
 from toy import Silent, contents
 
+import hyperfan as hf
 from checks import assert_variance
 from hyperfan.data import Labelled, Splits
 from hyperfan.errors import RunError
-from hyperfan.experiments.conditions import JOBS, PROFILES, RATES, STAGES, Conditions, choosing, grid, pictures
+from hyperfan.experiments.conditions import (
+    JOBS,
+    LINEAR_TRUNK,
+    PROFILES,
+    RATES,
+    SMALL_CODES,
+    STAGES,
+    TABLED,
+    TRUNK_JOBS,
+    VARIANTS,
+    WEIGHTS_ALONE,
+    Conditions,
+    choosing,
+    grid,
+    pictures,
+    trunk_setting,
+)
 from hyperfan.experiments.conditions import training as module
 from hyperfan.experiments.conditions.jobs import Preferences
 from hyperfan.experiments.conditions.stack import values_of
@@ -18,6 +35,7 @@ from hyperfan.experiments.conditions.training import ConditionsTraining, build, 
 from hyperfan.experiments.experiment import CHOOSING_SEED
 from hyperfan.experiments.loop import run
 from hyperfan.experiments.seeds import generator
+from hyperfan.hypernet.bases import GIVEN_SHARE, TASKS_SHARE
 from hyperfan.metrics import Kind, read_metrics
 
 SMOKE = PROFILES["smoke"]
@@ -54,10 +72,25 @@ def in_float64(training):
     return training
 
 
-def alone(config, share, seed, lr):
+def weights_alone(net):
+    """The same net with biases that are not generated, and start at zero, which a mainnet of its own has."""
+    main = net.freeze(embedding=torch.zeros(8).double())
+    other = hf.HyperNet(main, net.embeddings.config, trunk=net.trunk, heads="separate")
+    with torch.no_grad():
+        for name in other.heads.names:
+            for p, value in zip(other.heads.head(name).parameters(), net.heads.head(name).parameters(), strict=True):
+                p.copy_(value)
+        for name, p in other.named_parameters():
+            if name.startswith("mainnet."):
+                p.zero_()
+    return other
+
+
+def alone(config, share, seed, lr, variant=None):
     """One run by itself, with the library's own parts, in float64; yields the net and the loss before each step."""
     job = module.JOBS[config.job]
-    net, world = draw(build(config, share), seed, share).double(), job.world(seed, None)
+    net, world = draw(build(config, share), seed, share, variant).double(), job.world(seed, None)
+    net = weights_alone(net) if variant == WEIGHTS_ALONE else net
     length = config.steps // job.stages
     for step in range(config.steps):
         if step % length == 0:
@@ -105,6 +138,44 @@ def test_every_run_equals_one_that_is_trained_alone_with_the_library(monkeypatch
     for i, (net, _) in enumerate(found):
         for name, value in values_of(net).items():
             torch.testing.assert_close(training.stacks[0].theta[name][i], value, rtol=1e-7, atol=1e-9)
+
+
+def test_biases_that_are_not_generated_are_trained_as_the_library_does(monkeypatch):
+    monkeypatch.setitem(RATES, "AdamW", (0.01, 0.03))
+    config = replace(SMOKE, shares=(0.01,), variants=(WEIGHTS_ALONE,), seed=3)
+    training = in_float64(ConditionsTraining(config))
+    training.stacks = training.stacks[1:2]
+    training.stacks[0].mask = training.stacks[0].mask.double()
+    singles = [alone(config, 0.01, seed, lr, WEIGHTS_ALONE) for lr in config.rates for seed in training.seeds]
+    for step in range(config.total):
+        found = [next(single) for single in singles]
+        assert training.step(step) == pytest.approx(sum(loss for _, loss in found) / len(found), rel=1e-9)
+
+
+def test_variants_change_one_thing_of_the_default():
+    net = build(replace(SMOKE, shares=(0.01,), width=16), 0.01)
+    e = torch.randn(6, 8)
+    default = draw(net, 0, 0.01).generate(embedding=e)
+    for name, square in SMALL_CODES.items():
+        other = draw(net, 0, 0.01, name)
+        assert other.heads.measured_moments(other.code_source)[0] == pytest.approx(square, rel=1e-5)
+        for tensor, made in other.generate(embedding=e).items():
+            torch.testing.assert_close(made, default[tensor], rtol=1e-4, atol=1e-6)
+    linear = draw(net, 0, 0.01, LINEAR_TRUNK)
+    assert linear.trunk[0].bias.any()
+    assert_variance(linear.trunk[0].weight, 1 / (3 * 8))
+    bases = {n: linear.heads.head(n).bias.clone() for n in linear.heads.names}
+    again = draw(net, 0, 0.01)
+    assert all(torch.equal(again.heads.head(name).bias, base) for name, base in bases.items())
+    squares = [draw(net, 0, 0.01, v).heads.head("0/weight").weight.square().mean().item() for v in (None, LINEAR_TRUNK)]
+    assert squares[1] > squares[0]  # for smaller codes
+
+
+def test_variants_are_tried_at_the_default_share():
+    for job in JOBS:
+        assert (job in TABLED) == module.JOBS[job].table
+        (share,) = trunk_setting(Conditions(), job, "SGD").shares
+        assert share == (TASKS_SHARE if job in TABLED else GIVEN_SHARE)
 
 
 @pytest.mark.parametrize("job", JOBS)
@@ -205,7 +276,8 @@ def test_one_diverged_run_does_not_end_the_others():
 
 def test_the_grid_has_every_job_on_seeds_that_choose_and_on_others():
     configs = grid(Conditions())
-    assert len(configs) == 2 * len(JOBS) * len(RATES)
+    assert len(configs) == 2 * (len(JOBS) + len(TRUNK_JOBS)) * len(RATES)
+    assert {c.variants for c in configs} == {(), VARIANTS}
     compared = [c for c in configs if c.seed < CHOOSING_SEED]
     assert {choosing(c) for c in compared} == set(configs) - set(compared)
     assert len({c.folder for c in configs}) == len(configs)
@@ -219,6 +291,7 @@ def test_the_grid_has_every_job_on_seeds_that_choose_and_on_others():
         ({"shares": (1.5,)}, "parts of 1"),
         ({"shares": (0.5, 0.5)}, "each once"),
         ({"log_every": 3}, "no multiple"),
+        ({"variants": ("‖h‖² = 2",)}, "did you mean"),
     ],
 )
 def test_what_cannot_be_is_refused(changes, words):

@@ -19,7 +19,7 @@ from hyperfan.experiments.demonstrations import (
     choosing,
     grid,
 )
-from hyperfan.experiments.demonstrations.stack import Stack, values_of
+from hyperfan.experiments.demonstrations.stack import PathStack, values_of
 from hyperfan.experiments.demonstrations.training import DemonstrationsTraining, build, demonstrated, draw, widths
 from hyperfan.experiments.experiment import CHOOSING_SEED
 from hyperfan.experiments.loop import run
@@ -61,7 +61,7 @@ def in_float64(training):
     """The same training with all numbers in double precision, drawn as in single."""
     nets = [values_of(draw(build(training.config), seed, training.config.biases).double()) for seed in training.seeds]
     c = training.config
-    training.stack, training.data = Stack(nets, c.rates, widths(c), c.beta), training.data.double()
+    training.stack, training.data = PathStack(nets, c.rates, widths(c), c.beta), training.data.double()
     return training
 
 

@@ -2,10 +2,12 @@
 
 import pytest
 import torch
-from language_models import GROUPED, IDS, MODELS, hub, make
+import transformers as hub
+from small_models import make, pattern
 
 import hyperfan as hf
 from checks import assert_close
+from zoo.text import GROUPED, IDS
 
 MASK = torch.ones_like(IDS)
 MASK[0, 9:], MASK[2, 7:] = 0, 0  # two of four samples have padding, so that they do not agree on whether there is some
@@ -24,8 +26,7 @@ def lora(name="Llama", attention=None, **kwargs):
     if attention is not None:
         model.set_attn_implementation(attention)
     embedding = hf.Embedding(8, tasks=4, trainable=True, per="net")
-    pattern = MODELS[name][2]
-    net = hf.HyperNet(model.double(), embedding, generate=pattern, example=example, heads=hf.LoRA(4), **kwargs)
+    net = hf.HyperNet(model.double(), embedding, generate=pattern(name), example=example, heads=hf.LoRA(4), **kwargs)
     torch.manual_seed(1)
     for p in net.heads.parameters():
         torch.nn.init.normal_(p, std=0.1)

@@ -6,10 +6,12 @@ import peft
 import pytest
 import safetensors.torch
 import torch
-from language_models import GROUPED, IDS, ONE, hub, make
+import transformers as hub
+from small_models import make
 from torch import nn
 
 import hyperfan as hf
+from zoo.text import GROUPED, IDS, ONE
 
 KINDS = {
     "LoRA": peft.LoraConfig(r=4, target_modules=["q_proj", "v_proj"], task_type="CAUSAL_LM"),

@@ -3,10 +3,11 @@
 import accelerate
 import pytest
 import torch
-from language_models import GROUPED, IDS, hub
+import transformers as hub
 
 import hyperfan as hf
 from hyperfan.hypernet import SaveConfig
+from zoo.text import GROUPED, IDS
 
 ROWS = [
     {

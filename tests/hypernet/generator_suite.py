@@ -47,6 +47,20 @@ def build(case: Case, dtype: torch.dtype = torch.float32) -> hf.HyperNet:
     return case.make(mainnet().to(dtype)).eval()
 
 
+def identity_of(net: hf.HyperNet, tensor: int, code: int) -> list[Tensor]:
+    """The vectors that stand behind the condition of a code, by their definition."""
+    found, embeddings, parts = [], net.embeddings, net.embeddings.config.identity
+    if not isinstance(parts, dict):
+        return [embeddings.identity[code]] if embeddings.identities else []
+    names = [t.name for t in net.generated]
+    layers, modules = ([n.split(".")[0] for n in names], [n.split(".", 1)[1] for n in names])  # as in 0.weight
+    for part in parts:
+        of = {"layer": layers, "module": modules}.get(part)
+        row = code - net.heads.spans[tensor].start if of is None else list(dict.fromkeys(of)).index(of[tensor])
+        found.append(getattr(embeddings, f"identity_{part}")[row])
+    return found
+
+
 def double(call: dict[str, Any]) -> dict[str, Any]:
     return {k: v.double() if isinstance(v, Tensor) and v.is_floating_point() else v for k, v in call.items()}
 

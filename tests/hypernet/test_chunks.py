@@ -24,7 +24,7 @@ def code(net: hf.HyperNet, m: int, task=None, embedding=None) -> Tensor:
         e = e[..., m, :]
     elif embedding is None:
         e = e[..., 0, :]
-    if net.embeddings.identity is not None:
+    if net.embeddings.identities:
         behind = net.embeddings.identity[m]
         e = torch.cat([e, behind.expand(*e.shape[:-1], -1)], -1)
     if net.heads.inputs is not None:

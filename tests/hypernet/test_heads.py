@@ -3,7 +3,7 @@
 from typing import ClassVar
 
 import torch
-from generator_suite import Case, GeneratorSuite
+from generator_suite import Case, GeneratorSuite, identity_of
 from torch import Tensor, nn
 
 import hyperfan as hf
@@ -23,8 +23,8 @@ def oracle(net: hf.HyperNet, task=None, embedding=None, noise=None) -> dict[str,
             e = e[..., i, :]
         elif embedding is None:
             e = e[..., 0, :]
-        if net.embeddings.identity is not None:
-            e = torch.cat([e, net.embeddings.identity[i].expand(*e.shape[:-1], -1)], -1)
+        for identity in identity_of(net, i, i):
+            e = torch.cat([e, identity.expand(*e.shape[:-1], -1)], -1)
         h = e if net.trunk is None else net.trunk(e.reshape(-1, e.shape[-1])).reshape(*e.shape[:-1], -1)
         if net.embeddings.config.normalise:
             h = h / h.square().mean(-1, keepdim=True).sqrt()

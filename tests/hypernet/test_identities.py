@@ -24,10 +24,14 @@ class TestIdentities(GeneratorSuite):
         "tasks": case(TASKS, lambda: {"task": 2}),
         "tasks-per-sample": case(TASKS, lambda: {"task": torch.tensor([0, 2, 1, 2])}, trunk=(16,)),
         "noise": case(hf.Embedding(4, per="net", noise=0.2, identity=2), trunk=(16,), heads="separate"),
+        "parts": case(
+            hf.Embedding(3, tasks=3, per="net", identity={"layer": 2, "module": hf.Embedding(1, std=0.5)}),
+            lambda: {"task": 2}, trunk=(16,), heads="module", generate=["6.*", "8.*"],
+        ),
         "normalised-module": case(
             hf.Embedding(4, given=True, per="net", normalise=True, identity=2), given(4), module=trunk
         ),
-    }
+    }  # fmt: skip
 
 
 def main() -> nn.Sequential:

@@ -16,12 +16,23 @@ from hyperfan.optim.gradient import FactoredGradient
 
 def oracle(net: hf.HyperNet, task=None, embedding=None) -> dict[str, Tensor]:
     """One tensor at a time: its factors by their definition, multiplied in einsum, on its base."""
-    made, config = {}, net.heads.config
+    made, config, first = {}, net.heads.config, 0
     alpha = config.rank if config.alpha is None else config.alpha
     for i, t in enumerate(net.generated):
-        h = net.codes(task=task, embedding=embedding)[..., i, :]
-        heads = [net.heads.head(name) for name in net.heads.layouts[net.heads.names[i]].heads]
-        factors = [torch.einsum("...k,kp->...p", h, head.weight) + head.bias for head in heads]
+        per_rank = config.code_per == "rank" and t.role == "weight"
+        ranks = [
+            net.codes(task=task, embedding=embedding)[..., first + r, :] for r in range([1, config.rank][per_rank])
+        ]
+        first, h = first + len(ranks), ranks[0]
+        names = list(net.heads.layouts[net.heads.names[i]].heads)
+        heads = [net.heads.head(name) for name in names]
+        each = [[torch.einsum("...k,kp->...p", h, head.weight) + head.bias for h in ranks] for head in heads]
+        if per_rank and not config.core:
+            each[0] = [
+                row + common for row, common in zip(each[0], net.heads.get_parameter(f"{names[0]}0"), strict=True)
+            ]
+            each[1] = [torch.stack(each[1], -1).flatten(-2)]  # columns of B, and rows of all else
+        factors = [torch.cat(rows, -1) for rows in each]
         if t.role == "weight" and config.core:
             u, v = (net.heads.get_buffer(f"{t.name.replace('.', '/')}-{side}") for side in "UV")
             core = factors[0].unflatten(-1, (config.rank, config.rank))
@@ -60,8 +71,10 @@ class Suite(GeneratorSuite):
 
     def test_rescale_multiplies_one_tensor_and_says_so_on_the_meta_device(self, case):
         """It does not: the base is the mainnet's, and frozen."""
-        with pytest.raises(hf.HyperfanError, match=r"the base of '0\.weight' is frozen"):
-            build(case).rescale_({"0.weight": 1.5})
+        net = build(case)
+        name = net.generated[0].name
+        with pytest.raises(hf.HyperfanError, match=rf"the base of '{name}' is frozen"):
+            net.rescale_({name: 1.5})
 
 
 class TestLoRA(Suite):
@@ -73,6 +86,28 @@ class TestLoRA(Suite):
         "tasks": case(hf.Embedding(6, tasks=3, trainable=True), hf.LoRA(1), lambda: {"task": 2}, trunk=(8,)),
         "given per sample": case(CONDITION, hf.LoRA(2, alpha=4.0), given(4, 6), trunk=(8,)),
     }
+
+
+NAMED = hf.Embedding(6, given=True, per="net", identity={"layer": 2, "module": 1, "rank": 3})
+
+
+class TestCodePerRank(Suite):
+    """A row of A and a column of B from the code of each rank; weights of one module share heads."""
+
+    GRAPHS = ("given",)
+    CASES: ClassVar = {
+        "fixed": case(6, hf.LoRA(3, code_per="rank"), generate="*"),
+        "tasks": case(
+            hf.Embedding(6, tasks=3, trainable=True, per="net", identity=2),
+            hf.LoRA(2, alpha=3.0, code_per="rank", sharing="shared"), lambda: {"task": torch.tensor([0, 2, 1, 2])},
+            trunk=(8,),
+        ),
+        "given": case(
+            NAMED, hf.LoRA(2, alpha=3.0, code_per="rank", sharing="module"), given(4, 6), trunk=(8,),
+            generate=["6.*", "8.weight"],
+        ),
+        "core": case(NAMED, hf.LoRA(2, core=True, code_per="rank"), given(6), trunk=(8,)),
+    }  # fmt: skip
 
 
 class TestCore(Suite):
@@ -95,12 +130,17 @@ def mainnet() -> nn.Module:
 X = torch.randn(4, 3, 5, 5, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
 
 
-def conditioned(heads, main=None, **options) -> hf.HyperNet:
+def conditioned(heads, main=None, identity=None, **options) -> hf.HyperNet:
     main = mainnet() if main is None else main
-    return hf.HyperNet(main, hf.Embedding(7, given=True, per="net"), heads=heads, **options)
+    return hf.HyperNet(main, hf.Embedding(7, given=True, per="net", identity=identity), heads=heads, **options)
 
 
-KINDS = {"LoRA": hf.LoRA(2, alpha=8.0), "core": hf.LoRA(2, core=True)}
+KINDS = {
+    "LoRA": (hf.LoRA(2, alpha=8.0), None),
+    "core": (hf.LoRA(2, core=True), None),
+    "per rank": (hf.LoRA(2, alpha=8.0, code_per="rank", sharing="shared"), 3),
+}
+"""Heads, and the size of the identities that they need."""
 
 
 # ── the start ──────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -114,7 +154,8 @@ def test_the_net_starts_as_the_mainnet_is(kind, generate):
     with torch.no_grad():
         main[1].weight.fill_(1.7)
         main[1].bias.fill_(0.3)
-    net, e = conditioned(KINDS[kind], main, generate=generate), torch.randn(4, 7).double()
+    heads, identity = KINDS[kind]
+    net, e = conditioned(heads, main, identity, generate=generate), torch.randn(4, 7).double()
     for _ in range(2):
         assert torch.equal(net(X, embedding=e[0]), main(X))
         assert_close(net(X, embedding=e).detach(), main(X).detach())  # convolutions per sample round otherwise
@@ -256,7 +297,8 @@ def test_a_base_without_values_is_drawn_and_saved(tmp_path):
 @pytest.mark.parametrize("kind", KINDS)
 def test_no_weight_is_made_to_run_a_layer(kind, grouped, monkeypatch):
     """Ordinary, per-sample and grouped calls equal a loop over calls with the weights, forward and backward."""
-    net = moved(conditioned(KINDS[kind], generate="*"))
+    heads, identity = KINDS[kind]
+    net = moved(conditioned(heads, identity=identity, generate="*"))
     e = (torch.randn(7) if grouped is None else torch.randn(4, 7)).double().requires_grad_()
     x = (X.unsqueeze(1) * torch.ones(4, 2, 1, 1, 1) if grouped else X).clone().double().requires_grad_()
     wanted = [e, x, *net.parameters()]
@@ -281,9 +323,10 @@ def test_no_weight_is_made_to_run_a_layer(kind, grouped, monkeypatch):
 @pytest.mark.parametrize("codes", ["constant", "one", "per sample"])
 def test_optimisers_train_it_like_torch(codes, kind, optimiser):
     """From the start, with gradients that are never written out."""
-    embedding = 20 if codes == "constant" else hf.Embedding(20, given=True, per="net")
+    heads, identity = KINDS[kind]
+    embedding = 20 if codes == "constant" else hf.Embedding(20, given=True, per="net", identity=identity)
     main = mainnet().requires_grad_(False)
-    net = hf.HyperNet(main, embedding, heads=KINDS[kind], generate="weights+biases")
+    net = hf.HyperNet(main, embedding, heads=heads, generate="weights+biases")
     other = copy.deepcopy(net)
     ours, theirs = getattr(hf, optimiser)(net, lr=1e-2), getattr(torch.optim, optimiser)(other.parameters(), lr=1e-2)
     ours.use({"constant": None}.get(codes, "factored"))
@@ -294,7 +337,8 @@ def test_optimisers_train_it_like_torch(codes, kind, optimiser):
             its.zero_grad()
             each(x, **call).square().mean().backward()
             if each is net and codes != "constant":
-                assert all(isinstance(p.grad, FactoredGradient) for p in net.heads.parameters())
+                of_maps = [p for part in net.heads.parts() for p in part.map.parameters()]
+                assert all(isinstance(p.grad, FactoredGradient) for p in of_maps)
             its.step()
     for (name, p), q in zip(net.named_parameters(), other.parameters(), strict=True):
         torch.testing.assert_close(p, q, rtol=1e-9, atol=1e-12, msg=name)
@@ -325,7 +369,9 @@ BAD = {
     "alpha": (lambda: hf.LoRA(2, alpha=0.0), r"LoRA\(alpha=0\): the factor of the update is α/r, positive"),
     "negative alpha": (lambda: hf.LoRA(2, alpha=-1), "positive and finite"),
     "share of A": (lambda: hf.LoRA(2, share=1.5), r"LoRA\(share=1\.5\): it is the part of A's variance"),
-    "sharing": (lambda: hf.LoRA(2, sharing="share"), "'separate' or 'shared' by shape"),
+    "sharing": (lambda: hf.LoRA(2, sharing="share"), "'separate', 'shared' by shape, or by 'module'"),
+    "code": (lambda: hf.LoRA(2, code_per="row"), r"LoRA\(code_per='row'\): each 'tensor' has a code, or each 'rank'"),
+    "equal ranks": (lambda: conditioned(hf.LoRA(2, code_per="rank")), "would make all ranks equal: .* identity=8"),
     "rank": (
         lambda: conditioned(hf.LoRA(4)),
         r"rank 4 is more than '5\.weight' has, a matrix of 4 × 2: .* at most 2, or",

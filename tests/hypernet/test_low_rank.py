@@ -19,12 +19,15 @@ from hyperfan.init import available
 
 def oracle(net: hf.HyperNet, task=None, embedding=None) -> dict[str, Tensor]:
     """One tensor at a time, its factors by their definition, multiplied in einsum."""
-    made = {}
+    made, config, first = {}, net.heads.config, 0
     for i, t in enumerate(net.generated):
-        h = net.codes(task=task, embedding=embedding)[..., i, :]
+        ranks = config.rank if config.code_per == "rank" and t.role == "weight" else 1
+        codes = [net.codes(task=task, embedding=embedding)[..., first + r, :] for r in range(ranks)]
+        first, h = first + ranks, codes[0]
+        heads = [net.heads.head(name) for name in net.heads.layouts[net.heads.names[i]].heads]
         factors = [
-            torch.einsum("...k,kp->...p", h, net.heads.head(name).weight) + net.heads.head(name).bias
-            for name in net.heads.layouts[net.heads.names[i]].heads
+            torch.stack([torch.einsum("...k,kp->...p", h, head.weight) + head.bias for h in codes], -1).flatten(-2)
+            for head in heads
         ]
         if t.role == "weight":
             left, right = (f.unflatten(-1, (-1, net.heads.config.rank)) for f in factors)
@@ -33,8 +36,9 @@ def oracle(net: hf.HyperNet, task=None, embedding=None) -> dict[str, Tensor]:
     return made
 
 
-def case(embedding, rank, call=dict, **options) -> Case:
-    return Case(lambda mainnet: hf.HyperNet(mainnet, embedding, heads=hf.LowRank(rank), **options), oracle, call)
+def case(embedding, rank, call=dict, code_per="tensor", **options) -> Case:
+    heads = hf.LowRank(rank, code_per)
+    return Case(lambda mainnet: hf.HyperNet(mainnet, embedding, heads=heads, **options), oracle, call)
 
 
 def given(*shape):
@@ -48,6 +52,10 @@ class TestLowRank(GeneratorSuite):
         "everything": case(6, 3, generate="*"),
         "tasks": case(hf.Embedding(6, tasks=3, trainable=True), 1, lambda: {"task": 2}, trunk=(8,)),
         "given per sample": case(hf.Embedding(6, given=True, per="net"), 2, given(4, 6), trunk=(8,)),
+        "per rank": case(6, 3, code_per="rank", generate="*"),
+        "per rank, given": case(
+            hf.Embedding(6, given=True, per="net", identity=2), 2, given(4, 6), code_per="rank", trunk=(8,)
+        ),
     }
 
     @pytest.mark.parametrize("fidelity", ["exact", "paper"])

@@ -110,7 +110,7 @@ BAD = {
         lambda: hf.HyperNet(mlp(), hf.Embedding(4, given=True, per="net", identity=2), heads=hf.Chunks(embedding=3)),
         "both give each code an identity",
     ),
-    "sharing": (lambda: hf.HyperNet(mlp(), 4, heads="share"), "use 'shared', 'separate', Chunks"),
+    "sharing": (lambda: hf.HyperNet(mlp(), 4, heads="share"), "use 'shared', 'separate', 'module', Chunks"),
     "equal tensors": (
         lambda: hf.HyperNet(nn.Sequential(mlp(), mlp()), hf.Embedding(4, per="net"), heads="shared"),
         r"would make all tensors of head 5x6 equal.*beside a condition, Embedding\(…, identity=8\)",

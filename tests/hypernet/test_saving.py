@@ -176,6 +176,33 @@ def test_a_loaded_net_can_be_reset_if_its_nonlinearities_are_known(tmp_path):
     hf.HyperNet.from_pretrained(tmp_path / "net", Custom(), example=x).reset_parameters()
 
 
+@pytest.mark.parametrize("heads", ["shared", "separate", hf.LowRank(2), hf.Chunks()])
+def test_layers_that_only_a_run_shows_are_loaded_without_one(tmp_path, heads):
+    class Product(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.W = nn.Parameter(torch.randn(4, 4))
+
+        def forward(self, x):
+            return x @ self.W
+
+    main, x = nn.Sequential(Product(), nn.Tanh(), Product(), nn.Linear(4, 4)), torch.randn(3, 4)
+    net = hf.HyperNet(main, 3, heads=heads, example=x)
+    assert len(net.generated) == 3
+    net.save_pretrained(tmp_path / "net")
+    assert torch.equal(hf.HyperNet.from_pretrained(tmp_path / "net", main)(x), net(x))
+
+
+def test_a_weight_that_was_left_out_as_advised_keeps_its_values_at_a_reset():
+    main, x = nn.Sequential(nn.Linear(4, 4), nn.Softmax(-1), nn.Linear(4, 2)), torch.randn(3, 4)
+    with pytest.raises(hf.HyperfanError, match=r"leave '2.weight' out of generate="):
+        hf.HyperNet(main, 3, example=x)
+    net = hf.HyperNet(main, 3, example=x, generate="0.weight")
+    before = net.mainnet.get_parameter("2.weight").clone()
+    net.reset_parameters()
+    assert torch.equal(net.mainnet.get_parameter("2.weight"), before)
+
+
 # ── frozen parameters of the mainnet ────────────────────────────────────────────────────────────────────────────────
 
 

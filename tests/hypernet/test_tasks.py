@@ -235,3 +235,33 @@ BAD = {
 def test_refusals(call, message):
     with pytest.raises(hf.HyperfanError, match=message):
         call()
+
+
+@pytest.mark.parametrize("optimiser", [hf.SGD, hf.AdamW])
+def test_a_task_that_is_not_in_the_optimiser_is_named_once(optimiser):
+    torch.manual_seed(0)
+    net = hf.HyperNet(nn.Linear(6, 5), hf.Embedding(4, tasks=1, trainable=True, per="net"), trunk=(8,))
+    opt = optimiser(net, lr=1e-3)
+
+    def step() -> None:
+        opt.zero_grad()
+        net(torch.randn(3, 6), task=1).square().sum().backward()
+        opt.step()
+
+    new = net.add_task()
+    before = new.detach().clone()
+    with pytest.warns(hf.HyperfanWarning, match=r"task 1 has a gradient.*add_param_group.*freeze_task\(1\)"):
+        step()
+    step()  # without another warning, which would be an error
+    assert torch.equal(new, before)
+    opt.add_param_group({"params": new})
+    step()
+    assert not torch.equal(new, before)
+    net.add_task()
+    net.freeze_task(2)
+    opt.zero_grad()
+    net(torch.randn(3, 6), task=2).square().sum().backward()
+    opt.step()
+    others = optimiser(net, params=net.heads.parameters(), lr=1e-3)  # which trains no embeddings
+    step()
+    others.step()

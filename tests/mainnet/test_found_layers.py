@@ -8,6 +8,7 @@ import torch.nn.functional as F
 from mainnets import between, branches
 from torch import nn
 
+from hyperfan.errors import HyperfanWarning
 from hyperfan.formulas import Fans
 from hyperfan.mainnet import read, select
 
@@ -105,6 +106,63 @@ NO_LAYERS = {
 def test_what_is_not_clearly_a_weight_keeps_its_values(function):
     spec = read(nn.Sequential(nn.Linear(4, WIDTH), Raw(function, WIDTH, OUT)), torch.randn(6, 4), warn=False)
     assert spec["1.W"].role == "other"
+    assert not spec["1.W"].elementwise
+
+
+ELEMENTWISE = {
+    "positions": lambda x, w, b: F.linear(x, w.new_ones(OUT, WIDTH)) + w,
+    "a class token": lambda x, w, b: torch.cat([x[..., :OUT], w.expand(len(x), -1)], -1)[..., :OUT],
+    "a gain": lambda x, w, b: x[..., :OUT] * w,
+}
+
+
+@pytest.mark.parametrize("function", ELEMENTWISE.values(), ids=ELEMENTWISE)
+def test_what_is_added_or_stands_beside_is_no_weight_and_no_warning_asks_for_a_rule(function):
+    spec = read(nn.Sequential(nn.Linear(4, WIDTH), Raw(function, 1, OUT)), torch.randn(6, 4), warn=False)
+    assert spec["1.W"].elementwise
+    assert [t.name for t in select(spec, "weights")] == ["0.weight"]
+
+
+def test_a_mask_with_parameters_is_no_weight_of_an_attention():
+    class Biased(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.qkv, self.table, self.out = nn.Linear(8, 24), nn.Parameter(torch.zeros(5, 5)), nn.Linear(8, 3)
+
+        def forward(self, x):
+            q, k, v = self.qkv(x).chunk(3, -1)
+            return self.out(F.scaled_dot_product_attention(q, k, v, attn_mask=self.table))
+
+    spec = read(Biased(), torch.randn(2, 5, 8))
+    assert spec["table"].role == "other"
+    assert spec["table"].elementwise
+    assert between(spec)["out.weight"][0] == "linear"
+
+
+@pytest.mark.parametrize("transposed", [False, True])
+def test_convolutions_by_their_function(transposed):
+    """The oracle is the rule for the module."""
+    kind, function = (nn.ConvTranspose2d, F.conv_transpose2d) if transposed else (nn.Conv2d, F.conv2d)
+    module = kind(4, 6, (3, 2), stride=(1, 2), groups=2)
+
+    class Raw(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.W = nn.Parameter(module.weight.detach())
+
+        def forward(self, x):
+            return function(x, self.W, None, (1, 2), groups=2)
+
+    x = torch.randn(2, 4, 9, 9)
+    assert read(Raw(), x)["W"].fans == read(module, x)["weight"].fans
+
+
+def test_what_reads_a_parametrized_layer_is_known():
+    normed = nn.utils.parametrizations.weight_norm(nn.Linear(4, WIDTH))
+    spec = read(nn.Sequential(normed, nn.ReLU(), nn.Linear(WIDTH, 3)), torch.randn(6, 4), warn=False)
+    assert spec["2.weight"].consumes.gains.forward == pytest.approx(2)
+    with pytest.warns(HyperfanWarning, match=r"remove_parametrizations\(0, 'weight'\) writes it out"):
+        select(spec, "weights")
 
 
 # ---------------------------------------------------------------- tables that are added

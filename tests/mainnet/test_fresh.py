@@ -55,6 +55,27 @@ def test_weight_decay_is_recognised_by_the_mean_square():
     assert first_trained_layer(net) == "0.weight"
 
 
+def test_one_small_step_within_the_range_is_recognised():
+    """Of the 40 values of a bias, and of no others: it would stay unseen with probability 2⁻⁴⁰."""
+    torch.manual_seed(0)
+    net = small()
+    assert first_trained_layer(net.double()) is None
+    net.float()
+    assert first_trained_layer(net) is None
+    with torch.no_grad():
+        net[0].bias.mul_(0.999).sub_(1e-5 * torch.randn_like(net[0].bias))
+    assert net[0].bias.abs().max() < 12**-0.5
+    assert first_trained_layer(net) == "0.bias"
+
+
+def test_every_fan_in_is_drawn_as_expected():
+    for fan_in in range(1, 400):
+        assert first_trained_layer(nn.Linear(fan_in, 3)) is None
+    assert first_trained_layer(nn.Linear(30, 20, dtype=torch.float64)) is None
+    with torch.device("meta"):
+        assert first_trained_layer(small()) is None
+
+
 class Shifted(nn.Module):
     def __init__(self):
         super().__init__()

@@ -100,6 +100,7 @@ FUNCTIONS = {
     "times its mirror image": lambda z: z * z.flip(-1),
     "to unit length": lambda z: F.normalize(z, dim=-1),
     "local response norm": local_response_norm,
+    "sums of four, rectified": lambda z: F.relu(z).unflatten(-1, (-1, 4)).sum(-1),
     "sums of four": lambda z: z.unflatten(-1, (-1, 4)).sum(-1),
     "mixed by constants": lambda z: F.relu(z) @ same(z),
     "mixed by constants, einsum": lambda z: torch.einsum("ni,ij->nj", F.relu(z), same(z)),

@@ -386,6 +386,21 @@ def _conditions(scale: float, count: int | None) -> Patient:
     return Patient(ours(mlp(), x, CONDITION, trunk=(64,), share=0.5), x, y, {"embedding": e})
 
 
+def _on_base(scale: float, count: int = 100, distinct: int = 100, **options: Any) -> Patient:
+    """Conditions of another scale, or few of them, where most of each weight is common to all."""
+    x, y = vectors()
+    e = (scale * torch.randn(distinct, 16)).repeat(count // distinct, 1)
+    return Patient(ours(mlp(), x, CONDITION, trunk=(64,), **options), x, y, {"embedding": e})
+
+
+@torch.no_grad()
+def _equal_tasks() -> Patient:
+    x, y = vectors()
+    net = ours(mlp(), x, hf.Embedding(16, tasks=4, trainable=True, per="net"), trunk=(64,))
+    net.embeddings.weight.copy_(net.embeddings.weight[:1].clone())
+    return Patient(net, x, y)
+
+
 def _between(middle: Callable[[Tensor], Tensor] = tanh, end: Callable[[Tensor], Tensor] = _same) -> Patient:
     x, y = vectors()
     return Patient(ours(Between(middle, end), x), x, y)
@@ -518,6 +533,15 @@ FAULTS = {
     ),
     "conditions not standardised, one for each input": Fault(
         lambda: _conditions(0.3, 100), "wrong scale of a head", "they are not standardised"
+    ),
+    "conditions a hundred times too small": Fault(lambda: _on_base(0.01), "conditions off scale", "not standardised"),
+    "conditions four times too large": Fault(
+        lambda: _on_base(4.0, share=0.001), "conditions off scale", "not standardised"
+    ),
+    "one condition for all": Fault(lambda: _on_base(1.0, distinct=1), "conditions that are alike", "repeated"),
+    "tasks with one embedding": Fault(_equal_tasks, "conditions that are alike", "set by hand"),
+    "nothing generated depends on the condition": Fault(
+        lambda: _on_base(1.0, share=0.0), "no dependence on the condition at the start", "share=0", True
     ),
     "a trunk that ignores the embedding": Fault(_constant_trunk, "dead head: constant in the embedding", "trunk"),
     "a layer cut off inside": Fault(lambda: _between(lambda z: tanh(z.detach())), "dead head: zero gradient", "detach"),
@@ -670,6 +694,16 @@ HEALTHY: dict[str, Callable[[], Patient]] = {
         ours(mlp(), vectors()[0], hf.Embedding(16, tasks=4)), *vectors(40), {"task": torch.arange(40) % 4}
     ),
     "heads of zeros on their biases": _bias_hyperinit,
+    "few values of few conditions": lambda: Patient(
+        ours(mlp(), vectors()[0], hf.Embedding(1, given=True, per="net"), trunk=(64,)),
+        *vectors(),
+        {"embedding": torch.tensor([0.05])},
+    ),
+    "small conditions, normalised": lambda: Patient(
+        ours(mlp(), vectors()[0], hf.Embedding(16, given=True, per="net", normalise=True), trunk=(64,)),
+        *vectors(40),
+        {"embedding": 0.01 * torch.randn(40, 16)},
+    ),
     "a base drawn at the start, little generated": lambda: _patient(mlp(), *vectors(), CONDITION, share=0.05),
     "on the weights of a trained net": lambda: _on_a_trained_net(trained=True),
     "on the weights of a frozen net": lambda: _on_a_trained_net(trained=False),

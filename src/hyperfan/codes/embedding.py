@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Literal, SupportsIndex, TypeGuard, get_args
 
 from torch import Tensor
@@ -12,6 +12,10 @@ from hyperfan.errors import HyperfanError, nearest
 
 Task = int | Tensor
 Scope = Literal["embedding", "layer", "block", "network"]
+IdentityPart = Literal["layer", "module", "rank"]
+"""Parts that an identity can be joined of: which repeated layer, which module in it, which rank of an update."""
+CODE = "code"
+"""Key of an identity that is not joined of parts: each code has one of its own."""
 
 
 @dataclass(frozen=True)
@@ -30,10 +34,12 @@ class Embedding:
         std: standard deviation of its distribution (1 is the paper's U(−√3, √3)).
         distribution: "uniform" or "normal".
         normalise: scale every code to root mean square 1 before the heads; then the init is exact for every code.
-        identity: size of a second vector, one for each generated tensor (or chunk), which is joined to the condition
-            before the trunk, so that tensors of one shape can share a head though one condition serves the net. It
-            is drawn as the condition is, and trained; an ``Embedding(size, …)`` says otherwise. For ``per="net"`` with
-            tasks, noise or a given condition.
+        identity: size of a second vector, one for each generated tensor (or chunk, or rank), which is joined to the
+            condition before the trunk, so that tensors of one shape can share a head though one condition serves the
+            net. It is drawn as the condition is, and trained; an ``Embedding(size, …)`` says otherwise. Or several such
+            vectors by what has one: ``{"layer": 16, "module": 16}`` joins one for each repeated layer, as
+            "model.layers.3", with one for each module in it, as "self_attn.q_proj"; "rank" is the rank of an update,
+            with ``LoRA(…, code_per="rank")``. For ``per="net"`` with tasks, noise or a given condition.
     """
 
     size: int
@@ -46,7 +52,7 @@ class Embedding:
     std: float = 1.0
     distribution: Distribution = "uniform"
     normalise: bool = False
-    identity: "int | Embedding | None" = None
+    identity: "int | Embedding | Mapping[IdentityPart, int | Embedding] | None" = field(default=None, hash=False)
 
     def __post_init__(self) -> None:
         if not _is_count(self.size):
@@ -69,7 +75,17 @@ class Embedding:
         if self.per not in ("tensor", "net"):
             raise HyperfanError(f"per='{self.per}': one embedding for each 'tensor', or one for the 'net'")
         if self.identity is not None:
-            self._check_identity(self.identity)
+            self._check_identities()
+
+    def _check_identities(self) -> None:
+        if isinstance(self.identity, Mapping):
+            unknown = [part for part in self.identity if part not in get_args(IdentityPart)]
+            if unknown or not self.identity:
+                seen = nearest(str(unknown[0]), get_args(IdentityPart)) if unknown else "it is empty"
+                raise HyperfanError(f"Embedding(identity={self.identity!r}): its keys are layer, module, rank: {seen}")
+        for identity in self.identity.values() if isinstance(self.identity, Mapping) else (self.identity,):
+            assert identity is not None
+            self._check_identity(identity)
 
     def _check_identity(self, identity: "int | Embedding") -> None:
         e = identity if isinstance(identity, Embedding) else None
@@ -101,18 +117,29 @@ class Embedding:
         return Embedding(size, trainable, std=self.std, distribution=self.distribution)
 
     @property
-    def own_identity(self) -> "Embedding | None":
-        """The identity that is joined to it, if there is one."""
-        if self.identity is None or isinstance(self.identity, Embedding):
-            return self.identity
-        return self.as_identity(self.identity, trainable=True)
+    def identities(self) -> "dict[str, Embedding]":
+        """The identities that are joined to it, by what has one: each code, or each layer, module or rank."""
+        if self.identity is None:
+            return {}
+        parts: Mapping[Any, int | Embedding] = (
+            self.identity if isinstance(self.identity, Mapping) else {CODE: self.identity}
+        )
+        return {
+            part: of if isinstance(of, Embedding) else self.as_identity(of, trainable=True)
+            for part, of in parts.items()
+        }
 
     @staticmethod
     def from_json(content: Mapping[str, Any]) -> "Embedding":
         """What ``dataclasses.asdict`` described; a TypeError if it is not known here."""
         fields = dict(content)
         if isinstance(identity := fields.get("identity"), Mapping):
-            fields["identity"] = Embedding(**identity)
+            if "size" in identity:
+                fields["identity"] = Embedding(**identity)
+            else:
+                fields["identity"] = {
+                    part: Embedding(**of) if isinstance(of, Mapping) else of for part, of in identity.items()
+                }
         return Embedding(**fields)
 
 

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from hyperfan.codes.draw import fill_
 from hyperfan.codes.embedding import Embedding, Task
+from hyperfan.codes.identities import Identity
 from hyperfan.codes.tasks import all_tasks, check_task, look_up, readable
 from hyperfan.errors import CallError, HyperfanError
 from hyperfan.mainnet.spec import TensorSpec
@@ -22,13 +23,11 @@ class Embeddings(nn.Module):
     Args:
         config: the condition. Where one serves the whole net, it is stored once.
         n: number of codes.
-        identity: a second vector for each code, which tells apart what is made under one condition: how it is drawn,
-            and whether it is trained.
+        identities: vectors beside it that tell apart what is made under one condition.
         noise_groups: the group of each code, if those of a group share their noise.
     """
 
     weight: Tensor | None
-    identity: Tensor | None
     examples: Tensor | None = None
     """Conditions like those that will be given, (…, n, size), for init to measure codes on."""
 
@@ -38,16 +37,19 @@ class Embeddings(nn.Module):
         n: int,
         device: torch.device,
         dtype: torch.dtype,
-        identity: Embedding | None = None,
+        identities: Sequence[Identity] = (),
         noise_groups: list[int] | None = None,
     ) -> None:
         super().__init__()
         self.config = config
         self.noise_groups = noise_groups
         self.n = n if config.per == "tensor" else 1
-        self.identity_config, empty = identity, partial(torch.empty, device=device, dtype=dtype)
-        self._store("identity", None if identity is None else empty(n, identity.size), identity)
-        self.size = config.size + (0 if identity is None else identity.size)
+        self.codes = n if identities else self.n
+        """Number of codes under one condition, before one that serves the whole net is repeated."""
+        self.identities, empty = tuple(identities), partial(torch.empty, device=device, dtype=dtype)
+        for identity in identities:
+            self._store(identity.name, empty(identity.count, identity.config.size), identity.config)
+        self.size = config.size + sum(identity.config.size for identity in identities)
         table = () if config.tasks is None else (config.tasks,)
         self._store("weight", None if config.given else empty(*table, self.n, config.size), config)
         self.own: nn.ParameterDict | None = None
@@ -122,7 +124,12 @@ class Embeddings(nn.Module):
     @property
     def stored(self) -> list[Tensor]:
         """The tables of conditions and identities that there are."""
-        return [*self.tables, *([] if self.identity is None else [self.identity])]
+        return [*self.tables, *(self.identity_table(identity) for identity in self.identities)]
+
+    def identity_table(self, identity: Identity) -> Tensor:
+        """The stored vectors of an identity."""
+        table: Tensor = getattr(self, identity.name)
+        return table
 
     @property
     def tables(self) -> list[Tensor]:
@@ -149,18 +156,23 @@ class Embeddings(nn.Module):
         for table in self.tables:
             if not any(table is other for other in frozen):
                 self.draw_(table, generator)
-        if self.identity is not None:
-            self.draw_identities_(self.identity, generator)
+        for identity in self.identities:
+            self._draw_identity_(identity, self.identity_table(identity), generator)
 
     def draw_(self, table: Tensor, generator: torch.Generator | None = None) -> Tensor:
         """Fill a tensor with draws of the conditions' distribution."""
         return fill_(table, self.config.std**2, self.config.distribution, generator=generator)
 
-    def draw_identities_(self, table: Tensor, generator: torch.Generator | None = None) -> Tensor:
-        """Fill a tensor with draws of the identities' distribution."""
-        config = self.identity_config
-        assert config is not None
-        return fill_(table, config.std**2, config.distribution, generator=generator)
+    def redraw_identities_(self, codes: Tensor, generator: torch.Generator | None = None) -> None:
+        """Draw the identities anew of codes that a mask names."""
+        for identity in self.identities:
+            table = self.identity_table(identity)
+            redrawn = self._draw_identity_(identity, torch.empty_like(table), generator)
+            with torch.no_grad():
+                table.copy_(torch.where(identity.has(codes), redrawn, table))
+
+    def _draw_identity_(self, identity: Identity, table: Tensor, generator: torch.Generator | None) -> Tensor:
+        return fill_(table, identity.config.std**2, identity.config.distribution, generator=generator)
 
     @property
     def variance(self) -> float:
@@ -173,10 +185,8 @@ class Embeddings(nn.Module):
         return self._per_coordinate(self.config.mean_square)
 
     def _per_coordinate(self, of_condition: float) -> float:
-        identity = self.identity_config
-        if identity is None:
-            return of_condition
-        return (self.config.size * of_condition + identity.size * identity.std**2) / self.size
+        of_identities = sum(identity.config.size * identity.config.std**2 for identity in self.identities)
+        return (self.config.size * of_condition + of_identities) / self.size if self.identities else of_condition
 
     def set_constants_(self, values: list[float | None], spans: list[slice]) -> None:
         """Set the embeddings of each tensor to a constant, in every task; ``None`` leaves them as drawn."""
@@ -188,10 +198,11 @@ class Embeddings(nn.Module):
 
     def join_identity(self, e: Tensor) -> Tensor:
         """Conditions with each code's identity behind them, if there are such: (…, 1, size) → (…, n, size + its)."""
-        if self.identity is None:
+        if not self.identities:
             return e
-        many = (*e.shape[:-2], *self.identity.shape)
-        return torch.cat([e.expand(*many[:-1], -1), self.identity.expand(many)], -1)
+        parts = [identity.of_codes(self.identity_table(identity)) for identity in self.identities]
+        batch = e.shape[:-2]
+        return torch.cat([e.expand(*batch, self.codes, -1), *(part.expand(*batch, -1, -1) for part in parts)], -1)
 
     def forward(self, task: Task | None, given: Tensor | None, noise: bool | None) -> Tensor:
         """The embeddings for one call, with noise if it is due."""
@@ -225,18 +236,18 @@ class Embeddings(nn.Module):
     def _given(self, given: Tensor | None, name: str = "embedding") -> Tensor:
         if given is None:
             raise CallError("this net's embedding is given at the call: pass embedding=")
-        if self.weight is not None:
+        if not self.config.given:
             raise CallError("embedding= was passed, but this net stores embeddings: use Embedding(given=True)")
         if not isinstance(given, Tensor) or not given.is_floating_point():
             seen = given.dtype if isinstance(given, Tensor) else type(given).__name__
             raise CallError(f"{name}= is {seen}; it should be a floating-point tensor")
         one = (self.n, self.config.size) if self.config.per == "tensor" else (self.config.size,)
-        if tuple(given.shape[-len(one) :]) != one or given.ndim > len(one) + 1:
+        if given.shape[-len(one) :] != one or given.ndim > len(one) + 1:
             each = f", one for each of the {self.n} tensors or chunks (Embedding(per='net') takes one for all tensors)"
             wanted = f"{one}{each if len(one) == 2 else ''}"
             raise CallError(f"{name}= has shape {tuple(given.shape)}; it should be {wanted}, or (batch, …) for many")
         # A sum of finite values may overflow; then only, each is looked at.
-        if readable(given) and not math.isfinite(given.detach().sum()) and not torch.isfinite(given).all():
+        if readable(given) and not math.isfinite(_values(given).sum().item()) and not torch.isfinite(given).all():
             raise CallError(f"{name}= holds {int((~torch.isfinite(given)).sum())} values that are NaN or infinite")
         return given if self.config.per == "tensor" else given.unsqueeze(-2)
 
@@ -248,8 +259,13 @@ class Embeddings(nn.Module):
         tasks += f" ({self.added} added)" if self.added else ""
         shared = "" if c.scope == "embedding" else f" by {c.scope}"
         noise = f", noise ±{c.noise:g}{shared}" if c.noise else ""
-        identity = "" if self.identity is None else ", identities {} × {}".format(*self.identity.shape)
+        tables = [self.identity_table(identity) for identity in self.identities]
+        identity = "".join(", identities {} × {}".format(*table.shape) for table in tables)
         return f"{kind}, {self.n} × {c.size}{tasks}{noise}{identity}{', normalised' if c.normalise else ''}"
+
+
+def _values(given: Tensor) -> Tensor:
+    return given.detach() if given.requires_grad else given
 
 
 def noise_groups(

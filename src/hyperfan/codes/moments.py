@@ -70,6 +70,23 @@ def measured_moments(codes: Codes, spans: Sequence[slice]) -> list[float]:
         zeros = _like(codes, torch.zeros(embeddings.n, config.size, device="cpu"))
         e = zeros if stored is None else stored.detach()
         return _alive(_per_tensor(_squares(codes, e) + drawn, spans))
+    return _alive(_per_tensor(_squares(codes, _samples(codes)), spans))
+
+
+def measured_overlaps(codes: Codes, spans: Sequence[slice]) -> list[float]:
+    """√(E[Σ_rs (h_r·h_s)²]/R) over the R codes of each tensor, in the same expectation; of equal norms, R = 1: ‖h‖²."""
+
+    def overlaps(h: Tensor) -> Tensor:
+        of_tensors = (h[..., span, :] for span in _of_codes(spans, h.shape[-2]))
+        return torch.stack([(each @ each.mT).square().sum((-1, -2)) / each.shape[-2] for each in of_tensors], -1)
+
+    found = _reduced(codes, _samples(codes), overlaps)
+    return _alive(found.reshape(-1, len(spans)).mean(0).sqrt().tolist())
+
+
+def _samples(codes: Codes) -> Tensor:
+    """Conditions to average over: those that are known, with draws of their noise, or draws of those to come."""
+    config, stored = codes.embeddings.config, _known(codes)
     # A generator of its own, so that averaging does not shift anyone else's random numbers.
     generator = torch.Generator().manual_seed(0)
     if stored is None:
@@ -80,7 +97,7 @@ def measured_moments(codes: Codes, spans: Sequence[slice]) -> list[float]:
     if config.noise:
         noise_draws = torch.empty(e.shape, device="cpu").uniform_(-config.noise, config.noise, generator=generator)
         e = e + noise_draws.to(e)
-    return _alive(_per_tensor(_squares(codes, e), spans))
+    return e
 
 
 def stored_squares(codes: Codes) -> Tensor | None:
@@ -113,19 +130,18 @@ def redraw_dead_codes_(codes: Codes, generator: torch.Generator | None, *, fixed
     A tensor generated from such a code starts at zero, and its head never learns.
     With ``fixed`` embeddings, set by the init method, another draw is no way out.
     """
-    embeddings, identity = codes.embeddings, codes.embeddings.identity
+    embeddings = codes.embeddings
     if codes.trunk is None or embeddings.weight is None:
         return
-    if identity is None:
+    if not embeddings.identities:
         for table in embeddings.tables:
-            _revive_(table, embeddings.draw_, partial(_are_dead, codes, table), generator, fixed)
+            _revive_(partial(_redraw_, codes, table), partial(_are_dead, codes, table), generator, fixed)
     else:  # which of the two is to blame is not known, so identities are drawn
         of_all = embeddings.conditions
         assert of_all is not None
         _revive_(
-            identity,
-            embeddings.draw_identities_,
-            lambda: _are_dead(codes, of_all).reshape(-1, len(identity)).any(0),
+            embeddings.redraw_identities_,
+            lambda: _are_dead(codes, of_all).reshape(-1, embeddings.codes).any(0),
             generator,
             fixed,
         )
@@ -139,7 +155,14 @@ def redraw_dead_task_(codes: Codes, table: Tensor, generator: torch.Generator | 
         return found if len(found) == len(table) else found.any(0, keepdim=True)
 
     if codes.trunk is not None:
-        _revive_(table, codes.embeddings.draw_, dead, generator, fixed=False)
+        _revive_(partial(_redraw_, codes, table), dead, generator, fixed=False)
+
+
+def _redraw_(codes: Codes, table: Tensor, dead: Tensor, generator: torch.Generator | None) -> None:
+    """Draw some conditions of a table anew."""
+    redrawn = codes.embeddings.draw_(torch.empty_like(table), generator)
+    with torch.no_grad():
+        table.copy_(torch.where(dead.unsqueeze(-1), redrawn, table))
 
 
 def _are_dead(codes: Codes, conditions: Tensor) -> Tensor:
@@ -147,22 +170,19 @@ def _are_dead(codes: Codes, conditions: Tensor) -> Tensor:
 
 
 def _revive_(
-    table: Tensor,
-    draw: Callable[..., Tensor],
+    redraw_: Callable[[Tensor, torch.Generator | None], None],
     are_dead: Callable[[], Tensor],
     generator: torch.Generator | None,
     fixed: bool,
 ) -> None:
-    """Draw the dead rows of a table until none is dead."""
+    """Draw what is dead anew, until nothing is."""
     for _ in range(MAX_REDRAWS):
         dead = are_dead()
         if not dead.any():
             return
         if fixed:
             break
-        redrawn = draw(torch.empty_like(table), generator)
-        with torch.no_grad():
-            table.copy_(torch.where(dead.unsqueeze(-1), redrawn, table))
+        redraw_(dead, generator)
     raise InitError(DEAD_CODE_MESSAGE)
 
 
@@ -182,8 +202,8 @@ def _draws(codes: Codes, least: int, generator: torch.Generator) -> Tensor:
     """At least so many conditions as they may come, (draws, n, size), in the dtype and on the device of the net."""
     embeddings = codes.embeddings
     count = GIVEN_CODES // embeddings.n
-    if embeddings.identity is not None:
-        count = min(count, MAX_GIVEN_CODES // len(embeddings.identity))
+    if embeddings.identities:
+        count = min(count, MAX_GIVEN_CODES // embeddings.codes)
     count = max(count, least)
     e = embeddings.draw_(torch.empty(count, embeddings.n, embeddings.config.size, device="cpu"), generator)
     return _like(codes, e)
@@ -201,25 +221,30 @@ def _squares(codes: Codes, e: Tensor) -> Tensor:
     Shape:
         conditions (…, n or 1, size) → (…, n)
     """
+    return _reduced(codes, e, code_squares)
+
+
+def _reduced(codes: Codes, e: Tensor, reduce: Callable[[Tensor], Tensor]) -> Tensor:
+    """The same of any function from the codes of each condition, (…, n, width) → (…, values)."""
     embeddings, conditions = codes.embeddings, e.detach().reshape(-1, *e.shape[-2:])
     if codes.trunk is None and codes.inputs is None:
-        squares = code_squares(codes.encode(embeddings.join_identity(conditions).detach().double()))
-        return squares.view(*e.shape[:-2], -1)
+        found = reduce(codes.encode(embeddings.join_identity(conditions).detach().double()))
+        return found.view(*e.shape[:-2], -1)
     source = Codes(embeddings, _copy(codes.trunk), _copy(codes.inputs))
     modules = [m for part in (source.trunk, source.inputs) if part is not None for m in part.train().modules()]
     repeats = DROPOUT_DRAWS if any(isinstance(m, nn.modules.dropout._DropoutNd) for m in modules) else 1
-    of_each = conditions.shape[1] if embeddings.identity is None else len(embeddings.identity)
-    found = []
+    of_each = embeddings.codes if embeddings.identities else conditions.shape[1]
+    blocks = []
     with torch.random.fork_rng([e.device] if e.is_cuda else []), torch.no_grad():
         for block in torch.split(conditions, max(MAX_CODES_AT_ONCE // of_each, 1)):
             joined = embeddings.join_identity(block)
             try:
-                total = sum(code_squares(source.encode(joined)) for _ in range(repeats))
+                total = sum(reduce(source.encode(joined).double()) for _ in range(repeats))
             except (RuntimeError, ValueError) as error:
                 rows = joined.numel() // joined.shape[-1]
                 raise InitError(f"the trunk does not run on {rows} codes in training mode: {error}") from error
-            found.append(cast(Tensor, total) / repeats)
-    return torch.cat(found).view(*e.shape[:-2], -1)
+            blocks.append(cast(Tensor, total) / repeats)
+    return torch.cat(blocks).view(*e.shape[:-2], -1)
 
 
 def _copy(module: nn.Module | None) -> nn.Module | None:

@@ -10,7 +10,9 @@ generated factors W_ij = Σ_r U_ir·V_jr, with U = A·h and V = B·h, is "irk,k,
 
 The caveat: a factor that stands twice, as the code h of the low-rank case, is not independent of itself. The rule is
 then exact for a known h, whose mean square is ‖h‖²/d; over random codes E[‖h‖⁴] > E[‖h‖²]² adds to it. And a variance
-says nothing about correlations: what one factor makes from nearly equal codes is nearly equal.
+says nothing about correlations: what one factor makes from nearly equal codes is nearly equal. Where such values are
+summed, as over the ranks r of "ik,rk,jl,rl->ij", an index that the heads do not have, more terms count than there are:
+:func:`overlapping_terms`.
 """
 
 import math
@@ -46,6 +48,19 @@ def contraction_variance(expression: str, sizes: Mapping[str, float], mean_squar
     if len(mean_squares) != len(factors):
         raise InitError(f"'{expression}' has {len(factors)} factors, but {len(mean_squares)} mean squares were given")
     return math.prod(sizes[i] for i in summed) * math.prod(mean_squares)
+
+
+def overlapping_terms(count: float, overlap: float) -> float:
+    """Number of terms that counts where terms share both of their heads, and differ only in their codes.
+
+    Two terms r and s, each a product of two values that the same two heads make, have the covariance (h_r·h_s)²,
+    against the variance ‖h‖⁴ of one. With the mean of cos²(h_r, h_s) over pairs as ``overlap`` that is
+    R + R·(R − 1)·overlap; of unrelated codes of d_k coordinates the overlap is 1/d_k.
+
+    >>> overlapping_terms(8, 0.0), overlapping_terms(8, 1.0)
+    (8.0, 64.0)
+    """
+    return count * (1 + (count - 1) * overlap)
 
 
 class Contraction(NamedTuple):

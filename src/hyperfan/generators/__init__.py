@@ -3,7 +3,8 @@
 from hyperfan.generators.aims import Aim, Solution
 from hyperfan.generators.base import Generator, GeneratorConfig
 from hyperfan.generators.chunks import Chunks
-from hyperfan.generators.linear import Linear, Sharing
+from hyperfan.generators.layout import Sharing
+from hyperfan.generators.linear import Linear
 from hyperfan.generators.lora import LoRA
 from hyperfan.generators.low_rank import LowRank
 from hyperfan.generators.part import Part

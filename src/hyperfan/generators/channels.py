@@ -92,7 +92,7 @@ class ChannelChunks(ChunkGenerator):
 
 
 def _has_channels(t: TensorSpec) -> bool:
-    return t.role == "weight" and len(t.shape) >= 2
+    return t.may_be_weight and len(t.shape) >= 2
 
 
 def _fitting_size(tensors: Sequence[TensorSpec], size: int | None) -> int:

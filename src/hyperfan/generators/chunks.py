@@ -175,7 +175,7 @@ class ChunkGenerator(Generator):
         """‖h‖² of each tensor's codes behind the input layers."""
         if self.normalise:
             return [float(self.head_width)] * len(self.tensors)
-        return super().measured_moments(replace(codes, inputs=self.inputs))
+        return super().measured_moments(codes._replace(inputs=self.inputs))
 
     def inner_parameters(self, layer: LayerVariance) -> list[InnerParameter]:
         """The weight and the bias of the input layers."""
@@ -191,7 +191,7 @@ class ChunkGenerator(Generator):
     def level_inner_(self, codes: Codes) -> None:
         """Let each input layer make a code of the second moment expected of it."""
         if self.inputs is not None and not self.normalise:
-            squares = stored_squares(replace(codes, inputs=self.inputs))
+            squares = stored_squares(codes._replace(inputs=self.inputs))
             if squares is not None:
                 expected = self.head_width * codes.embeddings.mean_square
                 factors = (expected / squares.reshape(-1, self.n).mean(0)).sqrt()

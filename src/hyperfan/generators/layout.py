@@ -1,9 +1,14 @@
 """The heads of a generator: their names, the tensors they make, and the codes they read."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
+from typing import Literal
 
-from hyperfan.mainnet.spec import TensorSpec
+from hyperfan.errors import HyperfanError
+from hyperfan.mainnet.spec import TensorSpec, layer_and_module
+
+Sharing = Literal["shared", "separate", "module"]
+"""Which weights have a head in common: those of one shape, none, or those of one module in all repeated layers."""
 
 
 @dataclass(frozen=True)
@@ -71,3 +76,37 @@ def shape_name(shape: Sequence[int], tensor: TensorSpec, tensors: Sequence[Tenso
     dtypes = {t.dtype for t in tensors}
     dtype = f"-{str(tensor.dtype).removeprefix('torch.')}" if len(dtypes) > 1 else ""
     return ("x".join(map(str, shape)) or "scalar") + dtype + ("" if tensor.start is None else "-constant")
+
+
+def head_names(tensors: Sequence[TensorSpec], sharing: Sharing, weights: Collection[int]) -> list[str]:
+    """The name of each tensor's head. Those of ``weights``, by index, are shared as said; each other has its own.
+
+    Biases and norm parameters are small, and start at values of their own.
+    """
+    if sharing == "separate":
+        return [tensor_name(t) for t in tensors]
+    if sharing == "module":
+        _check_modules([tensors[i] for i in weights])
+    return [
+        tensor_name(t) if i not in weights else shape_name(t.shape, t, tensors) if sharing == "shared" else _kind(t)
+        for i, t in enumerate(tensors)
+    ]
+
+
+def _kind(tensor: TensorSpec) -> str:
+    """A name for the head of a tensor's module in all layers."""
+    _, module = layer_and_module(tensor.name)
+    return f"*/{module.replace('.', '/')}"
+
+
+def _check_modules(weights: Sequence[TensorSpec]) -> None:
+    """Raise if weights of one module differ in shape or dtype, so that no head can make them all."""
+    first: dict[str, TensorSpec] = {}
+    for t in weights:
+        other = first.setdefault(_kind(t), t)
+        if (t.shape, t.dtype) != (other.shape, other.dtype):
+            seen = [f"{tuple(x.shape)} of {str(x.dtype).removeprefix('torch.')}" for x in (other, t)]
+            raise HyperfanError(
+                f"'{other.name}' is {seen[0]} and '{t.name}' {seen[1]}, so that one head cannot make both as one "
+                "module: share heads by shape, with 'shared', or leave one out of generate="
+            )

@@ -2,28 +2,32 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, get_args
+from typing import Any, get_args
 
 import torch
 from torch import Tensor
 
+from hyperfan.codes.tasks import readable
 from hyperfan.errors import HyperfanError
 from hyperfan.generators.base import NO_STEPS, BuildContext, Generator, GeneratorConfig, Skip, Steps, Tensors
-from hyperfan.generators.layout import layouts_by_name, merge_spans, shape_name, tensor_name
+from hyperfan.generators.layout import Sharing, head_names, layouts_by_name, merge_spans
 from hyperfan.generators.stand_in import FromCode
-
-Sharing = Literal["shared", "separate"]
 
 
 @dataclass(frozen=True)
 class Linear(GeneratorConfig):
-    """Linear heads: "shared" has one for all weights of one shape, "separate" one for each tensor."""
+    """Linear heads: "shared" has one for all weights of one shape, "separate" one for each tensor.
+
+    "module" has one for all weights of one module in repeated layers, as all "self_attn.q_proj" of a transformer.
+    """
 
     sharing: Sharing
 
     def __post_init__(self) -> None:
         if self.sharing not in get_args(Sharing):
-            raise HyperfanError(f"heads={self.sharing!r}: use 'shared', 'separate', Chunks(…), LowRank(…) or LoRA(…)")
+            raise HyperfanError(
+                f"heads={self.sharing!r}: use 'shared', 'separate', 'module', Chunks(…), LowRank(…) or LoRA(…)"
+            )
 
     def build(self, context: BuildContext) -> Generator:
         """One head for each tensor, or for each shape."""
@@ -37,20 +41,19 @@ class LinearHeads(Generator):
 
     def __init__(self, config: Linear, context: BuildContext) -> None:
         super().__init__(config, context)
-        # Only weights share heads. Biases and norm parameters are small, and start at values of their own.
-        self.names = [
-            shape_name(t.shape, t, self.tensors)
-            if config.sharing == "shared" and t.role == "weight"
-            else tensor_name(t)
-            for t in self.tensors
-        ]
+        # A matrix that only a run would show to be a weight shares a head too: a net that is loaded is not run.
+        weights = [i for i, t in enumerate(self.tensors) if t.may_be_weight]
+        self.names = head_names(self.tensors, config.sharing, weights)
         outputs, fixed = [t.numel for t in self.tensors], [False] * self.n
         layouts = layouts_by_name(self.names, outputs, self.spans, fixed)
         self._build(layouts, (self.n, 1), context)
         self.base_in_bias = config.sharing == "separate"
+        self._seen_scale: tuple[Tensor, int, bool] | None = None
 
     def make(self, codes: Tensor, *, skip: Skip = (), copy: bool = False, steps: Steps = NO_STEPS) -> Tensors:
         """The outputs of each head on the codes of its tensors."""
+        if codes.shape[-2] < self.n:
+            return self._from_one(codes, skip, copy, steps)
         codes = self.head_inputs(codes)
         each = codes.unbind(1) if codes.ndim == 3 else codes.unsqueeze(1).unbind(0)
         tensors: dict[int, Tensor] = {}
@@ -58,16 +61,12 @@ class LinearHeads(Generator):
             wanted = [i for i in layout.tensors if i not in skip]
             if not wanted:
                 continue
+            if len(wanted) == 1:
+                tensors[wanted[0]] = self._one(wanted[0], each[wanted[0]], codes.shape[:-2], copy, steps)
+                continue
             shape = self.tensors[wanted[0]].shape
-            if len(wanted) == 1 and codes.ndim == 3:
-                made = self._product(name, each[wanted[0]], steps).view(len(codes), *shape)
-                tensors[wanted[0]] = made
-                continue
-            if len(wanted) == 1 and self.head(name).trainer is None and not steps:
-                tensors[wanted[0]] = self.head(name)(each[wanted[0]]).view(shape)
-                continue
             rows = layout.rows if len(wanted) == len(layout.tensors) else merge_spans([self.spans[i] for i in wanted])
-            chosen = each[wanted[0]] if len(wanted) == 1 else self._select(codes, rows)
+            chosen = self._select(codes, rows)
             if codes.ndim == 2 and not steps:
                 several = self.head(name).rows(chosen, shape, copy=copy)
             else:
@@ -75,6 +74,42 @@ class LinearHeads(Generator):
                 several = flat.view(*chosen.shape[:-1], *shape).unbind(codes.ndim - 2)
             tensors.update(zip(wanted, several, strict=True))
         return {t.name: tensors[i] for i, t in enumerate(self.tensors) if i in tensors}
+
+    def _from_one(self, codes: Tensor, skip: Skip, copy: bool, steps: Steps) -> Tensors:
+        """The outputs of all heads on one code, (…, 1, width)."""
+        batch = codes.shape[:-2]
+        code = codes.squeeze(1) if batch else codes
+        tensors = {}
+        for i, t in enumerate(self.tensors):
+            if i not in skip:
+                head: Any = self._modules[self.names[i]]
+                plain = head.trainer is None and not steps
+                made = head.run(code) if plain else self._one(i, code, batch, copy, steps)
+                tensors[t.name] = made.view(batch + t.shape)
+        return tensors
+
+    def _one(self, index: int, code: Tensor, batch: tuple[int, ...], copy: bool, steps: Steps) -> Tensor:
+        """One tensor from its code (1, width), or a batch of it from (batch, width)."""
+        shape, name = self.tensors[index].shape, self.names[index]
+        if steps or batch:
+            return self._product(name, code, steps).view(batch + shape)
+        return self.head(name).rows(code, shape, copy=copy)[0]
+
+    def reads_one(self, codes: Tensor) -> bool:
+        """Whether all heads read one code as it is; its gradient is then added up in one place."""
+        return codes.shape[-2] == 1 and len(self.layouts) == len(self.tensors) and self._unscaled()
+
+    def _unscaled(self) -> bool:
+        """Whether the scale of every tensor is known to be 1, as mostly where each has a head of its own."""
+        scale, known = self._buffers["scale"], self._seen_scale
+        assert scale is not None
+        if torch.compiler.is_compiling():
+            return False
+        if known is None or known[0] is not scale or known[1] != scale._version:
+            if scale.is_inference() or not readable(scale):
+                return False
+            known = self._seen_scale = scale, scale._version, bool((scale == 1).all())
+        return known[2]
 
     def rows_of(self, name: str) -> tuple[list[str], Sequence[int]]:
         """The tensors of a head."""
@@ -92,7 +127,9 @@ class LinearHeads(Generator):
     def stand_in(self, index: int, codes: Tensor, order: Callable[..., Any]) -> Tensor:
         """A weight that layers can run from its code, or from many."""
         head = self.head(self.names[index])
-        return FromCode(self.head_inputs(codes)[..., index, :], head, self.tensors[index].shape, order)
+        codes = codes if self._unscaled() else self.head_inputs(codes)
+        code = codes[..., 0 if codes.shape[-2] == 1 else index, :]
+        return FromCode(code, head, self.tensors[index].shape, order)
 
     @torch.no_grad()
     def scale_(self, factors: Mapping[str, float]) -> dict[str, float]:
@@ -119,4 +156,4 @@ class LinearHeads(Generator):
 
     def summary(self) -> str:
         """How heads are shared, in words."""
-        return f"{self.config.sharing} heads"
+        return "heads shared by module" if self.config.sharing == "module" else f"{self.config.sharing} heads"

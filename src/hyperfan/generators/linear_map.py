@@ -144,13 +144,18 @@ class LinearMap(nn.Module, ABC):
 
     def product(self, codes: Tensor, step: Step = NO_STEP) -> Tensor:
         """What the map makes of codes, in its trainer's way; with a step, what it would make after that."""
-        outputs = self(codes) if self.trainer is None else self.trainer.product(codes)
+        outputs = self.run(codes) if self.trainer is None else self.trainer.product(codes)
         if step is NO_STEP:
             return outputs
         weight, bias = step
         # The step's part is added, so that the map's gradient keeps its form.
         outputs = outputs if weight is None else outputs + self._apply_weight(codes.to(weight.dtype), weight)
         return outputs if bias is None else outputs + bias
+
+    def run(self, codes: Tensor) -> Tensor:
+        """What the map makes of codes by itself; a module's call would take longer, and is made where it has hooks."""
+        made: Tensor = self(codes) if has_hooks(self) else self.forward(codes)
+        return made
 
     def rows(self, codes: Tensor, shape: Sequence[int], *, copy: bool) -> Sequence[Tensor]:
         """The same as a tensor for each of (n, d_k) codes; without ``copy`` they may change with training."""
@@ -190,8 +195,10 @@ class Head(LinearMap):
 
     def forward(self, codes: Tensor) -> Tensor:
         """Generate from each code."""
-        weight = self.weight
-        return torch.addmm(self.bias, codes if codes.dtype == weight.dtype else codes.to(weight.dtype), weight)
+        if self.trainer is not None:
+            self.trainer.sync()
+        weight, bias = self.held  # by attribute it takes ten times as long
+        return torch.addmm(bias, codes if codes.dtype == weight.dtype else codes.to(weight.dtype), weight)
 
     def _apply_weight(self, codes: Tensor, weight: Tensor) -> Tensor:
         return codes @ weight

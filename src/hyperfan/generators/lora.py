@@ -7,6 +7,11 @@ the gain counts as 1 where the nonlinearity before the layer is not known. As of
 generated, and the rest is common to all codes: with A = H·h + β, Var(H) = ρ·Var(A)/‖h‖² and Var(β) = (1 − ρ)·Var(A).
 Otherwise what B learns under one condition would meet another A under the next.
 
+With a code for each rank, A_r = H·h_r + A⁰_r and B_r = G·h_r: a head makes one row of A, or one column of B, from the
+code of its rank. H has no index r, but a row has only one rank, so that Var(A) = Var(H)·‖h‖² + Var(A⁰) as before. What
+is common to all codes is a parameter A⁰ (r × in), because a bias of the head would be the same for all ranks and let
+A start nearly as a matrix of rank 1.
+
 With ``core`` it is W = W⁰ + (α/r)·U·R·Vᵀ, of which R (r × r) alone is generated, and starts at zero: LoRA-XS (Bałazy et
 al. 2024). U holds the first r left singular vectors of W⁰ times its singular values, V the right ones, as they are when
 the net starts; where W⁰ has fewer than r, as a weight of zeros, U and V are random and orthonormal.
@@ -19,14 +24,14 @@ from dataclasses import dataclass, replace
 from typing import get_args
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
+from hyperfan.codes.embedding import Embedding
 from hyperfan.errors import HyperfanError
 from hyperfan.generators.aims import Aim, Draw, Moments, Solution
-from hyperfan.generators.base import BuildContext, Factors, Generator, GeneratorConfig
-from hyperfan.generators.layout import HeadLayout, tensor_name
-from hyperfan.generators.linear import Sharing
-from hyperfan.generators.products import Products, check_rank, matrix_size
+from hyperfan.generators.base import BuildContext, Factors, Generator, GeneratorConfig, Steps
+from hyperfan.generators.layout import HeadLayout, Sharing, tensor_name
+from hyperfan.generators.products import CodePer, Products, check_rank, matrix_size, why_ranks_are_equal
 from hyperfan.generators.solving import solve_layout
 
 
@@ -44,7 +49,10 @@ class LoRA(GeneratorConfig):
         alpha: α, by default r, which makes the factor α/r equal to 1.
         core: generate r × r matrices between fixed factors from the weights' singular vectors, as in LoRA-XS.
         share: part of A's variance that is generated at the start.
-        sharing: "separate" heads for each tensor, or heads "shared" by all weights of one shape, as of linear heads.
+        sharing: "separate" heads for each tensor, heads "shared" by all weights of one shape, or by one "module" of all
+            repeated layers, as all "self_attn.q_proj" of a transformer.
+        code_per: what has a code of its own, each "tensor" or each "rank": then heads make one row of A and one column
+            of B from a rank's code, and are r times smaller.
     """
 
     rank: int
@@ -52,11 +60,14 @@ class LoRA(GeneratorConfig):
     core: bool = False
     share: float = 0.1
     sharing: Sharing = "separate"
+    code_per: CodePer = "tensor"
 
     def __post_init__(self) -> None:
         check_rank(self)
         if self.sharing not in get_args(Sharing):
-            raise HyperfanError(f"LoRA(sharing={self.sharing!r}): heads are 'separate' or 'shared' by shape")
+            raise HyperfanError(
+                f"LoRA(sharing={self.sharing!r}): heads are 'separate', 'shared' by shape, or by 'module'"
+            )
         if not 0 <= self.share <= 1:
             raise HyperfanError(
                 f"LoRA(share={self.share:g}): it is the part of A's variance that is generated, from 0 to 1"
@@ -74,6 +85,10 @@ class LoRA(GeneratorConfig):
         """The factor on the product, α/r."""
         return 1.0 if self.alpha is None else self.alpha / self.rank
 
+    def why_unfit(self, embedding: Embedding, has_trunk: bool) -> str | None:
+        """Whether ranks would be equal."""
+        return why_ranks_are_equal(self, embedding)
+
     def build(self, context: BuildContext) -> Generator:
         """Two heads for each weight, or one for its core."""
         return CoreHeads(self, context) if self.core else LoRAHeads(self, context)
@@ -86,7 +101,8 @@ class Updates(Products):
     needs_gain = False
 
     def __init__(self, config: LoRA, context: BuildContext) -> None:
-        super().__init__(config, context, config.rank, shared=config.sharing == "shared")
+        per_rank = config.code_per == "rank"
+        super().__init__(config, context, config.rank, sharing=config.sharing, per_rank=per_rank)
 
     @abstractmethod
     def _solve_update(
@@ -105,7 +121,7 @@ class Updates(Products):
                 variance, scales, note = self._solve_update(layout, of_layout, its_moments)
             for i, aim, scale in zip(layout.tensors, of_layout, scales, strict=True):
                 found[i] = Solution(name, self._on_base(i, aim), variance, scale, f"; {note}")
-        return [found[i] for i in range(self.n)]
+        return [found[i] for i in range(len(self.tensors))]
 
     def _on_base(self, index: int, aim: Aim) -> Aim:
         """The aim that a tensor's base fulfils."""
@@ -130,20 +146,34 @@ class Updates(Products):
 
     def summary(self) -> str:
         """The rank of the updates, in words."""
-        return f"updates of rank {self.rank}"
+        return f"updates of rank {self.rank}{', a code for each rank' if self.per_rank else ''}"
 
 
 class LoRAHeads(Updates):
     """B·A, both generated."""
 
+    def __init__(self, config: LoRA, context: BuildContext) -> None:
+        super().__init__(config, context)
+        for layout in self.layouts.values() if self.per_rank else ():
+            if layout.tensors[0] in self.matrices:
+                tensor, first = self.tensors[layout.tensors[0]], next(iter(layout.heads))
+                empty = torch.empty(self.rank, matrix_size(tensor)[1], device=context.device, dtype=tensor.dtype)
+                self.register_parameter(f"{first}0", nn.Parameter(empty))
+
     def _factor_sizes(self, rows: int, columns: int) -> dict[str, int]:
-        return {"A": self.rank * columns, "B": rows * self.rank}
+        return {"A": columns, "B": rows}
 
     def _split(self, index: int, outputs: Sequence[Tensor]) -> Factors:
         a, b = outputs
-        rows, columns = matrix_size(self.tensors[index])
-        b = b.view(*b.shape[:-1], rows, self.rank) * (self.config.factor * self.scale[index])
-        return b, a.view(*a.shape[:-1], self.rank, columns)
+        return self._columns(b) * (self.config.factor * self.scale[index]), self._rows(a)
+
+    def _common(self, head: str, steps: Steps) -> Tensor | None:
+        """A⁰, of the heads that make A."""
+        name = f"{head}0"
+        if name not in self._parameters:
+            return None
+        common = self.get_parameter(name)
+        return common + steps[name] if name in steps else common
 
     def _solve_update(
         self, layout: HeadLayout, aims: Sequence[Aim], moments: Moments
@@ -169,13 +199,16 @@ class LoRAHeads(Updates):
         for layout in self.layouts.values():
             if layout.tensors[0] not in self.matrices:
                 continue
-            its, head = [solutions[i] for i in layout.tensors], self.head(next(iter(layout.heads)))
+            its, first = [solutions[i] for i in layout.tensors], next(iter(layout.heads))
             assert its[0].variance is not None
-            draw(head.weight, its[0].variance)
+            draw(self.head(first).weight, its[0].variance)
             if its[0].aim.head is None:
                 pairs = zip(layout.tensors, its, strict=True)
                 unscaled = [self._variance_of_a(i, s.aim) / s.scale**2 for i, s in pairs]
-                draw(head.bias, (1 - self.config.share) * sum(unscaled) / len(unscaled))
+                common = self.get_parameter(f"{first}0") if self.per_rank else self.head(first).bias
+                draw(common, (1 - self.config.share) * sum(unscaled) / len(unscaled))
+            elif self.per_rank:
+                draw(self.get_parameter(f"{first}0"), 0.0)
 
 
 class CoreHeads(Updates):
@@ -193,12 +226,11 @@ class CoreHeads(Updates):
         return self.get_buffer(f"{tensor_name(self.tensors[index])}-{side}")
 
     def _factor_sizes(self, rows: int, columns: int) -> dict[str, int]:
-        return {"R": self.rank**2}
+        return {"R": self.rank}
 
     def _split(self, index: int, outputs: Sequence[Tensor]) -> Factors:
         (core,) = outputs
-        core = core.view(*core.shape[:-1], self.rank, self.rank) * (self.config.factor * self.scale[index])
-        return (self._fixed(index, "U") @ core,)
+        return (self._fixed(index, "U") @ (self._rows(core) * (self.config.factor * self.scale[index])),)
 
     def _both(self, index: int, factors: Factors) -> tuple[Tensor, Tensor]:
         return factors[0], self._fixed(index, "V").mT

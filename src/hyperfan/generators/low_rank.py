@@ -3,6 +3,14 @@
 With U = A·h and V = B·h, "irk,k,jrl,l->ij" in index notation, a known code gives Var(W) = r·Var(A)·Var(B)·‖h‖⁴.
 Both factors get the same variance, so Var(A) = Var(B) = √(v/r)/‖h‖². The code stands twice: over many codes the mean of
 ‖h‖⁴ counts, which is larger than the square of the mean; ``Embedding(normalise=True)`` makes both equal.
+
+With a code for each rank, U_r = A·h_r and V_r = B·h_r, "ik,rk,jl,rl->ij", one head makes all ranks, and the terms of
+two ranks have both heads in common: E[(A·h_r)_i·(A·h_s)_i] = Var(A)·(h_r·h_s). So
+
+    Var(W) = Var(A)·Var(B)·Σ_rs (h_r·h_s)² = r·Var(A)·Var(B)·m⁴,  m² = √(Σ_rs (h_r·h_s)²/r),
+
+in which m² takes the place of ‖h‖²: ranks of equal codes would make r·‖h‖², unrelated ones ‖h‖²·√(1 + (r − 1)/d_k), see
+:func:`hyperfan.formulas.contraction.overlapping_terms`.
 """
 
 from collections.abc import Sequence
@@ -10,9 +18,12 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from hyperfan.formulas.contraction import Contraction
+from hyperfan.codes.codes import Codes
+from hyperfan.codes.embedding import Embedding
+from hyperfan.codes.moments import measured_overlaps
+from hyperfan.formulas.contraction import Contraction, overlapping_terms
 from hyperfan.generators.base import BuildContext, Factors, Generator, GeneratorConfig
-from hyperfan.generators.products import Products, check_rank
+from hyperfan.generators.products import CodePer, Products, check_rank, why_ranks_are_equal
 
 
 @dataclass(frozen=True)
@@ -24,12 +35,19 @@ class LowRank(GeneratorConfig):
 
     Args:
         rank: of every generated weight.
+        code_per: what has a code of its own, each "tensor" or each "rank": then heads make one column of each factor
+            from a rank's code, and are r times smaller.
     """
 
     rank: int
+    code_per: CodePer = "tensor"
 
     def __post_init__(self) -> None:
         check_rank(self)
+
+    def why_unfit(self, embedding: Embedding, has_trunk: bool) -> str | None:
+        """Whether ranks would be equal."""
+        return why_ranks_are_equal(self, embedding)
 
     def build(self, context: BuildContext) -> Generator:
         """Two heads for each weight."""
@@ -37,28 +55,47 @@ class LowRank(GeneratorConfig):
 
 
 class LowRankHeads(Products):
-    """Two heads for each weight, one for anything else, a code for each tensor."""
+    """Two heads for each weight, one for anything else."""
 
     config: LowRank
 
     def __init__(self, config: LowRank, context: BuildContext) -> None:
-        super().__init__(config, context, config.rank, shared=False)
+        super().__init__(config, context, config.rank, sharing="separate", per_rank=config.code_per == "rank")
         self.scattered = {self.tensors[i].name for i in self.matrices}
 
     def _factor_sizes(self, rows: int, columns: int) -> dict[str, int]:
-        return {"left": rows * self.rank, "right": columns * self.rank}
+        return {"left": rows, "right": columns}
 
     def _split(self, index: int, outputs: Sequence[Tensor]) -> Factors:
-        left, right = (v.view(*v.shape[:-1], v.shape[-1] // self.rank, self.rank) for v in outputs)
+        left, right = (self._columns(values) for values in outputs)
         return left * self.scale[index], right.mT
+
+    def expected_moments(self, codes: Codes, *, exact: bool, trunk_preserves: bool) -> list[float | None]:
+        """‖h‖²; of weights whose ranks have codes m², which is known before a draw only where these are unrelated."""
+        moments = super().expected_moments(codes, exact=exact, trunk_preserves=trunk_preserves)
+        if not self.per_rank:
+            return moments
+        factor = (overlapping_terms(self.rank, 1 / self.width) / self.rank) ** 0.5
+        unrelated = codes.trunk is None and codes.embeddings.config.per == "tensor"
+        known = [None if moment is None or (exact and not unrelated) else moment * factor for moment in moments]
+        return [known[i] if i in self.matrices else moment for i, moment in enumerate(moments)]
+
+    def measured_moments(self, codes: Codes) -> list[float]:
+        """‖h‖², or of weights whose ranks have codes m², as they are."""
+        moments = super().measured_moments(codes)
+        if not self.per_rank:
+            return moments
+        overlaps = measured_overlaps(codes, self.spans)
+        return [overlaps[i] if i in self.matrices else moment for i, moment in enumerate(moments)]
 
     def contraction(self, index: int, moment: float) -> Contraction:
         """The product of two factors, or what one head makes."""
         d, h = self.width, moment / self.width
         if index not in self.matrices:
             return Contraction("ik,k->i", {"k": d}, [None, h], "v/‖h‖²")
-        return Contraction("irk,k,jrl,l->ij", {"r": self.rank, "k": d, "l": d}, [None, h, None, h], "√(v/rank)/‖h‖²")
+        expression = "ik,rk,jl,rl->ij" if self.per_rank else "irk,k,jrl,l->ij"
+        return Contraction(expression, {"r": self.rank, "k": d, "l": d}, [None, h, None, h], "√(v/rank)/‖h‖²")
 
     def summary(self) -> str:
         """The rank of the weights, in words."""
-        return f"weights of rank {self.rank}"
+        return f"weights of rank {self.rank}{', a code for each rank' if self.per_rank else ''}"

@@ -1,16 +1,21 @@
 """Weights as products of two factors, W = L·R, of which a layer runs without making W."""
 
+import itertools
 from abc import abstractmethod
 from collections.abc import Collection, Sequence
-from typing import Protocol
+from typing import Literal, Protocol, get_args
 
 from torch import Tensor
 
+from hyperfan.codes.embedding import Embedding
 from hyperfan.errors import HyperfanError
 from hyperfan.generators.base import NO_STEPS, BuildContext, Factors, Generator, GeneratorConfig, Skip, Steps, Tensors
-from hyperfan.generators.layout import HeadLayout, merge_spans, shape_name, tensor_name
+from hyperfan.generators.layout import HeadLayout, Sharing, head_names, merge_spans
 from hyperfan.generators.stand_in import Product
 from hyperfan.mainnet.spec import TensorSpec
+
+CodePer = Literal["tensor", "rank"]
+"""What has a code of its own: a tensor, or each rank of a product."""
 
 
 class HasRank(Protocol):
@@ -20,48 +25,78 @@ class HasRank(Protocol):
     def rank(self) -> int:
         """Of every product."""
 
+    @property
+    def code_per(self) -> CodePer:
+        """Whether a tensor or a rank has a code of its own."""
+
 
 def check_rank(config: HasRank) -> None:
-    """Raise if a rank is none."""
+    """Raise if a rank is none, or if it is not known what has a code."""
+    kind = type(config).__name__
     if not isinstance(config.rank, int) or isinstance(config.rank, bool) or config.rank < 1:
-        raise HyperfanError(f"{type(config).__name__}(rank={config.rank!r}): give an integer from 1")
+        raise HyperfanError(f"{kind}(rank={config.rank!r}): give an integer from 1")
+    if config.code_per not in get_args(CodePer):
+        raise HyperfanError(f"{kind}(code_per={config.code_per!r}): each 'tensor' has a code, or each 'rank'")
+
+
+def why_ranks_are_equal(config: HasRank, embedding: Embedding) -> str | None:
+    """Why all ranks of a product would be equal, if they would."""
+    if config.code_per == "tensor" or embedding.per == "tensor" or embedding.identity is not None:
+        return None
+    return (
+        "code_per='rank' with one embedding for the whole net would make all ranks equal: beside a condition give each "
+        "an identity, Embedding(…, identity=8), or use Embedding(…, per='tensor')"
+    )
 
 
 class Products(Generator):
-    """A code for each tensor. Weights are products; anything else has one linear head.
+    """A code for each tensor, or for each rank. Weights are products; anything else has one linear head.
 
-    A weight (out, in, *kernel) counts as a matrix of out rows.
+    A weight (out, in, *kernel) counts as a matrix of out rows. From a tensor's code a head makes a whole factor, from
+    the code of a rank one row or column of it, so that it is r times smaller.
     """
 
     matrices: Collection[int]
     """Indices of the tensors that are products."""
 
-    def __init__(self, config: GeneratorConfig, context: BuildContext, rank: int, *, shared: bool) -> None:
+    def __init__(
+        self, config: GeneratorConfig, context: BuildContext, rank: int, *, sharing: Sharing, per_rank: bool
+    ) -> None:
         super().__init__(config, context)
-        self.rank = rank
-        self.matrices = [i for i, t in enumerate(self.tensors) if t.role == "weight" and len(t.shape) >= 2]
+        self.rank, self.per_rank = rank, per_rank
+        self.matrices = [i for i, t in enumerate(self.tensors) if t.may_be_weight and len(t.shape) >= 2]
         self._check_rank()
-        self.names = [
-            shape_name(t.shape, t, self.tensors) if shared and i in self.matrices else tensor_name(t)
-            for i, t in enumerate(self.tensors)
-        ]
+        self.names = head_names(self.tensors, sharing, self.matrices)
+        if per_rank:
+            ends = itertools.accumulate(rank if i in self.matrices else 1 for i in range(len(self.tensors)))
+            self.spans = [slice(*pair) for pair in itertools.pairwise([0, *ends])]
+            self.n = self.spans[-1].stop
         layouts = {}
         for name in dict.fromkeys(self.names):
             members = [i for i, other in enumerate(self.names) if other == name]
             tensor, heads = self.tensors[members[0]], {"": self.tensors[members[0]].numel}
             if members[0] in self.matrices:
-                heads = {f"-{factor}": outputs for factor, outputs in self._factor_sizes(*matrix_size(tensor)).items()}
-            sizes = {f"{name}{suffix}": outputs for suffix, outputs in heads.items()}
-            layouts[name] = HeadLayout(sizes, members, merge_spans([self.spans[i] for i in members]))
-        self._build(layouts, (self.n,), context)
+                sizes = self._factor_sizes(*matrix_size(tensor))
+                heads = {f"-{factor}": size * (1 if per_rank else rank) for factor, size in sizes.items()}
+            outputs = {f"{name}{suffix}": size for suffix, size in heads.items()}
+            layouts[name] = HeadLayout(outputs, members, merge_spans([self.spans[i] for i in members]))
+        self._build(layouts, (len(self.tensors),), context)
 
     @abstractmethod
     def _factor_sizes(self, rows: int, columns: int) -> dict[str, int]:
-        """How many values of each generated factor a matrix of this size has, by the factor's name."""
+        """How many values of each generated factor one rank of a matrix of this size has, by the factor's name."""
 
     @abstractmethod
     def _split(self, index: int, outputs: Sequence[Tensor]) -> Factors:
-        """The factors of a matrix, from what its heads make, each (…, values)."""
+        """The factors of a matrix, from what its heads make, each (…, values) of its code, or (…, rank, values)."""
+
+    def _columns(self, values: Tensor) -> Tensor:
+        """A factor whose columns are ranks, (…, size, rank), from what its head makes."""
+        return values.mT if self.per_rank else values.view(*values.shape[:-1], values.shape[-1] // self.rank, self.rank)
+
+    def _rows(self, values: Tensor) -> Tensor:
+        """A factor whose rows are ranks, (…, rank, size), from what its head makes."""
+        return values if self.per_rank else values.view(*values.shape[:-1], self.rank, values.shape[-1] // self.rank)
 
     def _both(self, index: int, factors: Factors) -> tuple[Tensor, Tensor]:
         """Left and right factor of a matrix, (…, rows, rank) and (…, rank, columns)."""
@@ -95,7 +130,7 @@ class Products(Generator):
 
     def factors(self, codes: Tensor, skip: Skip = ()) -> dict[int, Factors]:
         """Those of all weights."""
-        others = [i for i in range(self.n) if i not in self.matrices or i in skip]
+        others = [i for i in range(len(self.tensors)) if i not in self.matrices or i in skip]
         return {i: self._split(i, outputs) for i, outputs in self._outputs(codes, others, NO_STEPS).items()}
 
     def product(self, index: int, factors: Factors, base: Tensor | None) -> Tensor:
@@ -103,7 +138,7 @@ class Products(Generator):
         return Product(*self._both(index, factors), base, self.tensors[index].shape)
 
     def _outputs(self, codes: Tensor, skip: Skip, steps: Steps) -> dict[int, list[Tensor]]:
-        """What the heads of each tensor make of its code, (…, values)."""
+        """What the heads of each tensor make of its code, (…, values), or of those of its ranks, (…, rank, values)."""
         found: dict[int, list[Tensor]] = {}
         for layout in self.layouts.values():
             wanted = [i for i in layout.tensors if i not in skip]
@@ -112,10 +147,20 @@ class Products(Generator):
             chosen = self._select(codes, merge_spans([self.spans[i] for i in wanted]))
             for head in layout.heads:
                 made = self._product(head, chosen.reshape(-1, self.width), steps)
-                each = made.view(*chosen.shape[:-1], made.shape[-1]).unbind(-2)
+                made = made.view(*chosen.shape[:-1], made.shape[-1])
+                if self.per_rank and wanted[0] in self.matrices:
+                    common = self._common(head, steps)
+                    made = made.view(*made.shape[:-2], len(wanted), self.rank, made.shape[-1])
+                    each = (made if common is None else made + common).unbind(-3)
+                else:
+                    each = made.unbind(-2)
                 for i, values in zip(wanted, each, strict=True):
                     found.setdefault(i, []).append(values)
         return found
+
+    def _common(self, head: str, steps: Steps) -> Tensor | None:
+        """What is added to all that a head makes of the codes of ranks, (rank, values), if anything is."""
+        return None
 
 
 def matrix_size(t: TensorSpec) -> tuple[int, int]:

@@ -67,23 +67,25 @@ class GeneratedNet(nn.Module):
         checks.check_mainnet(self)
         kwargs = kwargs if labels is None else {**kwargs, "labels": labels}
         special = grouped or shared or counts is not None or code_index is not None
-        stored = embedding is None and not noise and not special
-        makers = [m for m in (self.embeddings, self.trunk, self.heads) if m is not None] if stored else []
-        if stored and self._cache.usable(makers, task):
-            tensors = self._cache.get(
-                lambda: self.heads(self.codes(task=task, noise=noise), factored=True), makers, task
-            )
-            return self.run(tensors, *args, **kwargs)
-        held = self.trainer.tensors() if stored and task is None and self.trainer is not None else None
-        if held is not None:
-            return self.run(held, *args, **kwargs)
-        codes = self.codes(task=task, embedding=embedding, noise=noise)
+        if embedding is None and not noise and not special:
+            known = self._known_tensors(task, noise)
+            if known is not None:
+                return self.run(known, *args, **kwargs)
+        heads: Generator = self._modules["heads"]  # type: ignore[assignment]  # by attribute it takes ten times as long
+        codes = self.code_source(task, embedding, noise, heads.code_dtype)
         if codes.ndim == 3 or special:
             each = batch_loss.for_each_code(kwargs, len(codes))
             inputs = read_inputs(codes, grouped, shared, counts, code_index, args, each)
-            out = self.per_sample(self.skeleton, self.heads, codes, inputs)
+            out = self.per_sample(self.skeleton, heads, codes, inputs)
             return batch_loss.of_batch(out) if batch_loss.ITEMS in kwargs else out
-        return self.run(self.heads(codes, factored=True), *args, **kwargs)
+        return self.skeleton(heads.assemble(heads(codes, factored=True)), *args, **kwargs)
+
+    def _known_tensors(self, task: Task | None, noise: bool | None) -> Mapping[str, Tensor] | None:
+        """What stored embeddings made before, if it still holds: in evaluation, or from an optimiser's last step."""
+        makers = [m for m in (self.embeddings, self.trunk, self.heads) if m is not None]
+        if self._cache.usable(makers, task):
+            return self._cache.get(lambda: self.heads(self.codes(task=task, noise=noise), factored=True), makers, task)
+        return self.trainer.tensors() if task is None and self.trainer is not None else None
 
     def run(self, tensors: Mapping[str, Tensor], *args: Any, **kwargs: Any) -> Any:
         """Run the mainnet with these tensors in place of those generated now, as :meth:`generate` returns them."""
@@ -92,15 +94,13 @@ class GeneratedNet(nn.Module):
     @property
     def code_source(self) -> Codes:
         """Embeddings and trunk, from which codes come."""
-        return Codes(self.embeddings, self.trunk)
+        modules: Mapping[str, Any] = self._modules  # by attribute it takes ten times as long
+        return Codes(modules["embeddings"], modules.get("trunk"))
 
     def codes(self, *, task: Task | None = None, embedding: Tensor | None = None, noise: bool | None = None) -> Tensor:
         """What enters the heads, one row for each generated tensor or chunk: (n, d_k), or (batch, n, d_k)."""
-        heads = self.heads
-        codes = self.code_source(task, embedding, noise, heads.scale.dtype)
-        if codes.shape[-2] == heads.n:
-            return codes
-        return codes.expand(*codes.shape[:-2], heads.n, codes.shape[-1])  # one embedding serves the whole net
+        codes = self.code_source(task, embedding, noise, self.heads.code_dtype)
+        return self.heads.spread(codes)
 
     def generate(
         self,

@@ -11,7 +11,7 @@ from hyperfan.codes.draw import Distribution
 from hyperfan.codes.embedding import Embedding
 from hyperfan.codes.trunk import Trunk
 from hyperfan.generators.base import GeneratorConfig
-from hyperfan.generators.linear import Sharing
+from hyperfan.generators.layout import Sharing
 from hyperfan.hypernet import adapter, checks, other_mainnet, saving, signature, start, tasks
 from hyperfan.hypernet.bases import (
     BaseArgument,
@@ -48,8 +48,9 @@ class HyperNet(GeneratedNet):
         trunk: ``None``, the hidden widths of a ReLU MLP, or a module from (n, size) to (n, d_k), which is held as
             it is, so that several nets may share one, and keeps its values.
         init_trunk: whether to draw the values of such a module too.
-        heads: "shared" has one head for all weights of one shape, "separate" one for each tensor; :class:`Chunks` make
-            tensors in pieces, :class:`LowRank` as products, :class:`LoRA` as low-rank updates of the mainnet's values.
+        heads: "shared" has one head for all weights of one shape, "separate" one for each tensor, "module" one for the
+            weights of one module in all repeated layers, as "self_attn.q_proj"; :class:`Chunks` make tensors in pieces,
+            :class:`LowRank` as products, :class:`LoRA` as low-rank updates of the mainnet's values.
             By default shared if no two codes are equal.
         init: a method's name (``hyperfan methods`` lists them) or a :class:`Method`.
         share: part of each tensor's variance that is generated, ρ; the rest is a base that all codes have in common, so
@@ -220,16 +221,9 @@ class HyperNet(GeneratedNet):
         """
         saving.save(self, path, overwrite, frozen)
 
-    def save_adapter(
-        self,
-        path: str | os.PathLike[str],
-        *,
-        task: int | None = None,
-        embedding: Tensor | None = None,
-        overwrite: bool = False,
-    ) -> None:
-        """Save the low-rank updates of one condition, of ``heads=LoRA(…)``, as a folder that PEFT can load."""
-        made = self.heads(self.codes(task=task, embedding=embedding, noise=False), factored=True)
+    def save_adapter(self, path: str | os.PathLike[str], *, overwrite: bool = False, **condition: Any) -> None:
+        """Save the low-rank updates of one condition (``task=`` or ``embedding=``) as a folder that PEFT can load."""
+        made = self.heads(self.codes(**condition, noise=False), factored=True)
         adapter.save_adapter(self, path, made, overwrite)
 
     @classmethod

@@ -33,6 +33,10 @@ class Inputs:
         self._places = [i for i, leaf in enumerate(self._leaves) if isinstance(leaf, Tensor)]
         self.tensors = [self._leaves[i] for i in self._places]
 
+    def has_rows(self) -> bool:
+        """Whether a tensor, with rows of features for each code, is the mainnet's only argument."""
+        return self._tree is None and len(self.tensors) == 1 and self.tensors[0].ndim > 1
+
     def check(self, codes: int) -> Self:
         """Raise unless every tensor has a part for each code."""
         for x in self.tensors if self.kind != "shared" else ():

@@ -6,13 +6,15 @@ from typing import NamedTuple
 import torch
 from torch import nn
 
-from hyperfan.codes.embedding import Embedding
+from hyperfan.codes.embedding import CODE, Embedding
 from hyperfan.codes.embeddings import Embeddings, noise_groups
+from hyperfan.codes.identities import read_identities
 from hyperfan.codes.trunk import Trunk, make_trunk, read_trunk, trunk_width
 from hyperfan.errors import HyperfanError
 from hyperfan.generators.added import Base
 from hyperfan.generators.base import BuildContext, Generator, GeneratorConfig
-from hyperfan.generators.linear import Linear, Sharing
+from hyperfan.generators.layout import Sharing
+from hyperfan.generators.linear import Linear
 from hyperfan.hypernet.bases import Bases
 from hyperfan.mainnet.spec import Spec, TensorSpec
 
@@ -45,8 +47,8 @@ def build_parts(
     if (codes := config.codes) is not None:
         generator = config.build(BuildContext(tensors, embedding.size, embedding.normalise, device, tensors[0].dtype))
         return Parts(codes.embeddings, codes.trunk, None, generator)
-    dtype, identity = tensors[0].dtype, _identity(embedding, config)
-    size = embedding.size + (0 if identity is None else identity.size)
+    dtype, identities = tensors[0].dtype, _identities(embedding, config)
+    size = embedding.size + sum(identity.size for identity in identities.values())
     module = make_trunk(trunk, size, device, dtype)
     width = trunk_width(module, size)
     generator = config.build(BuildContext(tensors, width, embedding.normalise, device, dtype))
@@ -54,17 +56,19 @@ def build_parts(
         based = [t for t in tensors if t.start is None or t.name in bases.values]
         generator.base = Base(based, bases.values, device, multiply=bases.multiply)
     groups = noise_groups(embedding, tensors, generator.spans, generator.n, generator.exclusive)
-    embeddings = Embeddings(embedding, generator.n, device, dtype, identity, groups)
+    shared, n = [layout.rows for layout in generator.layouts.values()], generator.n
+    identity = read_identities(identities, tensors, generator.spans, n, generator.exclusive, shared)
+    embeddings = Embeddings(embedding, n, device, dtype, identity, groups)
     return Parts(embeddings, module, read_trunk(module, size), generator)
 
 
-def _identity(embedding: Embedding, heads: GeneratorConfig) -> Embedding | None:
-    """The identity of each code: that of the condition, or that of the heads, drawn as the condition is."""
+def _identities(embedding: Embedding, heads: GeneratorConfig) -> dict[str, Embedding]:
+    """The identities of codes: those of the condition, or that of the heads, drawn as the condition is."""
     own = heads.identity
     if own is None:
-        return embedding.own_identity
+        return embedding.identities
     if embedding.identity is not None:
         raise HyperfanError(
             f"Embedding(identity=…) and heads={heads} both give each code an identity: leave out one of the two"
         )
-    return embedding.as_identity(own.size, own.trainable)
+    return {CODE: embedding.as_identity(own.size, own.trainable)}

@@ -21,15 +21,20 @@ from hyperfan.hypernet.batched import (
     check_outputs,
     see_all,
 )
+from hyperfan.hypernet.batched.chain import run_chain
+from hyperfan.hypernet.batched.rows import Rows, check_rows, mark_rows
 from hyperfan.hypernet.batched.untouched import Untouched
 from hyperfan.hypernet.inputs import Inputs
 from hyperfan.hypernet.objects import Slot, join, slots
 from hyperfan.hypernet.ragged import Ragged
 from hyperfan.hypernet.transforms import transformed
+from hyperfan.mainnet.chain import Chain
 from hyperfan.mainnet.skeleton import Skeleton
 
 MAX_SHAPES = 64
 """Shapes of inputs for which something is remembered."""
+REFUSED = object()
+"""The result of a run that was given up."""
 
 
 class Call(NamedTuple):
@@ -49,6 +54,10 @@ class Call(NamedTuple):
     inputs: Inputs
     key: tuple[Any, ...]
 
+    def held(self) -> list[Tensor]:
+        """The tensors that are not of a run: those in the mainnet, and the inputs."""
+        return [*self.skeleton.present(), *self.inputs.tensors]
+
 
 class PerSample:
     """Runs the mainnet for many codes at once, so that each sample sees its own weights and nothing of the others.
@@ -67,30 +76,57 @@ class PerSample:
         """For the shapes of the inputs: the order of each tensor that layers were run with."""
         self.mixing: dict[tuple[Any, ...], str | None] = {}
         """For what the mainnet's choice of functions may depend on (shapes and dtypes of the inputs, other arguments,
-        layers in training, gradients): the function because of which it is run by vmap; ``None`` if there is none."""
+        layers in training, gradients): the function because of which it is run by vmap, or, with "rows", because of
+        which groups are not padded; ``None`` if there is none. A chain of torch's own layers is not asked."""
+
+        self._mixing_rows: dict[tuple[Any, ...], bool] = {}
+        """States of the mainnet in which it is not known to treat rows one by one."""
 
     def __call__(self, skeleton: Skeleton, heads: Generator, codes: Tensor, inputs: Inputs | Ragged) -> Any:
         """Run with (n, tensors, d_k) codes."""
         if isinstance(inputs, Ragged):
-            return inputs.run(codes, lambda codes, part: self(skeleton, heads, codes, part))
-        key: tuple[Any, ...] = (inputs.kind, *[tuple(x.shape) for x in inputs.tensors])
-        call = Call(skeleton, heads, codes, inputs, key)
-        _check_norms(skeleton)
-        if torch.compiler.is_compiling() or transformed():
-            return self._by_vmap(call)
-        if len(call.codes) == 1:
+            weight = sum(t.numel for t in heads.tensors)
+            return inputs.run(codes, lambda *part: self._run_group(skeleton, heads, *part), weight)
+        call = Call(skeleton, heads, codes, inputs, (inputs.kind, *[tuple(x.shape) for x in inputs.tensors]))
+        n, modules = codes.shape[0], skeleton.modules
+        plain = not torch.compiler.is_compiling() and not transformed()
+        chain = skeleton.chain() if plain and n > 1 and inputs.has_rows() else None
+        out: Any = None if chain is None else self._by_chain(call, chain)
+        if out is not None:
+            return out
+        _check_norms(modules)
+        if plain and n == 1:
             return _alone(call)
-        if len(call.codes) == 0:  # where the number of samples would not say how to divide what there is
-            return self._by_vmap(call)
-        arguments, known = inputs.signature()
-        key = (*arguments, *skeleton.state(), torch.is_grad_enabled())
+        # By vmap where the number of samples would not say how to divide what there is.
+        out = self._try_batched(call, modules, Samples(n, call.held)) if plain and n else REFUSED
+        return self._by_vmap(call) if out is REFUSED else out
+
+    def _run_group(self, skeleton: Skeleton, heads: Generator, codes: Tensor, inputs: Inputs, padded: bool) -> Any:
+        """Run on groups; where some are padded, only if the mainnet is known to treat rows one by one."""
+        if not padded:
+            return self(skeleton, heads, codes, inputs)
+        modules = skeleton.modules
+        if torch.compiler.is_compiling() or transformed() or skeleton.state() in self._mixing_rows:
+            return None
+        call = Call(skeleton, heads, codes, inputs, (inputs.kind, *[tuple(x.shape) for x in inputs.tensors]))
+        chain = skeleton.chain() if inputs.has_rows() else None
+        if chain is not None:
+            return self._by_chain(call, chain)
+        _check_norms(modules)
+        out = self._try_batched(call, modules, Rows(codes.shape[0], call.held))
+        return None if out is REFUSED else out
+
+    def _try_batched(self, call: Call, modules: Mapping[str, nn.Module], s: Samples) -> Any:
+        """What a batched run makes; ``REFUSED``, with everything as it was, if it cannot be."""
+        arguments, known = call.inputs.signature()
+        key = (*arguments, *call.skeleton.state(), torch.is_grad_enabled(), *([] if type(s) is Samples else ["rows"]))
         if self.mixing.get(key) is not None:
-            return self._by_vmap(call)
+            return REFUSED
         first = not known or key not in self.mixing
         rng = torch.get_rng_state() if first else None
-        safe = Untouched(skeleton, inputs, copy=first)
+        safe = Untouched(modules.values(), call.inputs, copy=first)
         try:
-            out = self._batched(call._replace(inputs=safe.inputs), first)
+            out = self._batched(call._replace(inputs=safe.inputs), s, first)
             safe.check()
             safe.put_back()
             _remember(self.mixing, key, None)
@@ -99,9 +135,11 @@ class PerSample:
             safe.restore(error)
             if rng is not None:
                 torch.set_rng_state(rng)
-            return self._in_parts(call, error.same)
+            return REFUSED if isinstance(s, Rows) else self._in_parts(call, error.same)
         except MixingError as error:
             _remember(self.mixing, key, str(error))
+            if isinstance(s, Rows):
+                _remember(self._mixing_rows, call.skeleton.state(), True)
             safe.restore(error)
         except Exception as error:  # of the mainnet, which vmap will meet too, or of a rule: not to be remembered
             safe.restore(error)
@@ -109,7 +147,7 @@ class PerSample:
                 raise
         if rng is not None:
             torch.set_rng_state(rng)  # as if it had not been tried
-        return self._by_vmap(call)
+        return REFUSED
 
     def _in_parts(self, call: Call, same: Tensor) -> Any:
         """Run samples apart from those from which they differ in a value that the mainnet's code asks for."""
@@ -122,22 +160,49 @@ class PerSample:
         back = torch.argsort(torch.cat(parts))
         return join(outputs, lambda each: torch.cat(list(each))[back.to(each[0].device)])
 
-    def _batched(self, call: Call, first: bool) -> Any:
-        s = Samples(len(call.codes), lambda: [*call.skeleton.present(), *call.inputs.tensors])
+    def _by_chain(self, call: Call, chain: Chain) -> Tensor | None:
+        """Layers that are known, one behind the other, each by the rule that the batched run has for it.
+
+        ``None`` for inputs that do not fit: the mainnet will say so itself.
+        """
+        s = Samples(call.codes.shape[0])
         orders, lazy = self._orders(call)
+        tensors = self._tensors(call, s, orders, lazy)
+        (x,) = call.inputs.tensors
+        one_row = call.inputs.kind == "sample" and x.ndim == 2
+        if call.inputs.kind != "shared":
+            x = s.mark(x.unsqueeze(1) if one_row else x.view_as(x))
+        try:
+            out = run_chain(s, chain, tensors, x)
+        except (RuntimeError, MixingError):
+            return None
+        self._remember_orders(call, orders)
+        return out.squeeze(1) if one_row else out
+
+    def _tensors(self, call: Call, s: Samples, orders: dict[str, Order], lazy: list[int]) -> dict[str, Tensor]:
+        """The generated tensors of all samples, or what stands for them."""
         tensors = call.heads.assemble(call.heads(call.codes, skip=lazy, factored=True))
         for t in tensors.values():
             if not isinstance(t, StandIn):
                 s.mark(t)
+        if lazy:
+            tensors.update(self._stand_ins(call, call.codes, orders, lazy))
+        return tensors
+
+    def _batched(self, call: Call, s: Samples, first: bool) -> Any:
+        orders, lazy = self._orders(call)
+        tensors = self._tensors(call, s, orders, lazy)
         shared = call.inputs.kind == "shared"
         inputs = [x if shared or not x.ndim else s.mark(call.inputs.spread(x)) for x in call.inputs.tensors]
-        args, kwargs = call.inputs.filled(inputs)
-        tensors.update(self._stand_ins(call, call.codes, orders, lazy))
+        by_rows = isinstance(s, Rows)
+        args, kwargs = call.inputs.filled([mark_rows(x) for x in inputs] if by_rows else inputs)
         with see_all(s) if first else s:
             out = call.skeleton.call(tensors, SamplesCall(s, call.skeleton, tensors), args, kwargs)
         if torch.is_grad_enabled():
             check_graph(out, [*tensors.values(), *inputs, call.codes])
         check_outputs(out)
+        if by_rows:
+            check_rows(out)
         self._remember_orders(call, orders)
         return call.inputs.gathered(out, lambda x: s.unmarked(x))
 
@@ -177,9 +242,11 @@ class PerSample:
 
     def _orders(self, call: Call) -> tuple[dict[str, Order], list[int]]:
         """What is known for inputs of these shapes, and the tensors that layers may do without."""
-        if torch.compiler.is_compiling() or not len(call.codes):
+        if torch.compiler.is_compiling() or not call.codes.shape[0]:
             return {}, []
         heads, orders = call.heads, self.orders.get(call.key)
+        if orders is not None and "codes" not in orders.values():
+            return orders, []
         deferrable = [i for i in heads.deferrable() if heads.base is None or heads.tensors[i].name not in heads.base]
         if orders is None:
             return {}, deferrable
@@ -187,7 +254,7 @@ class PerSample:
 
     def _remember_orders(self, call: Call, orders: dict[str, Order]) -> None:
         """Only what was learnt in a call that ended well."""
-        if not torch.compiler.is_compiling() and len(call.codes):
+        if not torch.compiler.is_compiling() and call.codes.shape[0]:
             _remember(self.orders, call.key, orders)
 
     def _choose(self, orders: dict[str, Order], name: str, sizes: Sizes) -> Order:
@@ -228,8 +295,8 @@ def _without_fast_attention() -> Iterator[None]:
         torch.backends.mha.set_fastpath_enabled(was)
 
 
-def _check_norms(skeleton: Skeleton) -> None:
-    for path, m in skeleton.modules.items():
+def _check_norms(modules: Mapping[str, nn.Module]) -> None:
+    for path, m in modules.items():
         if isinstance(m, nn.modules.batchnorm._BatchNorm) and (m.training or not m.track_running_stats):
             raise CallError(
                 f"'{path}' is a batch norm in training mode, which cannot run with one set of weights per sample: "

@@ -1,6 +1,7 @@
 """Groups of unequal size: which rows of the inputs belong to which code."""
 
 import itertools
+import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -10,6 +11,11 @@ from torch import Tensor
 from hyperfan.errors import CallError
 from hyperfan.hypernet.inputs import Inputs, Kind
 from hyperfan.hypernet.objects import join
+
+GroupCall = Callable[[Tensor, Inputs, bool], Any]
+"""Runs the mainnet on codes and inputs, which may be padded."""
+CALL_COST = 1e6
+"""Cost of a call in multiplications, about what ``benchmarks/ragged.py`` shows on CPUs."""
 
 
 class Ragged:
@@ -31,39 +37,87 @@ class Ragged:
                     f"{tuple(x.shape)} and should have ({sum(counts)}, …)"
                 )
 
-    def run(self, codes: Tensor, call: Callable[[Tensor, Inputs], Any]) -> Any:
-        """Outputs for all rows, from calls on (codes, batch, …): one for each size that groups have."""
+    def run(self, codes: Tensor, call: GroupCall, weight: int) -> Any:
+        """Outputs for all rows, from calls on (codes, batch, …).
+
+        Groups of similar size are padded to one where the mainnet treats rows one by one; else there is a call for each
+        size that groups have.
+
+        Args:
+            codes: of the groups.
+            call: runs the mainnet on codes and inputs, which may be padded; then it may refuse, with ``None``.
+            weight: number of generated values, and so of multiplications at each position of a row.
+        """
         sizes = sorted(set(self.counts) - {0}) or [0]
-        starts = [0, *itertools.accumulate(self.counts)]
-        outputs, rows = [], []
-        for size in sizes:
-            chosen = [i for i, count in enumerate(self.counts) if count == size]
-            index = torch.tensor([r for i in chosen for r in range(starts[i], starts[i + 1])], dtype=torch.long)
-            rows.append(index if self.order is None else self.order.cpu()[index])
-            outputs.append(call(self._of(codes, chosen), self._batches(rows[-1], len(chosen), size)))
+        positions = max([math.prod(x.shape[1:-1]) for x in self.inputs.tensors], default=1)
+        buckets = self._buckets(sizes, weight * positions)
+        found = self._run(codes, call, buckets) if len(buckets) < len(sizes) else None
+        return self._run(codes, call, [[size] for size in sizes]) if found is None else found
+
+    def _buckets(self, sizes: list[int], row_cost: int) -> list[list[int]]:
+        """Sizes that run together: padding the smaller ones costs less than a call."""
+        buckets, groups, padding = [[sizes[0]]], 0, 0
+        for before, size in itertools.pairwise(sizes):
+            groups += self.counts.count(before)
+            padding += (size - before) * groups * row_cost
+            if padding <= CALL_COST:
+                buckets[-1].append(size)
+            else:
+                buckets.append([size])
+                groups, padding = 0, 0
+        return buckets
+
+    def _run(self, codes: Tensor, call: GroupCall, buckets: list[list[int]]) -> Any:
+        counts = torch.tensor(self.counts, dtype=torch.long)
+        starts = counts.cumsum(0) - counts
+        outputs, kept, rows = [], [], []
+        for bucket in buckets:
+            padded, size = len(bucket) > 1, bucket[-1]
+            among = [i for i, count in enumerate(self.counts) if bucket[0] <= count <= size]
+            chosen = torch.tensor(among, dtype=torch.long)
+            place, of_group = torch.arange(size), counts[chosen].unsqueeze(1)
+            # Where a group has no more rows, its last one stands again: of zeros, a mainnet might make NaN.
+            index = starts[chosen].unsqueeze(1) + torch.minimum(place, of_group - 1)
+            index = index if self.order is None else self.order[index]
+            out = call(_of(codes, chosen), self._batches(index), padded)
+            if out is None and padded:
+                return None
+            outputs.append(out)
+            kept.append((place < of_group).flatten().nonzero().squeeze(1) if padded else None)
+            rows.append(index.flatten() if kept[-1] is None else index.flatten()[kept[-1]])
         back = torch.argsort(torch.cat(rows))
-        return join(outputs, lambda parts: _joined(parts, sizes, back))
+        ends = [bucket[-1] for bucket in buckets]
+        return join(outputs, lambda parts: _joined(parts, ends, kept, back))
 
-    def _of(self, codes: Tensor, chosen: list[int]) -> Tensor:
-        return codes if len(chosen) == len(codes) else codes[torch.tensor(chosen, device=codes.device)]
-
-    def _batches(self, rows: Tensor, groups: int, size: int) -> Inputs:
-        in_order = self.order is None and len(rows) == sum(self.counts)
-        given = [x if in_order or not x.ndim else x[rows.to(x.device)] for x in self.inputs.tensors]
-        args, kwargs = self.inputs.filled([x.view(groups, size, *x.shape[1:]) if x.ndim else x for x in given])
+    def _batches(self, index: Tensor) -> Inputs:
+        flat = index.flatten()
+        in_order = self.order is None and len(flat) == sum(self.counts)
+        each = [x if in_order or not x.ndim else _pick(x, flat) for x in self.inputs.tensors]
+        given = [x.view(*index.shape, *x.shape[1:]) if x.ndim else x for x in each]
+        args, kwargs = self.inputs.filled(given)
         return Inputs("group", args, kwargs)
 
 
-def _joined(parts: Sequence[Tensor], sizes: Sequence[int], back: Tensor) -> Tensor:
-    """One output for all rows, from those for the groups of each size."""
-    for part, size in zip(parts, sizes, strict=True):
+def _pick(x: Tensor, rows: Tensor) -> Tensor:
+    return x.index_select(0, rows.to(x.device))
+
+
+def _of(codes: Tensor, chosen: Tensor) -> Tensor:
+    return codes if len(chosen) == len(codes) else codes[chosen.to(codes.device)]
+
+
+def _joined(parts: Sequence[Tensor], sizes: Sequence[int], kept: Sequence[Tensor | None], back: Tensor) -> Tensor:
+    """One output for all rows, from those of calls on groups of these sizes, of which some are padding."""
+    flat = []
+    for part, size, rows in zip(parts, sizes, kept, strict=True):
         if part.ndim < 2 or part.shape[1] != size:
             raise CallError(
                 f"the mainnet makes {tuple(part.shape[1:])} of a group of {size} rows; with counts= or code_index= "
                 "each output needs a row for each of the input's"
             )
-    joined = torch.cat([part.flatten(0, 1) for part in parts])
-    return joined if len(parts) == 1 and _is_sorted(back) else joined[back.to(joined.device)]
+        flat.append(part.flatten(0, 1) if rows is None else _pick(part.flatten(0, 1), rows))
+    joined = flat[0] if len(flat) == 1 else torch.cat(flat)
+    return joined if len(parts) == 1 and _is_sorted(back) else _pick(joined, back)
 
 
 def _is_sorted(index: Tensor) -> bool:

@@ -17,7 +17,7 @@ from hyperfan.codes.moments import redraw_dead_codes_
 from hyperfan.formulas.fans import Fans
 from hyperfan.generators.aims import Aim, Draw, Moments, Solution
 from hyperfan.init.plan import Plan, Row, generated_row, kept_row, written_row
-from hyperfan.init.registry import Reading, fan_in_trunk, reading
+from hyperfan.init.registry import Reading, fan_in_trunk, has_known_gain, reading
 from hyperfan.init.targets import Targets
 from hyperfan.mainnet.spec import TensorSpec
 
@@ -65,7 +65,7 @@ def _adopt(net: "HyperNet", plain: Sequence[TensorSpec]) -> Plan:
 def reset(net: "HyperNet", generator: torch.Generator | None, embeddings: torch.Generator | None) -> Plan:
     """Draw everything that has a rule and is not kept, and let the buffers of norms start as they should."""
     net.heads.sync()
-    plain = [t for t in plain_tensors(net) if t.has_rule and _why_kept(net, t) is None]
+    plain = [t for t in plain_tensors(net) if t.has_rule and _why_kept(net, t) is None and _can_draw(net, t)]
     plan = write(net, plain, generator, embeddings)
     _start_buffers(net.mainnet, [b for b in net.spec.buffers if not _frozen(net, b[0])])
     if net.trunk is not None and net.trunk_spec is not None and not net.kept_values.keeps_trunk:
@@ -81,6 +81,12 @@ def _start_buffers(root: nn.Module, buffers: Sequence[tuple[str, float | None]])
 
 def _why_kept(net: "HyperNet", tensor: TensorSpec, *, first: bool = False) -> str | None:
     return net.kept_values.why_kept(tensor.name, net.mainnet.get_parameter(tensor.name), first=first)
+
+
+def _can_draw(net: "HyperNet", tensor: TensorSpec) -> bool:
+    """Whether it is known how to draw a plain parameter, or must be, because it has no values that it could keep."""
+    needs_gain = tensor.role == "weight" and net.init.needs_nonlinearity
+    return not needs_gain or has_known_gain(tensor, net.fidelity) or tensor.name in net.kept_values.valueless
 
 
 def _frozen(net: "HyperNet", buffer: str) -> bool:

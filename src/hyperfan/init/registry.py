@@ -32,6 +32,7 @@ class Reading:
             nothing; all of it elsewhere.
         branch: part of that moment that a residual branch may carry; 1 outside residual nets.
         logits: second moment of attention logits that the layer would make at unit variance; 1 elsewhere.
+        row: second moment of the tied table's rows to which a table's are added; 1 elsewhere.
         bias_generated: for a weight, whether its layer's bias is generated too.
         summands: for a bias, how many are added to the same output.
     """
@@ -47,6 +48,7 @@ class Reading:
     generable: float = 1.0
     branch: float = 1.0
     logits: float = 1.0
+    row: float = 1.0
     bias_generated: bool = False
     summands: int = 1
 

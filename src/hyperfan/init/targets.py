@@ -46,13 +46,20 @@ class Targets:
     def reading(self, name: str) -> Reading:
         """How the method sees a tensor."""
         chain = {name: None}
-        while (before := self._tensors[next(reversed(chain))].reads) in self._tensors:
+        while (before := self._before(next(reversed(chain)))) in self._tensors:
             if before in chain or before in self._readings:
                 break
             chain[before] = None
-        for link in reversed(chain):
+        links = list(reversed(chain))
+        if before in chain:  # a circle: a tied table is looked up first, and last read by its layer
+            links.sort(key=lambda link: not self._tensors[link].looked_up)
+        for link in links:
             self._read(link)
         return self._readings[name]
+
+    def _before(self, name: str) -> str | None:
+        """The tensor whose variance a tensor's own depends on."""
+        return self._tensors[name].beside or self._tensors[name].reads
 
     def aim(self, name: str) -> Aim:
         """What the method wants of a tensor; a norm's parameter starts constant."""
@@ -90,10 +97,18 @@ class Targets:
         if tensor.start is not None or (tensor.fans is None and not self.method.needs_fans):
             return Reading(tensor.role, math.nan, math.nan)
         beside = self._biases.get(tensor.weights[0], []) if tensor.weights else []
-        before, needed = self._output_variance(tensor.reads), self.method.needs_nonlinearity
+        before, needed = self._variance_read(tensor.reads), self.method.needs_nonlinearity
         needed = needed and (self.needs_gain or has_known_gain(tensor, self.fidelity))
         read = reading(tensor, self.fidelity, gains=needed, before=before)
-        return replace(read, bias_generated=tensor.name in self._biases, summands=max(len(beside), 1))
+        row = self._variance_read(tensor.beside) if self.fidelity == "exact" else 1.0
+        return replace(read, bias_generated=tensor.name in self._biases, summands=max(len(beside), 1), row=row)
+
+    def _variance_read(self, weight: str | None) -> float:
+        """Of what is read of this weight: its layer's output, or the rows of a tied table."""
+        tensor = self._tensors.get(weight or "")
+        if tensor is None or not tensor.looked_up:
+            return self._output_variance(weight)
+        return (self._aim(self._readings[tensor.name]).target or 1.0) if tensor.name in self._readings else 1.0
 
     def _output_variance(self, weight: str | None) -> float:
         """Of the layer of this weight; 1 where the plan does not decide it, or where the weight feeds itself."""

@@ -3,8 +3,13 @@
 Torch draws the weights and biases of linear layers, convolutions and recurrent cells from U(−a, a), with a = 1/√fan_in
 or 1/√hidden_size. Training leaves that range somewhere in the net, or, with weight decay, a mean square other than
 a²/3. Where a layer is too small for its values to tell, another one of the same net does.
+
+A single step within the range shows too: on the CPU torch draws single precision as −a + 2a·k/2²⁴ with integers k,
+rounded once. Near zero floats are denser than these values, and near ±a about as dense, so that of n other values all
+are such with a chance of about 2⁻ⁿ.
 """
 
+import functools
 import math
 from collections import Counter
 from collections.abc import Iterable, Mapping
@@ -16,6 +21,10 @@ from hyperfan.mainnet.spec import qualified_name
 
 STANDARD_ERRORS = 6.0
 """Deviation of a mean square, in its standard errors, that is no accident: one in 10⁹ for a large layer."""
+UNIFORM_STEPS = 2**24
+"""Number of values, at equal distances, that torch's uniform distribution takes in single precision on the CPU."""
+MAX_VALUES_COMPARED = 4096
+"""Values of a parameter that are compared with those."""
 _BUILT_BY_TORCH = (nn.Linear, nn.modules.conv._ConvNd, nn.Bilinear, nn.RNNBase, nn.RNNCellBase, nn.MultiheadAttention)
 
 
@@ -75,4 +84,29 @@ def _as_drawn(values: Tensor | None, bound: float) -> bool:
     count = values.numel()
     square = float(torch.linalg.vector_norm(values.float())) ** 2 / count
     # z² of z ~ U(−a, a) has mean a²/3 and variance 4a⁴/45.
-    return abs(square - bound**2 / 3) <= STANDARD_ERRORS * bound**2 * math.sqrt(4 / 45 / count)
+    if abs(square - bound**2 / 3) > STANDARD_ERRORS * bound**2 * math.sqrt(4 / 45 / count):
+        return False
+    return _can_be_drawn(values, bound) or not _draws_in_steps()
+
+
+def _can_be_drawn(values: Tensor, bound: float) -> bool:
+    """Whether torch can draw exactly these values from U(−bound, bound); also where that is not known.
+
+    It is known of single precision on the CPU, also if that was converted to double since.
+    """
+    if values.device.type != "cpu" or values.dtype not in (torch.float32, torch.float64):
+        return True
+    some = values.detach().flatten()[:MAX_VALUES_COMPARED].double()
+    if not torch.equal(some.float().double(), some):
+        return True
+    a = torch.tensor(bound, device="cpu", dtype=torch.float32).double()
+    steps = ((some + a) / (2 * a) * UNIFORM_STEPS).round()
+    return torch.equal((steps / UNIFORM_STEPS * (2 * a) - a).float().double(), some)
+
+
+@functools.cache
+def _draws_in_steps() -> bool:
+    """Whether this version of torch draws so."""
+    draws = torch.Generator(device="cpu").manual_seed(0)
+    drawn = torch.empty(MAX_VALUES_COMPARED, device="cpu", dtype=torch.float32).uniform_(-0.3, 0.3, generator=draws)
+    return _can_be_drawn(drawn, 0.3)

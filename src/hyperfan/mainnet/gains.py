@@ -56,6 +56,15 @@ def second_moments(samples: Tensor) -> Tensor | None:
     return torch.stack([values.square() @ _density(), slopes.square() @ _density()])
 
 
+def sum_moments(samples: Tensor, count: int) -> Tensor | None:
+    """Second moments of a sum of so many independent f(z): n·E[f²] + n·(n − 1)·E[f]² forward, E[f′²] backward."""
+    moments = second_moments(samples)
+    if moments is None:
+        return None
+    means = samples.detach().double() @ _density()
+    return torch.stack([count * moments[0] + count * (count - 1) * means.square(), moments[1]])
+
+
 def multiply(m: Tensor | None, n: Tensor | None) -> Tensor | None:
     """Second moments of f(z)·g(u) for independent z and u: forward the product, backward the mean over inputs."""
     if m is None or n is None:

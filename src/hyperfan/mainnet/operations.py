@@ -27,6 +27,10 @@ BIASED_PRODUCTS = {"addmm", "baddbmm"}
 """Products of the last two of three arguments, added to the first."""
 MATRIX_PRODUCTS = PLAIN_PRODUCTS | BIASED_PRODUCTS | {"einsum", "scaled_dot_product_attention", "tensordot"}
 
+CONVOLUTIONS = {f"conv{kind}{n}d" for kind in ("", "_transpose") for n in (1, 2, 3)}
+LAYER_FUNCTIONS = CONVOLUTIONS | {"linear"}
+"""Functions of an input and a weight that make a layer, whatever the weight is."""
+
 UNCHANGED = set(
     "contiguous clone to type type_as float double half bfloat16 cpu cuda requires_grad dropout dropout1d "
     "dropout2d dropout3d alpha_dropout feature_alpha_dropout feature_dropout".split()
@@ -45,7 +49,7 @@ SELECTIONS = set("chunk split unbind tensor_split getitem select narrow index_se
 """Functions that return some of the values."""
 
 POOLS = set(
-    "mean avg_pool1d avg_pool2d avg_pool3d max_pool1d max_pool2d max_pool3d adaptive_avg_pool1d "
+    "mean amax amin avg_pool1d avg_pool2d avg_pool3d max_pool1d max_pool2d max_pool3d adaptive_avg_pool1d "
     "adaptive_avg_pool2d adaptive_avg_pool3d adaptive_max_pool1d adaptive_max_pool2d adaptive_max_pool3d "
     "lp_pool1d lp_pool2d boolean_dispatch fn max_pool1d_with_indices max_pool2d_with_indices "
     "max_pool3d_with_indices".split()

@@ -43,6 +43,8 @@ class Parameters:
     def __init__(self, parameters: Mapping[int, tuple[str, Role]]) -> None:
         self.uses: dict[str, Use] = {}
         self._origins = {key: Origin(name, role) for key, (name, role) in parameters.items()}
+        self._made: set[int] = set()
+        self._seen: dict[str, set[bool]] = {}
 
     def get(self, value: Any) -> Origin | None:
         """The parameter that a tensor is or was made of."""
@@ -55,9 +57,15 @@ class Parameters:
         """The parameters among these tensors."""
         return [self._origins[id(t)] for t in tensors if id(t) in self._origins]
 
+    def made(self, tensor: Tensor) -> bool:
+        """Whether a tensor was computed from parameters and from nothing that is traced."""
+        return id(tensor) in self._made
+
     def derive(self, call: Call, outputs: Sequence[Tensor]) -> bool:
         """Whether a call that read nothing traced made its outputs of one parameter, whose they are from now on."""
-        found = self.of(call.tensors)
+        found = [] if call.name in op.SHAPE_ONLY else self.of(call.tensors)
+        if found or any(self.made(t) for t in call.tensors):
+            self._made.update(id(t) for t in outputs)
         if len({origin.name for origin in found}) != 1:
             return False
         raw = call.name in op.UNCHANGED | op.REARRANGEMENTS | op.SELECTIONS
@@ -68,6 +76,24 @@ class Parameters:
         new = replace(found[0], raw=found[0].raw and raw, unit_at=unit_at)
         self._origins.update((id(t), new) for t in outputs)
         return True
+
+    def see(self, call: Call) -> None:
+        """Note of parameters without a rule whether a call that does something uses them element by element."""
+        if call.name in op.UNCHANGED | op.REARRANGEMENTS | op.SELECTIONS | op.SHAPE_ONLY:
+            return
+        multiplied = _multiplied(call)
+        for tensor in call.tensors:
+            origin = self.get(tensor)
+            if origin is not None and origin.role == "other":
+                # A product with a matrix, element by element, may be followed by a sum.
+                may_sum = call.name in op.PRODUCTS and sum(size > 1 for size in tensor.shape) > 1
+                alone = call.name in op.NOT_LAYERS and not may_sum
+                self._seen.setdefault(origin.name, set()).add(alone or not any(tensor is t for t in multiplied))
+
+    @property
+    def elementwise(self) -> set[str]:
+        """The parameters that were only added to values, multiplied with them one by one, or put beside them."""
+        return {name for name, alone in self._seen.items() if alone == {True}}
 
     def layer(self, call: Call) -> list[str]:
         """The weights that make a call a layer."""
@@ -82,7 +108,7 @@ class Parameters:
                 return [weight.name]
         names = [
             origin.name
-            for origin in self.of(call.tensors)
+            for origin in self.of(_multiplied(call))
             if origin.role == "weight" or (origin.role == "other" and call.name in op.MATRIX_PRODUCTS)
         ]
         return list(dict.fromkeys(names))
@@ -115,6 +141,12 @@ class Parameters:
                     self.uses.setdefault(origin.name, Use("shift", start=0.0))
 
 
+def _multiplied(call: Call) -> list[Tensor]:
+    """The tensors of a call without an attention's mask, which is added."""
+    mask = call.kwargs.get("attn_mask") if call.name == "scaled_dot_product_attention" else None
+    return [t for t in call.tensors if t is not mask]
+
+
 @dataclass(frozen=True)
 class _Layer:
     weight: Any
@@ -127,6 +159,8 @@ def _readings(call: Call) -> Iterator[_Layer]:
     args, name = call.args, call.name
     if name == "linear":
         yield from _matrix(_argument(call, 1, "weight"), out_first=True, bias=_argument(call, 2, "bias"))
+    elif name in op.CONVOLUTIONS:
+        yield from _convolution(call)
     elif name in op.LOOKUPS:
         weight = _argument(call, 1, "weight")
         yield _Layer(weight, Fans(1, weight.shape[-1]))
@@ -144,6 +178,17 @@ def _matrix(weight: Any, out_first: bool, bias: Any = None) -> Iterator[_Layer]:
     if isinstance(weight, Tensor) and weight.ndim > 1:
         rows, columns = weight.shape[-2:]
         yield _Layer(weight, Fans(columns, rows) if out_first else Fans(rows, columns), bias)
+
+
+def _convolution(call: Call) -> Iterator[_Layer]:
+    weight, groups = _argument(call, 1, "weight"), _argument(call, 6, "groups") or 1
+    transposed = "transpose" in call.name
+    if isinstance(weight, Tensor) and weight.ndim > 2:
+        stride, kernel = _argument(call, 3, "stride") or 1, weight.shape[2:]
+        strides = (stride,) * len(kernel) if isinstance(stride, int) else tuple(stride)
+        first, second = weight.shape[0], weight.shape[1] * groups
+        sizes = (first, second) if transposed else (second, first)
+        yield _Layer(weight, Fans.conv(*sizes, kernel, strides, groups, transposed), _argument(call, 2, "bias"))
 
 
 def _contraction(equation: str, operands: Sequence[Tensor]) -> Iterator[_Layer]:

@@ -47,6 +47,9 @@ class Places:
         for parent, key, child in self._links:
             if parent._modules.get(key) is not child:
                 return True
+        for parent, children in self._counts:
+            if len(parent._modules) != children:
+                return True
         for owner, store, local, _ in self._found.values():  # noqa: SIM110
             if local not in owner.__dict__[store]:
                 return True
@@ -56,6 +59,7 @@ class Places:
         self.arrangement += 1
         self.modules = dict(self.module.named_modules())
         self._links = [(m, key, child) for m in self.module.modules() for key, child in m._modules.items()]
+        self._counts = [(m, len(m._modules)) for m in self.module.modules()]
         self._found: dict[str, Place] = {}
         seen: set[tuple[int, str, str]] = set()
         for path, name in self._names.items():
@@ -63,6 +67,8 @@ class Places:
             if place is not None and (id(place.owner), place.store, place.local) not in seen:
                 seen.add((id(place.owner), place.store, place.local))
                 self._found[path] = place
+        self.seconds = [place for path, place in self._found.items() if path != place.name]
+        """Further places of tied tensors."""
 
 
 def _find(module: nn.Module, path: str, name: str) -> Place | None:

@@ -55,6 +55,8 @@ def read(module: nn.Module, example: Any = None, nonlinearity: NonlinearityArgum
             walk(copied, roles, tracer)
     for name, use in tracer.parameters.uses.items():
         tensors[name] = replace(tensors[name], role=use.role, fans=use.fans, weights=use.weights, start=use.start)
+    for name in tracer.parameters.elementwise - tracer.parameters.uses.keys():
+        tensors[name] = replace(tensors[name], elementwise=True)
     weights = [t for t in tensors.values() if t.role == "weight"]
     wiring = tracer.wiring
     _override(nonlinearity, weights, wiring)
@@ -68,6 +70,8 @@ def read(module: nn.Module, example: Any = None, nonlinearity: NonlinearityArgum
             scale_assumed=t.name in wiring.scale_assumed,
             residual_blocks=wiring.residual_blocks if t.name in wiring.branch_ends else 0,
             logits=_too_large(wiring.logits.get(t.name, 1.0)),
+            looked_up=_is_tied_table(t, wiring),
+            beside=_tied_table_beside(t, tensors, wiring),
         )
     spec = Spec(tuple(tensors.values()), _buffers(module))
     spec = replace(spec, tensors=tuple(_like_its_weight(t, spec) for t in spec))
@@ -150,6 +154,18 @@ def _like_its_weight(t: TensorSpec, spec: Spec) -> TensorSpec:
         residual_blocks=w.residual_blocks,
         logits=w.logits,
     )
+
+
+def _is_tied_table(t: TensorSpec, wiring: Wiring) -> bool:
+    """Whether a weight's rows are looked up, though it sums several values where it is the weight of a layer."""
+    return t.name in wiring.looked_up and t.fans is not None and t.fans.fan_in > 1
+
+
+def _tied_table_beside(t: TensorSpec, tensors: Mapping[str, TensorSpec], wiring: Wiring) -> str | None:
+    """The tied table to whose rows those of another table are added."""
+    added = {name for names in wiring.added_rows if t.name in names for name in names}
+    tied = [name for name in tensors if name in added and _is_tied_table(tensors[name], wiring)]
+    return None if _is_tied_table(t, wiring) or not tied else tied[0]
 
 
 def _too_large(logits: float) -> float:

@@ -54,6 +54,13 @@ def resample_call(call: Call, trails: Mapping[int, Trail], parameters: Parameter
     return apply_to_samples(call.func, *values, **named)
 
 
+def summed_values(call: Call) -> int:
+    """The number of values in each sum that ``torch.sum`` makes."""
+    first, dims = call.tensors[0], call.args[1] if len(call.args) > 1 else call.kwargs.get("dim")
+    chosen = range(first.ndim) if dims is None else [dims] if isinstance(dims, int) else list(dims)
+    return math.prod(first.shape[d] for d in chosen)
+
+
 def _resample(value: Any, trails: Mapping[int, Trail]) -> Any:
     if not isinstance(value, Tensor):
         return value

@@ -44,29 +44,36 @@ def select(spec: Spec, generate: Generate, frozen: Collection[str] = ()) -> tupl
     if not chosen:
         names = ", ".join(f"{t.name} ({t.role})" for t in spec)
         raise MainnetError(f"nothing to generate: generate= is {seen}. The parameters are {names}")
-    if frozen and not callable(generate) and all(t.name in frozen for t in chosen):
-        raise MainnetError(
-            f"generate={generate!r} matches only frozen parameters, such as '{chosen[0].name}', whose values would be "
-            "lost: keep them with heads=hyperfan.LoRA(…) or base='mainnet', or unfreeze them with requires_grad_(True)"
-        )
     for t in chosen:
         if not t.dtype.is_floating_point:
             raise MainnetError(
                 f"'{t.name}' is {t.dtype}; only real floating-point parameters can be generated. "
                 "Leave it out with generate=lambda t: t.dtype.is_floating_point and t.role == 'weight'"
             )
+    if frozen and not callable(generate) and all(t.name in frozen and t.has_rule for t in chosen):
+        raise MainnetError(
+            f"generate={generate!r} matches only frozen parameters, such as '{chosen[0].name}', whose values would be "
+            "lost: keep them with heads=hyperfan.LoRA(…) or base='mainnet', or unfreeze them with requires_grad_(True)"
+        )
     return tuple(chosen)
 
 
 def _warn_about_missing_rules(spec: Spec) -> None:
     """Warn about matrices without a rule, which would silently keep their values."""
-    without_rule = [t for t in spec if t.role == "other" and not t.hand_set and len(t.shape) > 1]
+    without_rule = [t for t in spec if t.may_be_weight and t.role == "other" and not t.hand_set]
     if without_rule:
-        kind = without_rule[0].kind
+        advice = (
+            "Pass example=, inputs on which they are used, which shows what is multiplied by a weight, or register a "
+        )
+        advice += f"rule with @hyperfan.rule({without_rule[0].kind})"
+        owner, parametrized, rest = without_rule[0].name.partition(".parametrizations.")
+        if parametrized:
+            layer, tensor = owner.rpartition(".")[2], rest.partition(".")[0]
+            advice = "They make a weight: torch.nn.utils.parametrize.remove_parametrizations"
+            advice += f"({layer}, '{tensor}') writes it out, so that it can be generated"
         warnings.warn(
             f"{', '.join(t.name for t in without_rule)}: no rule says what these parameters do, so they are not "
-            "generated and keep their values. Pass example=, which shows what is multiplied by a weight, or register a "
-            f"rule with @hyperfan.rule({kind})",
+            f"generated and keep their values. {advice}",
             HyperfanWarning,
             stacklevel=4,
         )

@@ -12,7 +12,8 @@ from torch import Tensor, nn
 from torch.func import functional_call
 
 from hyperfan.errors import CallError, nearest
-from hyperfan.mainnet.binding import Binding
+from hyperfan.mainnet.binding import Binding, no_place
+from hyperfan.mainnet.chain import Chain, read_chain
 from hyperfan.mainnet.checkpointing import Call, Rerunning
 from hyperfan.mainnet.places import Place, Places
 
@@ -51,6 +52,8 @@ class Skeleton:
         """In which the mainnet runs; an optimiser may want its layers to run in another way."""
         self._expected = [(name, empty.shape, empty.dtype) for name, empty in self.tensors.items()]
         self._places = Places(self.module, {**{name: name for name in self.tensors}, **self.aliases})
+        self._chain: tuple[int, Chain | None] | None = None
+        """The mainnet's chain, with the arrangement that it was read in."""
         self.repeated = {path: name for path, name in self.aliases.items() if path not in self._places.now()}
         """Tensors of layers that have two paths: the second path of each, and its name."""
 
@@ -61,8 +64,11 @@ class Skeleton:
         return self._places.modules
 
     def state(self) -> tuple[Any, ...]:
-        """What the functions that the module calls may depend on: its layers, and which are in training."""
-        training = tuple([m.training for m in self.modules.values()])
+        """What the functions that the module calls may depend on: its layers, and which are in training.
+
+        As of the last look at :attr:`modules`.
+        """
+        training = tuple([m.training for m in self._places.modules.values()])
         return self._places.arrangement, training
 
     def present(self) -> list[Tensor]:
@@ -106,11 +112,26 @@ class Skeleton:
     def __call__(self, tensors: Mapping[str, Tensor], *args: Any, **kwargs: Any) -> Any:
         """Run the mainnet with these parameters and buffers, one for each name that is not held (tied ones once)."""
         places = self._places.now()
-        self._check(tensors, places)
+        if not self._fits(tensors, places):
+            self._check(tensors, places)
         if torch.compiler.is_compiling():
             return functional_call(self.module, self._by_path(tensors), args, kwargs, tie_weights=False)
+        chain = None if kwargs or len(args) != 1 else self.chain()
+        if self.mode is contextlib.nullcontext:  # which takes time to enter
+            return self._run(tensors, places, args, kwargs) if chain is None else chain.run(tensors, *args)
         with self.mode():
-            return self._run(tensors, places, args, kwargs)
+            return self._run(tensors, places, args, kwargs) if chain is None else chain.run(tensors, *args)
+
+    def chain(self) -> Chain | None:
+        """The mainnet as a chain of layers, if it is one that can run without calling its modules.
+
+        As of the last look at :attr:`modules`.
+        """
+        now = self._places.arrangement
+        if self._chain is None or self._chain[0] != now:
+            self._chain = now, None if self.aliases else read_chain(self.module, self.tensors)
+        chain = self._chain[1]
+        return chain if chain is not None and chain.holds() else None
 
     def call(self, tensors: Mapping[str, Tensor], call: Call, args: Any, kwargs: Any) -> Any:
         """The same without a check, in no mode but the caller's, who says how layers run again."""
@@ -119,7 +140,7 @@ class Skeleton:
 
     def _run(self, tensors: Mapping[str, Tensor], places: Mapping[str, Place], args: Any, kwargs: Any) -> Any:
         """What functional_call does, in less time; checkpoints in the mainnet find the tensors again."""
-        with Binding(places, tensors), Rerunning(Call(tensors, self.bound)):
+        with Binding(places, self._places.seconds, tensors), Rerunning(Call(tensors, self.bound)):
             return self.module(*args, **kwargs)
 
     @contextlib.contextmanager
@@ -130,7 +151,7 @@ class Skeleton:
 
     def bound(self, tensors: Mapping[str, Tensor]) -> Binding:
         """A context in which the module has these tensors."""
-        return Binding(self._places.now(), tensors)
+        return Binding(self._places.now(), self._places.seconds, tensors)
 
     def _by_path(self, tensors: Mapping[str, Tensor]) -> dict[str, Any]:
         """Tensors for the places that are to be filled: those given, and second places of what is held."""
@@ -154,6 +175,26 @@ class Skeleton:
         """Raise unless every name has a tensor, given or held, of the right shape and dtype, all on one device."""
         self._check(tensors, self._places.now())
 
+    def _fits(self, tensors: Mapping[str, Tensor], places: Mapping[str, Place]) -> bool:
+        """Whether every place, and no other, has a tensor of its shape, all on one device and in the mainnet's dtypes.
+
+        As mostly; otherwise :meth:`_check` takes a closer look.
+        """
+        device: torch.device | None = None
+        for name, shape, kind in self._expected:
+            place, given = places.get(name), tensors.get(name)
+            if place is None:
+                return False
+            if given is None and name in self.held:
+                given = place.owner.__dict__[place.store][place.local]
+            if given is None or given.shape != shape or given.dtype is not kind:
+                return False
+            if device is None:
+                device = given.device
+            elif given.device != device:
+                return False
+        return tensors.keys() <= self.tensors.keys()
+
     def _check(self, tensors: Mapping[str, Tensor], places: Mapping[str, Place]) -> None:
         for name in tensors:
             if name not in self.tensors:
@@ -164,10 +205,7 @@ class Skeleton:
         for name, shape, kind in self._expected:
             given = tensors.get(name)
             if name not in places and name not in self.held:
-                raise CallError(
-                    f"'{name}' is generated, but its layer in net.mainnet was replaced or parametrised, and has no "
-                    "place for it any more: change the mainnet before HyperNet copies it"
-                )
+                no_place(name)
             if given is None:
                 if name not in self.held:
                     raise CallError(f"'{name}' is missing: the mainnet needs a tensor of shape {tuple(shape)} for it")

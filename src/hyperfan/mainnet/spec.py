@@ -70,7 +70,12 @@ class TensorSpec:
             mixture or a pool.
         logits: for the layer of queries whose products with keys no √d divides, the second moment that the attention's
             logits would have if it put out unit variance; else 1.
+        looked_up: whether its rows are looked up too, though it is the weight of a layer, which sets its scale: a tied
+            table.
+        beside: for a table, the tied one to whose rows its own are added.
         residual_blocks: if the layer ends a residual branch, how many such branches the mainnet has; else 0.
+        elementwise: whether it was seen to be no weight, though no rule says so: it is added to values, as positions,
+            multiplies them one by one, or stands beside them, as a class token. It starts as it came.
         hand_set: whether its authors set its values by hand, as those of a state space, so that only its name or a
             pattern generates it.
         start: the value it starts at when no variance applies: norm scales 1, shifts 0, slopes.
@@ -90,8 +95,11 @@ class TensorSpec:
     followed_by: Nonlinearity | None = None
     reads_inputs: bool = False
     scale_assumed: bool = False
+    looked_up: bool = False
+    beside: str | None = None
     residual_blocks: int = 0
     logits: float = 1.0
+    elementwise: bool = False
     hand_set: bool = False
     start: float | None = None
 
@@ -99,6 +107,11 @@ class TensorSpec:
     def has_rule(self) -> bool:
         """Whether it is known how to start it, better than it starts by itself."""
         return self.role != "other" and not self.hand_set
+
+    @property
+    def may_be_weight(self) -> bool:
+        """Whether it is a weight, or a matrix that may be one: what it does is seen only if the mainnet is run."""
+        return self.role == "weight" or (self.role == "other" and len(self.shape) > 1 and not self.elementwise)
 
     @property
     def numel(self) -> int:
@@ -148,6 +161,19 @@ def qualified_name(path: str, local: str) -> str:
     ('block.0.weight', 'weight')
     """
     return f"{path}.{local}" if path else local
+
+
+def layer_and_module(name: str) -> tuple[str, str]:
+    """Split the name of a parameter behind its first index: the repeated layer, and the module that it is in there.
+
+    Modules of one name, such as all queries of a transformer, are of one kind.
+
+    >>> layer_and_module("model.layers.3.self_attn.q_proj.weight"), layer_and_module("lm_head.weight")
+    (('model.layers.3', 'self_attn.q_proj.weight'), ('', 'lm_head.weight'))
+    """
+    parts = name.split(".")
+    end = next((i + 1 for i, part in enumerate(parts) if part.isdecimal()), 0)
+    return ".".join(parts[:end]), ".".join(parts[end:])
 
 
 def _row(t: TensorSpec) -> list[str]:

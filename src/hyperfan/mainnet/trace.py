@@ -20,8 +20,9 @@ from hyperfan.mainnet.attention import logits
 from hyperfan.mainnet.gains import grid, prelu, rrelu
 from hyperfan.mainnet.norms import find_norm
 from hyperfan.mainnet.parameters import Parameters, rms
+from hyperfan.mainnet.recurrent import state_trail
 from hyperfan.mainnet.replay import Call, Recorded, Value, tensors
-from hyperfan.mainnet.resample import apply_to_samples, resample_call
+from hyperfan.mainnet.resample import apply_to_samples, resample_call, summed_values
 from hyperfan.mainnet.spec import IDENTITY, Nonlinearity, Role
 from hyperfan.mainnet.trails import Trail
 from hyperfan.mainnet.wiring import Wiring
@@ -100,6 +101,7 @@ class Tracer(TorchFunctionMode):
         call = Call(func, full_name.strip("_"), args, kwargs or {})
         name, given = call.name, call.tensors
         inputs = [self._trails[id(t)] for t in given if id(t) in self._trails]
+        self.parameters.see(call)
         weights = self.parameters.layer(call)
         if weights and not inputs and len(given) > 1:
             inputs = [self._untraced(given)]
@@ -129,11 +131,13 @@ class Tracer(TorchFunctionMode):
         name, args, kwargs = call.name, call.args, call.kwargs
         first, node = inputs[0], next(self._nodes)
         if name in op.RECURRENT:
-            return self._recurrent(name, weights, first)
+            return self._recurrent(call, weights, first)
         if name == "multi_head_attention_forward":
             return self._attention(weights, [self._trails.get(id(t), first) for t in args[:3]])
         if weights:
             return self._layer(name, weights, inputs)
+        if name in op.LAYER_FUNCTIONS and self.parameters.made(call.tensors[1]) and id(call.tensors[0]) in self._trails:
+            return self._computed_layer(inputs)
         if name in op.NORMS:
             known = [(t, self.parameters.get(t)) for t in call.tensors]
             return self._norm(first, [t for t, origin in known if origin is not None and origin.role == "scale"])
@@ -161,8 +165,10 @@ class Tracer(TorchFunctionMode):
             return first
         if name in op.REARRANGEMENTS:
             return first.rearrange(node)
-        if name in op.POOLS:
+        if name in op.POOLS or name in ("max", "min"):
             return first.pool(node)
+        if name == "sum" and first.samples is not None:
+            return first.add_up(node, summed_values(call))
         return self._found_norm(recorded) or trails.unknown(node, inputs, name)
 
     def _untraced(self, given: list[Tensor]) -> Trail:
@@ -190,6 +196,11 @@ class Tracer(TorchFunctionMode):
             self.wiring.scale_assumed.update(weights)
         return trails.layer_output(next(self._nodes), weights[-1], inputs)
 
+    def _computed_layer(self, inputs: list[Trail]) -> Trail:
+        """A layer whose weight is computed, as by a parametrization, and taken to put out unit scale, as plain ones."""
+        self.wiring.add_following(inputs)
+        return replace(trails.layer_output(next(self._nodes), "", inputs), sources=frozenset(), has_source_scale=False)
+
     def _attention(self, weights: list[str], inputs: list[Trail]) -> Trail:
         """Packed, its input projection reads query, key and value alike; its output projection a mixture of values."""
         self.wiring.add_following(inputs)
@@ -205,17 +216,20 @@ class Tracer(TorchFunctionMode):
         last = next((w for w in weights if w.endswith("out_proj.weight")), weights[-1] if weights else "")
         return trails.layer_output(next(self._nodes), last, inputs)
 
-    def _recurrent(self, name: str, weights: list[str], read: Trail) -> Trail:
-        """The state that a recurrent layer puts out is a tanh (or ReLU), gates left aside."""
+    def _recurrent(self, call: Call, weights: list[str], read: Trail) -> Trail:
+        """What a recurrent layer puts out is its state, or a projection of it."""
         self.wiring.add_following([read])
-        inner = "relu" if "relu" in name else "tanh"
+        shapes = {origin.name: t.shape for t in call.tensors if (origin := self.parameters.get(t)) is not None}
+        state = state_trail(next(self._nodes), call.name, {w: shapes[w] for w in weights if w in shapes}, read)
         for weight in weights:
-            first = weight.rpartition(".")[2] in ("weight_ih", "weight_ih_l0", "weight_ih_l0_reverse")
-            self.wiring.add_readers([weight], read.nonlinearity() if first else IDENTITY, None, read.sources)
-            self.wiring.followed_by.setdefault(weight, Nonlinearity.named(inner))
-        out = trails.layer_output(next(self._nodes), "", [read])
-        out = replace(out, sources=frozenset(weights), has_source_scale=False)
-        return out.apply(inner, apply_to_samples(torch.relu if inner == "relu" else torch.tanh, grid()))
+            local = weight.rpartition(".")[2]
+            first = local in ("weight_ih", "weight_ih_l0", "weight_ih_l0_reverse")
+            consumed = IDENTITY if local.startswith("weight_hh") else state.nonlinearity()
+            self.wiring.add_readers([weight], read.nonlinearity() if first else consumed, None, read.sources)
+            projects = local.startswith("weight_hr")
+            self.wiring.followed_by.setdefault(weight, IDENTITY if projects else Nonlinearity.named(state.names[0]))
+        projected = any(weight.rpartition(".")[2].startswith("weight_hr") for weight in weights)
+        return replace(state, samples=grid(), names=()) if projected else state
 
     def _norm(self, read: Trail, gains: Sequence[Tensor] = (), mean_square: float = 1.0) -> Trail:
         """The result of a norm, times its gains."""
@@ -263,6 +277,7 @@ class Tracer(TorchFunctionMode):
         node = next(self._nodes)
         if name in op.ADDITIONS:
             self.wiring.add_following([trail for trail in inputs if not trail.is_identity])
+            self.wiring.add_sum(inputs)
             total, found = trails.add(node, inputs), trails.residual_branch(inputs)
             if found is None or not found.sources:
                 return total

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from hyperfan.formulas.gains import VARIANCES
-from hyperfan.mainnet.gains import gain_curve, grid, multiply, second_moments
+from hyperfan.mainnet.gains import gain_curve, grid, multiply, second_moments, sum_moments
 from hyperfan.mainnet.spec import IDENTITY, Nonlinearity
 
 ValueKey = tuple[int, tuple[str, ...]]
@@ -143,6 +143,12 @@ class Trail:
     def pool(self, node: int) -> "Trail":
         """Put one value in place of several."""
         return replace(self._successor(node), origin=None, pooled=True)
+
+    def add_up(self, node: int, count: int) -> "Trail":
+        """Put the sum of so many values in place of them, as if they were independent."""
+        assert self.samples is not None
+        summed = replace(self.pool(node), moments=sum_moments(self.samples, count), samples=None)
+        return replace(summed, names=(*self.names, "sum"), frequency=1.0)
 
     def normalise(self, node: int, mean_square: float = 1.0) -> "Trail":
         """Pass through a norm: this second moment whatever came before, still the same sources."""

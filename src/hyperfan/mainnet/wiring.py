@@ -1,6 +1,6 @@
 """How the weights of a traced run are wired: what each consumes, and what follows it."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from hyperfan.mainnet.spec import Nonlinearity
 from hyperfan.mainnet.trails import Logits, Trail
@@ -16,6 +16,8 @@ class Wiring:
         followed_by: the nonlinearity behind each weight.
         input_readers: weights that read the mainnet's inputs.
         scale_assumed: weights that read values whose scale is assumed and not derived.
+        looked_up: weights whose rows are looked up.
+        added_rows: sets of weights whose rows, looked up, are added to each other.
         branch_ends: the last weights of residual branches.
         residual_blocks: the number of such branches.
         logits: the second moment of attention logits that each weight's queries make with unit keys.
@@ -28,6 +30,8 @@ class Wiring:
         self.followed_by: dict[str, Nonlinearity] = {}
         self.input_readers: set[str] = set()
         self.scale_assumed: set[str] = set()
+        self.looked_up: set[str] = set()
+        self.added_rows: list[frozenset[str]] = []
         self.branch_ends: set[str] = set()
         self.residual_blocks = 0
         self.logits: dict[str, float] = {}
@@ -49,6 +53,7 @@ class Wiring:
                 self._tables.discard(weight)
             if lookup:
                 self._tables.add(weight)
+                self.looked_up.add(weight)
 
     def add_following(self, trails: Iterable[Trail]) -> None:
         """Record what follows the weights that these trails come from, where nothing is known to follow them yet."""
@@ -56,6 +61,12 @@ class Wiring:
             new = trail.sources - self.followed_by.keys()
             if new:
                 self.followed_by.update(dict.fromkeys(new, trail.nonlinearity()))
+
+    def add_sum(self, terms: Sequence[Trail]) -> None:
+        """Record a sum of several tensors, if all of them are rows of tables."""
+        names = frozenset[str]().union(*(trail.sources for trail in terms))
+        if names <= self.looked_up and all(trail.sources and trail.is_identity for trail in terms):
+            self.added_rows.append(names)
 
     def add_logits(self, found: Logits | None, second_moment: float) -> None:
         """Record attention logits that go into a softmax."""

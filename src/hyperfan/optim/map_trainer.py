@@ -186,7 +186,7 @@ class MapTrainer:
             self._codes_read = codes.shape[0]
         in_factors = kind in ("collapsed", "factored") and not self.map.layer_per_code
         factored = in_factors and not transformed() and self._holds_parameters()
-        product: Tensor = apply_function(Factored, codes, self.weight, self.bias) if factored else self.map(codes)
+        product: Tensor = apply_function(Factored, codes, self.weight, self.bias) if factored else self.map.run(codes)
         return product
 
     @outside_graphs

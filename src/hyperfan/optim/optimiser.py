@@ -1,6 +1,7 @@
 """What all optimisers of hypernets share: trainers of maps, beside torch's own step for all other parameters."""
 
 import inspect
+import warnings
 from collections import Counter
 from collections.abc import Callable, Mapping
 from typing import Any, ClassVar, get_args
@@ -8,7 +9,7 @@ from typing import Any, ClassVar, get_args
 import torch
 from torch import Tensor, nn
 
-from hyperfan.errors import HyperfanError, nearest
+from hyperfan.errors import HyperfanError, HyperfanWarning, nearest
 from hyperfan.hypernet import HyperNet
 from hyperfan.optim.map_trainer import Groups, MapTrainer, Rule
 from hyperfan.optim.net_trainer import NetTrainer
@@ -66,6 +67,7 @@ class HyperNetOptimiser(torch.optim.Optimizer):
                 loss = closure()
         done: set[int] = set()
         groups = self._groups()
+        self._warn_of_tasks(groups)
         for trainer in self._trainers:
             trainer.step(groups, done)
         # Torch steps what has a gradient.
@@ -146,6 +148,8 @@ class HyperNetOptimiser(torch.optim.Optimizer):
 
     def _attach(self, nets: list[HyperNet]) -> None:
         self._nets = nets
+        self._told: set[int] = set()
+        """Ids of parameters that a warning named."""
         parts = [(net, part) for net in nets for part in net.heads.parts()]
         first = {id(part.map): (net, part) for net, part in reversed(parts)}  # of nets that share a map
         self._trainers = [
@@ -162,6 +166,20 @@ class HyperNetOptimiser(torch.optim.Optimizer):
         ]
         for trainer_of_net in self._net_trainers:
             trainer_of_net.net.attach(trainer_of_net)
+
+    def _warn_of_tasks(self, groups: Groups) -> None:
+        """Warn, once, of a task that was added and is not in here, though the net's other tasks are."""
+        for embeddings in (net.embeddings for net in self._nets):
+            for task, p in embeddings.own_tasks.items() if id(embeddings.weight) in groups else ():
+                if p.requires_grad and p.grad is not None and id(p) not in groups and id(p) not in self._told:
+                    self._told.add(id(p))
+                    warnings.warn(
+                        f"task {task} has a gradient and is not in this optimiser, so that its embedding stays as it "
+                        "was drawn: opt.add_param_group({'params': net.add_task()}) when a task is added, or "
+                        f"net.freeze_task({task}) if it should stay",
+                        HyperfanWarning,
+                        stacklevel=4,  # behind torch's hooks around a step
+                    )
 
     def _groups(self) -> Groups:
         """The group of each parameter."""

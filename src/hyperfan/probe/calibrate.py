@@ -19,8 +19,9 @@ from hyperfan.hypernet import HyperNet
 from hyperfan.mainnet.spec import qualified_name
 from hyperfan.probe.checks.tensors import MAX_VARIANCE_RATIO
 from hyperfan.probe.hypernet_subject import HyperNetSubject
+from hyperfan.probe.layer_output import LayerOutput
 from hyperfan.probe.moments import mean_square
-from hyperfan.probe.recorder import LayerOutput, layer_hooks
+from hyperfan.probe.recorder import layer_hooks
 from hyperfan.probe.subject import preserved_random_state
 from hyperfan.text import number, table
 
@@ -137,7 +138,10 @@ def _calibrate(net: HyperNet, look: Callable[[], HyperNetSubject]) -> Calibratio
             after = _measure(subject, wanted, subject.draws())
     measured = {weight for _, weight in before}
     return Calibration(
-        tuple(Correction(*key, wanted[key[1]], before[key], after[key], total.get(key[1], 1.0)) for key in before),
+        tuple(
+            Correction(*key, wanted[key[1]], before[key], after.get(key, math.nan), total.get(key[1], 1.0))
+            for key in before
+        ),
         tuple(n for n, t in subject.generated.items() if t.spec.role in ("weight", "other") and n not in measured),
     )
 
@@ -179,8 +183,12 @@ def _on_target(subject: HyperNetSubject, wanted: Mapping[str, float], before: Ou
     spread = max(t.spread for t in subject.generated.values())
     measured = [_measure(subject, wanted, [twin]) for twin in subject.twins(generated, CALIBRATION_TWINS)]
     for i, (key, value) in enumerate(before.items(), 1):
-        ratios = torch.tensor([m[key] / wanted[key[1]] for m in measured], dtype=torch.float64)
-        error = 3 * ratios.std().item() / math.sqrt(CALIBRATION_TWINS)
+        # An expert may have nothing to do in a twin.
+        each = [m[key] / wanted[key[1]] for m in measured if key in m]
+        if len(each) < 2:
+            return False
+        ratios = torch.tensor(each, dtype=torch.float64)
+        error = 3 * ratios.std().item() / math.sqrt(len(each))
         if abs(ratios.mean().item() - 1) > TOLERANCE + error:
             return False
         # Twice the 95 % reach, because there are many layers.
@@ -196,7 +204,7 @@ def _correct_layers(subject: HyperNetSubject, targets: Mapping[str, float]) -> d
     each = []
     for generated in subject.draws():
         corrector = _Corrector(targets, generated.keys())
-        with layer_hooks(subject.skeleton.module, corrector.correct, subject.layers):
+        with layer_hooks(subject.skeleton.module, corrector.correct, subject.layers, subject.found):
             subject.run(generated)
         each.append(corrector.factors)
     means = {n: math.exp(sum(math.log(f[n]) for f in each) / len(each)) for n in each[0]}
@@ -219,7 +227,7 @@ class _Corrector:
         owner = out.module.get_submodule(out.weights[0].rpartition(".")[0])
         bias = owner._parameters.get(beside.rpartition(".")[2])
         plain = torch.zeros((), dtype=out.values.dtype, device=out.values.device)
-        if bias is not None and beside not in self._generated:
+        if bias is not None and out.has_bias and beside not in self._generated:
             plain = bias.detach().reshape(-1, *[1] * out.kernel_dimensions)
         if weight not in self.factors:
             self.factors[weight] = _factor(weight, out.values - plain, plain, self._targets[weight])

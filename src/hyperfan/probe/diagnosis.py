@@ -63,7 +63,10 @@ class FindingName(StrEnum):
     LOSS_TOO_LARGE = "loss far from ln(classes)"
     LOSS_BELOW_GUESSING = "loss below that of guessing"
     RATE_TOO_LARGE = "learning rate too large"
+    CONDITIONS_OFF_SCALE = "conditions off scale"
+    CONDITIONS_ALIKE = "conditions that are alike"
     UNRELATED = "unrelated nets of two conditions"
+    UNCONDITIONED = "no dependence on the condition at the start"
     NO_PREDICTION = "no prediction"
 
     __repr__ = str.__repr__

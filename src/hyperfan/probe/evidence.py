@@ -92,6 +92,8 @@ class Evidence:
         measured, twins: a pass of the net, and what plain nets at the target variances do.
         readings: of layers, tensors and parts, and the loss: a diagnosis without findings.
         input_scale: mean square of the inputs, if they are numbers.
+        conditions: those that it is looked at under, if there are any.
+        unconditioned: tensors that do not change with the embedding at the start.
         constant: tensors that do not change with the embedding, and neither will after a step.
         parts: the parameters of each part that is trained.
         stuck: ids of parameters whose gradient is zero, and still is after a step of the others.
@@ -147,8 +149,10 @@ class Evidence:
             codes=subject.codes,
             correlation=subject.correlation(),
         )
+        self.conditions = subject.conditions()
         self.input_scale = next((mean_square(t) for t in inputs if t.is_floating_point()), None)
         self.constant = [name for name in subject.constant() if subject.generated[name].target]
+        self.unconditioned = tuple(self.constant)
         slopes = self.measured.parameter_gradients
         self.stuck = motionless(trained, slopes) if self.measured.loss is not None else set()
         if self.measured.loss is not None and (self.stuck or self.constant):

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from hyperfan.codes.embedding import Task
 from hyperfan.errors import HyperfanError
 from hyperfan.hypernet import HyperNet
-from hyperfan.probe.checks import growth, mainnet, tensors, training
+from hyperfan.probe.checks import conditions, growth, mainnet, tensors, training
 from hyperfan.probe.diagnosis import SEVERITIES, Diagnosis
 from hyperfan.probe.evidence import Evidence
 from hyperfan.probe.first_step import OptimiserName, first_step
@@ -23,6 +23,8 @@ CHECKS = (
     tensors.wrong_scale,
     tensors.dead_heads,
     mainnet.inputs_off_scale,
+    conditions.off_scale,
+    conditions.alike,
     mainnet.norms,
     tensors.noise,
     mainnet.useless_units,
@@ -32,6 +34,7 @@ CHECKS = (
     training.loss,
     training.rate,
     tensors.unrelated,
+    conditions.without_effect,
     tensors.unpredicted,
 )
 """In the order of their findings: causes first, then what follows from them."""

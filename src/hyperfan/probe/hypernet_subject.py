@@ -19,7 +19,7 @@ from hyperfan.mainnet.read import arguments, read
 from hyperfan.mainnet.skeleton import duplicate
 from hyperfan.probe.diagnosis import BASE_PART, EMBEDDING_PART, TRUNK_PART, head_part
 from hyperfan.probe.per_code import inputs_in_common
-from hyperfan.probe.relation import CONDITIONS, calls, correlation
+from hyperfan.probe.relation import CONDITIONS, ConditionReading, calls, correlation
 from hyperfan.probe.subject import SEED, GeneratedTensor, Subject, with_targets
 
 EXPECTED_EMBEDDINGS = 64
@@ -98,7 +98,13 @@ class HyperNetSubject(Subject):
             TRUNK_PART: self.net.trunk,
             EMBEDDING_PART: self.net.embeddings,
         }
-        return {part: [p for p in m.parameters() if p.requires_grad] for part, m in parts.items() if m is not None}
+        found: dict[str, list[Tensor]] = {
+            part: [p for p in m.parameters() if p.requires_grad] for part, m in parts.items() if m is not None
+        }
+        common = [p for p in self.net.heads.parameters(recurse=False) if p.requires_grad]
+        if common:  # to all codes, of a factor
+            found[BASE_PART] = [*found.get(BASE_PART, []), *common]
+        return found
 
     def started_biases(self) -> dict[str, float]:
         """The plain biases that init writes, not those that it keeps because they are trained, and their variance."""
@@ -120,6 +126,23 @@ class HyperNetSubject(Subject):
             tensor.data.copy_(old)
         same = [name for name, tensor in before.items() if torch.equal(tensor, after[name])]
         return [name for name in same if self.generated[name].spec.start is None]
+
+    @torch.no_grad()
+    def conditions(self) -> ConditionReading | None:
+        """The conditions given, or the embeddings of all tasks."""
+        net, config, given = self.net, self.net.embeddings.config, self._embedding
+        if config.tasks is not None:
+            stored = net.embeddings.conditions
+            assert stored is not None
+            return ConditionReading.of(stored, config.std**2, math.nan, given=False)
+        if given is None:
+            return None
+        one, examples = 2 if config.per == "tensor" else 1, net.embeddings.examples
+        expected = config.std**2 if examples is None else examples.double().square().mean().item()
+        codes = _mean_squares(net, net.codes(embedding=given, noise=False)).mean().item()
+        code_ratio = _ratio(codes, _expected_squares(net).mean().item())
+        rows = given if given.ndim > one else given.unsqueeze(0)
+        return ConditionReading.of(rows, expected, code_ratio, given=True)
 
     def correlation(self) -> float | None:
         """Mean correlation between the weights of two conditions: those given, or others like them."""
@@ -187,6 +210,7 @@ def _with_heads(net: HyperNet, tensors: Mapping[str, GeneratedTensor], codes: Te
     On a base that was given, what is generated is to have its share of the target, and no layer a target of its own.
     """
     planned = {row.tensor: row.target for row in net.plan.rows if row.made_by == "head" and row.target is not None}
+    phases = {row.tensor: row.variance for row in net.plan.rows if row.made_by == "plain" and row.variance}
     given = () if net.heads.base is None else net.heads.base.to_json()
     squares, expected, found = _mean_squares(net, codes), _expected_squares(net), {}
     for i, (name, tensor) in enumerate(tensors.items()):
@@ -201,9 +225,11 @@ def _with_heads(net: HyperNet, tensors: Mapping[str, GeneratedTensor], codes: Te
             tensor, target = replace(tensor, mean=based, layer_output=None), share * target
         else:
             code_factor = 1 - share + share * code_factor
+        added = sum(phases[t.name] or 0.0 for t in net.spec if t.name in phases and name in t.weights)
         found[name] = replace(
             tensor,
             target=target,
+            layer_output=None if tensor.layer_output is None else tensor.layer_output + added,
             head=net.heads.names[i],
             width=net.heads.head_width,
             outputs=net.heads.head_fans(i).fan_out,

@@ -18,8 +18,9 @@ from torch import Tensor, nn
 from torch.func import functional_call
 from torch.nn.functional import cross_entropy
 
+from hyperfan.probe.layer_output import LayerOutput
 from hyperfan.probe.moments import Histogram, Moments
-from hyperfan.probe.recorder import LayerOutput, layer_hooks
+from hyperfan.probe.recorder import layer_hooks
 
 Quantity = Literal["activations", "gradients", "weights", "weight gradients"]
 QUANTITIES: tuple[Quantity, ...] = get_args(Quantity)

@@ -9,7 +9,8 @@ import torch
 from torch import Tensor
 from torch.utils import _pytree as pytree
 
-from hyperfan.probe.recorder import LayerOutput, NonlinearityInput, Recording
+from hyperfan.probe.layer_output import LayerOutput
+from hyperfan.probe.recorder import NonlinearityInput, Recording
 
 
 def inputs_in_common(example: Any) -> int:

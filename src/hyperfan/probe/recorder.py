@@ -15,40 +15,12 @@ from torch.utils import _pytree as pytree
 
 from hyperfan.mainnet.rules import uses
 from hyperfan.mainnet.spec import qualified_name
+from hyperfan.probe.found_layers import FoundLayers, FoundWeight
+from hyperfan.probe.layer_output import LayerOutput
 
 SATURATED_BEYOND = {"tanh": 2.18, "sigmoid": 4.36}
 """The input beyond which a function has less than a twentieth of its greatest slope."""
 RECTIFIERS = {"relu", "relu6"}
-
-
-@dataclass(frozen=True)
-class LayerOutput:
-    """The output of one call of a layer, with its graph if there is one, and local names of the weights behind it.
-
-    Where each input ran alone, ``values`` are all outputs, and ``pieces`` those of each.
-    """
-
-    label: str
-    path: str
-    module: nn.Module
-    weights: tuple[str, ...]
-    values: Tensor
-    pieces: tuple[Tensor, ...] = ()
-
-    @property
-    def kernel_dimensions(self) -> int:
-        """The number of dimensions after that of the units or channels."""
-        return len(self.module.kernel_size) if isinstance(self.module, nn.modules.conv._ConvNd) else 0
-
-    @property
-    def units(self) -> int:
-        """The dimension of the units or channels."""
-        return self.values.ndim - 1 - self.kernel_dimensions
-
-    @property
-    def sums(self) -> bool:
-        """Whether the values are the sums that the weights make; a recurrent layer puts out a function of them."""
-        return not isinstance(self.module, nn.RNNBase | nn.RNNCellBase)
 
 
 @dataclass(frozen=True)
@@ -73,11 +45,12 @@ class Recording(TorchFunctionMode):
         self.nonlinearity_inputs: list[NonlinearityInput] = []
         self._calls: Counter[str] = Counter()
 
-    def add(self, output: LayerOutput) -> None:
-        """Record a layer's output, under its label and the number of the call."""
+    def add(self, output: LayerOutput) -> Tensor:
+        """Record a layer's output, under its label and the number of the call; returns what others may write into."""
         self._calls[output.label] += 1
         calls = self._calls[output.label]
         self.outputs[output.label if calls == 1 else f"{output.label} (call {calls})"] = output
+        return output.values.clone()
 
     def __torch_function__(
         self, func: Callable[..., Any], types: Any, args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
@@ -98,9 +71,14 @@ class Recording(TorchFunctionMode):
 
 @contextmanager
 def layer_hooks(
-    net: nn.Module, on_output: Callable[[LayerOutput], Tensor | None], others: Collection[str] = ()
+    net: nn.Module,
+    on_output: Callable[[LayerOutput], Tensor | None],
+    others: Collection[str] = (),
+    found: Sequence[FoundWeight] = (),
 ) -> Iterator[None]:
     """Call a function with each output of the submodules that are known to have weights, and of others by path.
+
+    Of weights that no rule knows, it is called with the outputs of the calls that multiply by them.
 
     A tensor that it returns takes the output's place. The input projections of an attention are not put out: it is
     called with them before the attention runs, and what it returns is not used.
@@ -128,9 +106,10 @@ def layer_hooks(
         for path, module in net.named_modules():
             if isinstance(module, nn.MultiheadAttention):
                 handles.append(module.register_forward_pre_hook(partial(before_attention, path), with_kwargs=True))
-            if path in others or _weights_of(module):
+            if (path in others and path not in {weight.path for weight in found}) or _weights_of(module):
                 handles.append(module.register_forward_hook(partial(after, path)))
-        yield
+        with FoundLayers(found, on_output):
+            yield
     finally:
         for handle in handles:
             handle.remove()
@@ -156,6 +135,31 @@ def _projections(
     with torch.no_grad():
         outputs = [linear(x, w, b) for x, w, b in zip(given, weights, biases, strict=False)]
     return names, torch.cat([out for out in outputs if out.shape[:-1] == outputs[0].shape[:-1]], -1)
+
+
+@contextmanager
+def attributes_restored(module: nn.Module) -> Iterator[None]:
+    """Let a run leave nothing behind in attributes, as what modules keep of one call for the next, with its graph."""
+    own = vars(nn.Module()).keys()
+    before = {m: {key: _copied(value) for key, value in vars(m).items() if key not in own} for m in module.modules()}
+    try:
+        yield
+    finally:
+        for m, attributes in before.items():
+            for key in vars(m).keys() - own - attributes.keys():
+                delattr(m, key)
+            for key, (value, content) in attributes.items():
+                if type(value) is dict:
+                    value.clear()
+                    value.update(content)
+                elif type(value) is list:
+                    value[:] = content
+                vars(m)[key] = value
+
+
+def _copied(value: Any) -> tuple[Any, Any]:
+    """A value, and what it holds now if that may change."""
+    return value, type(value)(value) if type(value) in (dict, list) else None
 
 
 @contextmanager

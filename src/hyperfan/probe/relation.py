@@ -4,6 +4,7 @@ With a share ρ of the variance generated, the weights of two codes h and h′ h
 """
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -13,6 +14,37 @@ from hyperfan.hypernet import HyperNet
 
 CONDITIONS = 4
 """Number of conditions that are compared, each with each."""
+
+
+@dataclass(frozen=True)
+class ConditionReading:
+    """The conditions that a net is looked at under.
+
+    Args:
+        given: whether they are given at the call, and not the embeddings of tasks.
+        count: number of conditions.
+        values: number of values in all of them.
+        ratio: mean square of their values over what is expected.
+        code_ratio: ‖h‖² of their codes over what the heads were started for; NaN where that is not known.
+        spread: variance between conditions as a share of their mean square; ``None`` of one condition.
+    """
+
+    given: bool
+    count: int
+    values: int
+    ratio: float
+    code_ratio: float
+    spread: float | None
+
+    @classmethod
+    def of(cls, conditions: Tensor, expected: float, code_ratio: float, *, given: bool) -> "ConditionReading":
+        """Read (count, …) conditions, of whose values this mean square is expected."""
+        rows = conditions.detach().double().flatten(1)
+        square = rows.square().mean().item()
+        spread = None
+        if len(rows) > 1:
+            spread = rows.var(0, correction=0).mean().item() / square if square else 0.0
+        return cls(given, len(rows), rows.numel(), square / expected, code_ratio, spread)
 
 
 def calls(net: HyperNet, embeddings: Tensor | None) -> list[dict[str, Any]]:

@@ -5,7 +5,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cached_property, partial
 from typing import Any
 
 import torch
@@ -21,8 +21,11 @@ from hyperfan.mainnet.read import arguments, read
 from hyperfan.mainnet.skeleton import Skeleton
 from hyperfan.mainnet.spec import Spec, TensorSpec, qualified_name
 from hyperfan.probe.diagnosis import HYPERNET_PART, PLAIN_PART
+from hyperfan.probe.found_layers import FoundWeight, found_weights
+from hyperfan.probe.layer_output import LayerOutput
 from hyperfan.probe.per_code import run_each
-from hyperfan.probe.recorder import LayerOutput, Recording, batch_statistics, layer_hooks
+from hyperfan.probe.recorder import Recording, attributes_restored, batch_statistics, layer_hooks
+from hyperfan.probe.relation import ConditionReading
 
 SEED = 2020_1043
 """Not one that people use: twins drawn from the seed of the inputs would have the inputs as their weights."""
@@ -113,6 +116,11 @@ class Subject(ABC):
         """The paths of layers that have generated weights, which their modules lack between calls."""
         return [t.spec.layer for t in self.generated.values() if t.spec.start is None]
 
+    @cached_property
+    def found(self) -> list[FoundWeight]:
+        """The weights that no rule knows, and a run has shown."""
+        return found_weights(self.skeleton.module, self.spec)
+
     @abstractmethod
     def generate(self, new_draw: bool = False) -> dict[str, Tensor]:
         """Generate the tensors, with the graph they came from, from the same draw each time or from a new one."""
@@ -124,6 +132,10 @@ class Subject(ABC):
     def constant(self) -> list[str]:
         """The tensors that do not change with the embedding: none where it cannot be changed from outside."""
         return []
+
+    def conditions(self) -> ConditionReading | None:
+        """The conditions that it is looked at under; ``None`` where there is none, or it is not known."""
+        return None
 
     def correlation(self) -> float | None:
         """Mean correlation between the weights of two conditions: ``None`` where there is one, or it is not known."""
@@ -155,7 +167,8 @@ class Subject(ABC):
         args, kwargs = arguments(pytree.tree_map_only(Tensor, Tensor.clone, example))  # a net may write into them
         module, recording = self.skeleton.module, Recording()
         norms = nullcontext() if alone else batch_statistics(module)
-        with norms, layer_hooks(module, recording.add, self.layers), recording:
+        hooks = layer_hooks(module, recording.add, self.layers, self.found)
+        with attributes_restored(module), norms, hooks, recording:
             try:
                 output = self.skeleton({**plain, **generated}, *args, **kwargs)
             except ValueError as error:

@@ -12,6 +12,12 @@ SHARES = (1.0, 0.5, 0.2, 0.05, 0.01, 0.0)
 """Of the variance, generated: all is hyperfan-in as published, none is Bias-HyperInit (Beck et al. 2023)."""
 LINEAR = "nn.Linear"
 """The start of a hypernet written by hand: trunk and heads as ``nn.Linear`` draws them."""
+SMALL_CODES = {"‖h‖² = 4": 4.0, "‖h‖² = 1": 1.0}
+"""Starts with a trunk whose codes have another mean of ‖h‖² than the default's, about half of their width."""
+LINEAR_TRUNK, WEIGHTS_ALONE = "nn.Linear's trunk", "weights alone"
+"""The default but for a trunk as nn.Linear draws it; and with biases that are trained and not generated."""
+VARIANTS = (*SMALL_CODES, LINEAR_TRUNK, WEIGHTS_ALONE)
+"""Starts that differ from the default in one thing."""
 RATES: dict[Optimiser, tuple[float, ...]] = {
     "SGD": (1e-3, 3e-3, 1e-2, 3e-2, 1e-1, 3e-1),
     "AdamW": (3e-4, 1e-3, 3e-3, 1e-2, 3e-2),
@@ -30,6 +36,10 @@ JOBS = (
     "remembered",
 )
 """Names of the jobs, which ``jobs.py`` and ``pictures.py`` describe."""
+TABLED = ("tasks", "clients", "sequence", "remembered")
+"""Those whose conditions are a table of trained embeddings."""
+TRUNK_JOBS = JOBS
+"""Those on which the variants of the default are tried."""
 STAGES = 4
 """Tasks of the jobs in which they come one after another."""
 
@@ -43,6 +53,7 @@ class Conditions(Configuration):
         optimiser: SGD without momentum, or AdamW, as torch has it.
         shares: parts of the variance that hyperfan-in generates, from 0 to 1; the rest is in a base. Each is a start,
             and so are trunk and heads as nn.Linear draws them.
+        variants: further starts, each at the first share with one thing changed.
         seeds: how many seeds.
         seed: the first of them. It draws init, data, conditions and batches.
         steps: batches; where tasks come one after another, all of them share these.
@@ -59,6 +70,7 @@ class Conditions(Configuration):
     job: str = "turned"
     optimiser: Optimiser = "AdamW"
     shares: tuple[float, ...] = SHARES
+    variants: tuple[str, ...] = ()
     seeds: int = 12
     seed: int = 0
     steps: int = 200
@@ -73,13 +85,15 @@ class Conditions(Configuration):
             raise RunError(f"--job {self.job} is not known: {nearest(self.job, JOBS)}")
         if not self.shares or max(self.shares) > 1 or len(set(self.shares)) < len(self.shares):
             raise RunError(f"--shares {' '.join(map(str, self.shares))}: name parts of 1, at least one, and each once")
+        for name in (name for name in self.variants if name not in VARIANTS):
+            raise RunError(f"--variants {name}: {nearest(name, VARIANTS)}")
         if self.steps % self.log_every or self.steps % STAGES:
             raise RunError(f"--steps {self.steps} is no multiple of --log-every {self.log_every} and of {STAGES} tasks")
 
     @property
     def starts(self) -> tuple[str, ...]:
-        """What they are called: hyperfan-in by its share, and nn.Linear's."""
-        return *map(start_name, self.shares), LINEAR
+        """What they are called: hyperfan-in by its share, its variants, and nn.Linear's."""
+        return *map(start_name, self.shares), *self.variants, LINEAR
 
     @property
     def rates(self) -> tuple[float, ...]:
@@ -105,7 +119,8 @@ class Conditions(Configuration):
         """
         others = self.changes(omit=("job", "optimiser"))
         shares = {"shares": "+".join(f"{share:g}" for share in self.shares)} if "shares" in others else {}
-        named = [f"{name}-{value}" for name, value in {**others, **shares}.items()]
+        variants = {"variants": "+".join(str(VARIANTS.index(v)) for v in self.variants)} if self.variants else {}
+        named = [f"{name}-{value}" for name, value in {**others, **shares, **variants}.items()]
         return " ".join([self.job, self.optimiser, *named])
 
 
@@ -138,9 +153,16 @@ def setting(base: Conditions, job: str, optimiser: Optimiser) -> Conditions:
     return replace(base, job=job, optimiser=optimiser)
 
 
+def trunk_setting(base: Conditions, job: str, optimiser: Optimiser) -> Conditions:
+    """The default of a job with its variants, on two thirds of the seeds."""
+    share, seeds = 0.5 if job in TABLED else 0.01, math.ceil(2 * base.seeds / 3)
+    return replace(setting(base, job, optimiser), shares=(share,), variants=VARIANTS, seeds=seeds)
+
+
 def grid(base: Conditions) -> list[Conditions]:
     """Every job with both optimisers, on the seeds that choose rates and on those that are compared."""
-    every = [setting(base, job, optimiser) for job in JOBS for optimiser in RATES]
+    pairs = [(setting, job) for job in JOBS] + [(trunk_setting, job) for job in TRUNK_JOBS]
+    every = [make(base, job, optimiser) for make, job in pairs for optimiser in RATES]
     return [config for one in every for config in (choosing(one), one)]
 
 
@@ -152,5 +174,5 @@ EXPERIMENT = Experiment(
     profiles=PROFILES,
     grid=grid,
     varied=("job", "optimiser"),
-    help="All runs take about half an hour on one core.",
+    help="All runs take about an hour on one core.",
 )

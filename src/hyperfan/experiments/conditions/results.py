@@ -26,6 +26,7 @@ from hyperfan.experiments.conditions.claims import (
     named,
 )
 from hyperfan.experiments.conditions.claims.starts import MEASURED_JOBS, AtStart, at_start
+from hyperfan.experiments.conditions.claims.trunks import trunk_tables
 from hyperfan.experiments.conditions.training import JOBS as DESCRIBED
 from hyperfan.experiments.results.claims import markdown_table
 from hyperfan.experiments.results.pairs import LOSS_MARGIN, MIN_PAIRS
@@ -146,7 +147,7 @@ class ConditionsRun(SideBySide[Conditions]):
     def curve(self, measure: str) -> tuple[Tensor, Tensor]:
         """A measure at each share, (share, seed), and with nn.Linear's start, (seed), each at its best rate."""
         every = torch.tensor([self.scores(measure, start, self.lowest(start)) for start in self.config.starts])
-        return every[:-1], every[-1]
+        return every[: len(self.config.shares)], every[-1]
 
     @property
     def axis(self) -> tuple[tuple[float, ...], str]:
@@ -234,6 +235,7 @@ class ConditionsResults(Results[Conditions, ConditionsRun]):
             "behind": self._behind(),
             "edges": self._edges(),
             "all": self._all(),
+            **trunk_tables(self),
             **self._at_start(),
         }
 
@@ -330,8 +332,7 @@ class ConditionsResults(Results[Conditions, ConditionsRun]):
             "kernels": by_job(lambda a: f"{a.kernel:.2f}"),
             "linear_share": _range([a.share / max(o.share, 1e-9) for a, o in zip(linear, ours, strict=True)]),
             "linear_square": _range([a.square for a in linear]),
-            "linear_code": _range([a.code for a in linear]),
-            "our_code": _range([a.code for a in ours]),
+            **{f"{of}_code": _range([a.code for a in found]) for of, found in (("linear", linear), ("our", ours))},
         }
 
 

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from hyperfan.codes import Embedding
-from hyperfan.experiments.conditions import Conditions
+from hyperfan.experiments.conditions import LINEAR_TRUNK, SMALL_CODES, WEIGHTS_ALONE, Conditions
 from hyperfan.experiments.conditions.jobs import (
     NONLINEARITIES,
     Batch,
@@ -26,9 +26,10 @@ from hyperfan.experiments.conditions.jobs import (
     World,
 )
 from hyperfan.experiments.conditions.pictures import Clients, Field
-from hyperfan.experiments.conditions.stack import Stack, Tensors, values_of
+from hyperfan.experiments.conditions.stack import ConditionStack, values_of
 from hyperfan.experiments.experiment import Training
 from hyperfan.experiments.seeds import generator
+from hyperfan.experiments.stack import Tensors
 from hyperfan.hypernet import HyperNet
 from hyperfan.metrics import Kind, Row
 
@@ -78,19 +79,40 @@ def build(config: Conditions, share: float | None) -> HyperNet:
     ).to_empty(device="cpu")
 
 
-def draw(net: HyperNet, seed: int, share: float | None) -> HyperNet:
+@torch.no_grad()
+def draw(net: HyperNet, seed: int, share: float | None, variant: str | None = None) -> HyperNet:
     """Write the values of a seed into a net with this share, or, without one, into one that starts as ``nn.Linear``."""
     net.reset_parameters(generator(seed, "init"), embeddings=generator(seed, "embeddings"))
-    if share is None:
-        draws = generator(seed, "linear")
-        assert net.trunk is not None
-        layers = [(m.weight, m.bias, m.in_features) for m in net.trunk.modules() if isinstance(m, nn.Linear)]
-        heads = [net.heads.head(name) for name in net.heads.names]
-        with torch.no_grad():
-            for weight, bias, fan_in in [*layers, *((head.weight, head.bias, len(head.weight)) for head in heads)]:
-                for t in (weight, bias):
-                    t.uniform_(-(fan_in**-0.5), fan_in**-0.5, generator=draws)
+    draws, heads = generator(seed, "linear"), [net.heads.head(name) for name in net.heads.names]
+    assert net.trunk is not None
+    layers = [m for m in net.trunk.modules() if isinstance(m, nn.Linear)]
+    if share is None or variant == LINEAR_TRUNK:
+        before = _code_square(net)
+        drawn = [(m.weight, m.bias, m.in_features) for m in layers]
+        drawn += [(head.weight, head.bias, len(head.weight)) for head in heads] if share is None else []
+        for weight, bias, fan_in in drawn:
+            for t in (weight, bias):
+                t.uniform_(-(fan_in**-0.5), fan_in**-0.5, generator=draws)
+        if share is not None:
+            for head in heads:
+                head.weight.mul_(math.sqrt(before / _code_square(net)))
+    elif variant in SMALL_CODES:  # a ReLU passes a positive factor on
+        factor = math.sqrt(SMALL_CODES[variant] / _code_square(net))
+        for t in (layers[-1].weight, layers[-1].bias):
+            t.mul_(factor)
+        for head in heads:
+            head.weight.div_(factor)
+    elif variant == WEIGHTS_ALONE:
+        for spec, head in zip(net.generated, heads, strict=True):
+            if spec.role != "weight":
+                head.weight.zero_()
+                head.bias.zero_()
     return net
+
+
+def _code_square(net: HyperNet) -> float:
+    """‖h‖² of the codes of all tensors, which are one."""
+    return net.heads.measured_moments(net.code_source)[0]
 
 
 class ConditionsTraining(Training):
@@ -101,14 +123,18 @@ class ConditionsTraining(Training):
         self.seeds = range(config.seed, config.seed + config.seeds)
         self.worlds: list[World] = [self.job.world(seed, data_dir) for seed in self.seeds]
         self.plan: Any = {}
-        self.stacks: list[Stack] = []
+        self.stacks: list[ConditionStack] = []
         _, nonlinearity = NONLINEARITIES[self.job.nonlinearity]
-        for name, share in zip(config.starts, (*config.shares, None), strict=True):
-            net = build(config, share)
-            nets = [values_of(draw(net, seed, share)) for seed in self.seeds]
+        shares = (*config.shares, *(config.shares[0] for _ in config.variants), None)
+        for name, share in zip(config.starts, shares, strict=True):
+            net, variant = build(config, share), name if name in config.variants else None
+            nets = [values_of(draw(net, seed, share, variant)) for seed in self.seeds]
             sizes = widths(self.job, config.width)
-            self.stacks.append(Stack(nets, config.rates, sizes, nonlinearity, config.optimiser))
-            if share is not None:
+            stack = ConditionStack(nets, config.rates, sizes, nonlinearity, config.optimiser)
+            if variant == WEIGHTS_ALONE:
+                stack.mask = torch.cat([torch.full((t.numel,), float(t.role == "weight")) for t in net.generated])
+            self.stacks.append(stack)
+            if share is not None and variant is None:
                 self.plan[name] = net.plan.to_dict()
         self._tests = {unseen: self._test_batch(unseen) for unseen in (False, True) if self.job.unseen or not unseen}
 
@@ -166,7 +192,7 @@ class ConditionsTraining(Training):
         left = losses[losses.isfinite()]
         return left.mean().item() if len(left) else math.nan
 
-    def _loss(self, stack: Stack, chosen: Tensor, batch: Batch, theta: Tensors) -> Tensor:
+    def _loss(self, stack: ConditionStack, chosen: Tensor, batch: Batch, theta: Tensors) -> Tensor:
         """Of every run of a stack under each condition."""
         return self.job.loss(stack.call(stack.generate(theta, chosen)), batch)
 

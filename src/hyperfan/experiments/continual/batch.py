@@ -13,16 +13,15 @@ from torch.func import functional_call, grad, grad_and_value, vmap
 from torch.nn.functional import mse_loss
 
 from hyperfan.errors import HyperfanError
+from hyperfan.experiments.stack import BETAS, EPS, HEAD, HEAD_BIAS, Tensors, values_of
 from hyperfan.generators import Linear
 from hyperfan.hypernet import HyperNet
 
-Tensors = dict[str, Tensor]
 Points = tuple[Tensor, Tensor]
 """Inputs and the values wanted there; of earlier tasks, their embeddings and the values generated from them."""
 Rule = Callable[[Tensors, Tensors, Tensors, Tensor, Tensor], tuple[Tensors, Tensors]]
 """An optimiser's step: from values, gradients, its state, rate and number of the step to new values and state."""
 EMBEDDING = "embedding"
-BETAS, EPS = (0.9, 0.999), 1e-8
 
 
 class Structure:
@@ -42,19 +41,14 @@ class Structure:
 
     def values(self) -> Tensors:
         """The net's values as the functions below take them: trunk, heads side by side, embeddings."""
-        heads = [self.net.heads.head(name) for name in self.net.heads.names]
-        values: Tensors = {f"trunk.{name}": p for name, p in self.trunk.named_parameters()}
-        values["heads.weight"] = torch.cat([head.weight for head in heads], 1)
-        values["heads.bias"] = torch.cat([head.bias for head in heads])
-        values["embeddings"] = self.net.embeddings.get_parameter("weight")
-        return {name: tensor.detach().clone() for name, tensor in values.items()}
+        return {**values_of(self.net), "embeddings": self.net.embeddings.get_parameter("weight").detach().clone()}
 
     def generate(self, theta: Tensors, embeddings: Tensor) -> Tensor:
         """All generated values for each task: (tasks, n, size) → (tasks, values)."""
         trunk = {name.removeprefix("trunk."): t for name, t in theta.items() if name.startswith("trunk.")}
         tasks, n, size = embeddings.shape
         codes: Tensor = functional_call(self.trunk, trunk, (embeddings.reshape(-1, size),))
-        values = codes @ theta["heads.weight"] + theta["heads.bias"]
+        values = codes @ theta[HEAD] + theta[HEAD_BIAS]
         if n == 1:
             return values
         values = values.view(tasks, n, -1)  # by code, of which each tensor has one, and columns

@@ -14,9 +14,10 @@ from hyperfan.data import regression_tasks
 from hyperfan.data.regression import Task
 from hyperfan.errors import RunError
 from hyperfan.experiments.continual import TASKS, Continual, GridRun
-from hyperfan.experiments.continual.batch import Batch, Structure, Tensors
+from hyperfan.experiments.continual.batch import Batch, Structure
 from hyperfan.experiments.experiment import Training
 from hyperfan.experiments.seeds import generator
+from hyperfan.experiments.stack import Tensors
 from hyperfan.hypernet import HyperNet
 from hyperfan.init import method
 from hyperfan.metrics import Kind, Row

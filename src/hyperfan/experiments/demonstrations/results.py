@@ -35,7 +35,6 @@ from hyperfan.experiments.demonstrations.claims import (
     start,
     weight_ratios,
 )
-from hyperfan.experiments.demonstrations.stack import EPS
 from hyperfan.experiments.demonstrations.training import KEPT_POINTS, demonstrated, shapes
 from hyperfan.experiments.results.claims import markdown_table
 from hyperfan.experiments.results.pairs import LOSS_MARGIN, MIN_PAIRS
@@ -43,6 +42,7 @@ from hyperfan.experiments.results.runs import NamedFigure
 from hyperfan.experiments.results.side_by_side import SideBySide
 from hyperfan.experiments.results.statistics import Estimate
 from hyperfan.experiments.results.write import Results
+from hyperfan.experiments.stack import EPS
 from hyperfan.metrics import Kind
 from hyperfan.report import Drawn, RunData, Section, losses_by_task, paths, quartiles, task_panels
 from hyperfan.text import table

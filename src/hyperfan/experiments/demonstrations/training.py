@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from hyperfan.codes import Embedding
 from hyperfan.data.curves import SHAPES, demonstrations
 from hyperfan.experiments.demonstrations import DEMONSTRATIONS, WINDOW, Biases, Demonstrations
-from hyperfan.experiments.demonstrations.stack import Stack, errors, values_of
+from hyperfan.experiments.demonstrations.stack import PathStack, errors, values_of
 from hyperfan.experiments.experiment import Training
 from hyperfan.experiments.seeds import generator
 from hyperfan.hypernet import HyperNet
@@ -88,7 +88,7 @@ class DemonstrationsTraining(Training):
         self.dt = 1 / (config.points - 1)
         net = build(config)
         nets = [values_of(draw(net, seed, config.biases)) for seed in self.seeds]
-        self.stack = Stack(nets, config.rates, widths(config), config.beta)
+        self.stack = PathStack(nets, config.rates, widths(config), config.beta)
         self.plan: Any = net.plan.to_dict()
         self._starts: tuple[int, Tensor] = (-1, torch.empty(0))
 

@@ -36,6 +36,8 @@ RANDOM = "rand_like randn_like bernoulli"
 SAME_VALUES = "to float double half bfloat16 long int bool type type_as cpu cuda detach"
 PROPERTIES = "dtype device layout is_cuda is_cpu is_meta is_sparse is_quantized is_nested requires_grad itemsize"
 QUERIES = "is_floating_point is_complex element_size is_signed is_contiguous get_device is_inference"
+NUMBERS = (int, float)
+NOT_IN_PLACE = {"inplace": False}
 FACTORIES = (
     "zeros ones full empty arange linspace logspace eye tensor as_tensor scalar_tensor tril_indices triu_indices"
 )
@@ -47,8 +49,9 @@ FACTORIES = (
 )  # fmt: skip
 def pointwise(s: Samples, func: Any, *args: Any, **kwargs: Any) -> Any:
     """All operands, with their dimensions aligned from the last one on."""
-    if len(args) == 1 and not kwargs:
-        return s.mark(func(*args)) if s.has(args[0]) else func(*args)
+    if (len(args) == 1 or (len(args) == 2 and type(args[1]) in NUMBERS)) and (not kwargs or kwargs == NOT_IN_PLACE):
+        made = func(*args, **kwargs)  # as mostly: to look at all operands takes longer
+        return s.mark(made) if s.has(args[0]) else made
     tensors = [x for x in (*args, *kwargs.values()) if isinstance(x, Tensor)]
     ours = [x for x in tensors if s.has(x)]
     if kwargs.get("inplace"):

@@ -1,26 +1,27 @@
 """What a run of the mainnet that is given up must leave as it was: its inputs and its buffers."""
 
+from collections.abc import Iterable
+
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from hyperfan.errors import CallError
 from hyperfan.hypernet.batched.mode import MARK, MixingError
 from hyperfan.hypernet.inputs import Inputs
-from hyperfan.mainnet.skeleton import Skeleton
 
 
 class Untouched:
     """Inputs and buffers before a run that may be given up.
 
     Args:
-        skeleton: the mainnet.
+        modules: the mainnet and all in it.
         inputs: as the user gave them.
         copy: whether to run on copies of the inputs; otherwise a run that changed them cannot be repeated.
     """
 
-    def __init__(self, skeleton: Skeleton, inputs: Inputs, copy: bool) -> None:
+    def __init__(self, modules: Iterable[nn.Module], inputs: Inputs, copy: bool) -> None:
         self._given = inputs.tensors if inputs.kind != "shared" else []  # no rule changes what samples share
-        self._buffers = [(m._buffers, dict(m._buffers)) for m in skeleton.modules.values() if m._buffers]
+        self._buffers = [(m._buffers, dict(m._buffers)) for m in modules if m._buffers]
         self._copies: dict[int, Tensor] = {}
         if copy or any(x.is_inference() for x in self._given):  # of those, torch does not count the changes
             self._copies = {id(x): x.clone() for x in self._given}

@@ -26,7 +26,7 @@ def hyperfan_in(read: Reading, bias_share: float = 0.5) -> Aim:
         v = targets.fan_in_bias(read.output, bias_share) * read.branch / read.logits / read.summands
         return Aim(_branched("v = share·output", read), target=v)
     share = bias_share if read.bias_generated else 0.0
-    v = targets.fan_in_weight(read.fan_in, read.gain_in, share) * read.entry * read.branch / read.logits
+    v = targets.fan_in_weight(read.fan_in, read.gain_in, share) * read.entry * read.branch * read.row / read.logits
     equation = "v = (1 − share)·gain/fan_in" if share else "v = gain/fan_in"
     return Aim(_branched(equation, read), target=v, gain=read.gain_in)
 
@@ -54,6 +54,7 @@ def gist(read: Reading) -> Aim:
 
 def _branched(equation: str, read: Reading) -> str:
     equation += "·entry" if read.entry != 1 and "output" not in equation else ""
+    equation += "·row" if read.row != 1 else ""
     divisors = {"/blocks": read.branch != 1, "/logits": read.logits != 1, "/biases": read.summands > 1}
     return equation + "".join(name for name, divides in divisors.items() if divides)
 

@@ -9,10 +9,11 @@ from torch import Tensor
 
 from hyperfan.experiments.conditions import JOBS, Conditions, setting
 from hyperfan.experiments.conditions.jobs import NONLINEARITIES
-from hyperfan.experiments.conditions.stack import Stack, Tensors, values_of
+from hyperfan.experiments.conditions.stack import ConditionStack, values_of
 from hyperfan.experiments.conditions.training import JOBS as DESCRIBED
 from hyperfan.experiments.conditions.training import build, draw, widths
 from hyperfan.experiments.seeds import generator
+from hyperfan.experiments.stack import Tensors
 
 NEEDS_DATA = ("field", "clients")
 """Jobs that are left out here, so that a page can be made without data."""
@@ -58,7 +59,7 @@ def _measure(config: Conditions, share: float | None, seed: int) -> tuple[float,
     job = DESCRIBED[config.job]
     net = draw(build(config, share), seed, share)
     _, nonlinearity = NONLINEARITIES[job.nonlinearity]
-    stack = Stack([values_of(net)], (1.0,), widths(job, config.width), nonlinearity, config.optimiser)
+    stack = ConditionStack([values_of(net)], (1.0,), widths(job, config.width), nonlinearity, config.optimiser)
     world = job.world(seed, None)
     count = min(PAIRED_CONDITIONS, job.known)
     chosen = torch.arange(count)
@@ -87,7 +88,7 @@ def _between(products: Tensor) -> float:
     return ((cosines.sum() - cosines.diagonal().sum()) / (n * (n - 1))).item()
 
 
-def _between_conditions(stack: Stack, chosen: Tensor, x: Tensor, count: int) -> float:
+def _between_conditions(stack: ConditionStack, chosen: Tensor, x: Tensor, count: int) -> float:
     """The mean cosine of the gradients of two conditions' outputs for the same input."""
     theta = {name: t.double().requires_grad_() for name, t in stack.theta.items()}
     given = chosen.double() if chosen.is_floating_point() else chosen

@@ -1,0 +1,65 @@
+"""The checks on conditions: contexts or tasks that say which net is wanted."""
+
+import math
+from collections.abc import Iterator
+
+from hyperfan.probe.checks.tensors import off_target
+from hyperfan.probe.diagnosis import Finding, FindingName
+from hyperfan.probe.evidence import Evidence
+
+MAX_SQUARE_RATIO = 10.0
+"""Mean square of conditions, and of their codes, over what the heads were started for."""
+MAX_STANDARD_ERRORS = 6.0
+"""Deviation of the logarithm of that ratio, in its standard errors, that is no accident."""
+MIN_SPREAD = 1e-4
+"""Variance between conditions, as a share of their mean square."""
+
+
+def off_scale(e: Evidence) -> Iterator[Finding]:
+    """Find conditions of another scale than the heads were started for, where weights on a base do not show it."""
+    c = e.conditions
+    if c is None or not c.given or off_target(e) or not 0 < c.ratio < math.inf:
+        return
+    least = max(math.log(MAX_SQUARE_RATIO), MAX_STANDARD_ERRORS * math.sqrt(2 / c.values))
+    if abs(math.log(c.ratio)) < least or not 0 < c.code_ratio < math.inf:
+        return
+    if abs(math.log(c.code_ratio)) >= math.log(MAX_SQUARE_RATIO):
+        times = math.sqrt(c.ratio)
+        shown = f"{times:.3g} times" if times > 1 else f"1/{1 / times:.3g} of"
+        seen = f"the conditions given are {shown} the size that the heads were started for"
+        effect = "much faster than the rest" if times > 1 else "hardly at all"
+        cause = (
+            "they are not standardised, or std= does not say their standard deviation: most of a weight is common to "
+            f"all conditions, so that its scale is right, but the part that depends on them learns {effect}"
+        )
+        remedy = "Embedding(…, given=True, normalise=True); or standardise them, or std= that of the conditions given"
+        yield Finding(FindingName.CONDITIONS_OFF_SCALE, "warning", (), seen, cause, remedy)
+
+
+def alike(e: Evidence) -> Iterator[Finding]:
+    """Find conditions that do not differ."""
+    c = e.conditions
+    if c is None or c.spread is None or not c.spread < MIN_SPREAD:
+        return
+    differ = "are equal" if c.spread == 0 else f"differ by {c.spread:.2g} of their mean square"
+    kind = "conditions given" if c.given else "tasks' embeddings"
+    cause, remedy = "one vector was repeated", "pass a vector for each sample, as net(x, embedding=vectors)"
+    if not c.given:
+        cause, remedy = "they were set by hand", "net.reset_parameters(), which draws them"
+    elif c.spread > 0:
+        cause, remedy = "what they have in common was not subtracted", "(e - e.mean(0)) / e.std(0), of many conditions"
+    seen = f"the {c.count} {kind} {differ}"
+    cause += ": then all get the same net, and nothing can be learnt about their difference"
+    yield Finding(FindingName.CONDITIONS_ALIKE, "warning", (), seen, cause, remedy)
+
+
+def without_effect(e: Evidence) -> Iterator[Finding]:
+    """Find nets that are the same under all conditions, and learn to differ."""
+    net, drawn = e.subject.net, [t.tensor for t in e.readings.tensors if t.target]
+    if net is None or e.conditions is None or e.constant or net.heads.config.updates_mainnet:
+        return
+    if drawn and set(drawn) <= set(e.unconditioned):
+        seen = "no generated tensor changes with the condition yet; after one step they do"
+        cause = "all of the start is in a base, as with share=0 or Bias-HyperInit: the first step moves the heads alone"
+        remedy = "HyperNet(…, share=0.01), if the trunk should learn from the first step on"
+        yield Finding(FindingName.UNCONDITIONED, "note", (), seen, cause, remedy)
