@@ -86,6 +86,16 @@ BATCHED = {
     "the same for all": lambda self, z: self.table.sum(0, keepdim=True),
     "the larger": lambda self, z: torch.max(self.table[:3], other=z) + torch.min(z, other=self.scale),
     "without gradient": lambda self, z: z * z.detach().abs().double(),
+    "several indices": lambda self, z: z[:, torch.tensor([0, 1]), torch.tensor([0, 1])],
+    "transposed weights": lambda self, z: torch.addmm(self.scale, z[0], self.table[:4].mT * z[0, :1].mT),
+    "an empty one joined": lambda self, z: torch.cat([torch.tensor([]), z, z[:, :0]], -2),
+    "asked for a value": lambda self, z: z / 2 if z.sum() > 0 else z * 3 if (z[:, 0] > 0).any() else z,
+    "asked for a number": lambda self, z: z * int(z.detach().abs().sum()) if not torch.equal(z, 2 * z) else z.abs(),
+    "a loss": lambda self, z: F.cross_entropy(z[0], torch.tensor([2, -100, 0])) + F.cross_entropy(
+        z[0], z[0].argmax(-1), reduction="sum"),
+    "losses": lambda self, z: F.cross_entropy(z[0], z[0].argmax(-1), reduction="none") + F.cross_entropy(
+        self.table[:3], torch.tensor([0, 1, 2])),
+    "own temporary in place": lambda self, z: z + self.table[:3].clone().mul_(2).add_(1),
 }  # fmt: skip
 
 
@@ -118,7 +128,7 @@ BY_VMAP = {
     "an autograd function": lambda self, z: Doubled.apply(z),
     "a function without a rule": lambda self, z: torch.logcumsumexp(z, -1),
     "scripted": lambda self, z: scripted(z),
-    "several indices": lambda self, z: z[:, torch.tensor([0, 1]), torch.tensor([0, 1])],
+    "indices apart": lambda self, z: z[torch.tensor([0]), :, torch.tensor([1])],
     "own dtype of a number": lambda self, z: z * z.float().sum(),
     "own dtype of two numbers": lambda self, z: (z.float().sum() * torch.tensor(1.0).double()).view(1, 1),
     "no dimensions": lambda self, z: z * z.detach().std(dim=(), keepdim=True),
@@ -420,6 +430,40 @@ def test_a_buffer_is_as_before_where_a_try_is_given_up():
     net, x, e = build_then(then)
     net(x, embedding=e)
     assert_close(net.mainnet.mean, torch.ones(4).double())
+
+
+class Cache:
+    """Holds tensors as the caches of language models do."""
+
+    def __init__(self, y):
+        self.layers, self.length = [{"keys": y}, {"keys": 2 * y}], y.shape[1]
+
+
+@pytest.mark.parametrize("kind", ["sample", "group", "counts", "by vmap", "one code"])
+def test_tensors_in_an_object_are_those_of_all_samples(kind):
+    def then(self, y):
+        return y, Cache(torch.logcumsumexp(y, -1) if kind == "by vmap" else y)
+
+    net, x, e = build_then(then)
+    one = torch.cat([net(x[i : i + 1], embedding=e[i])[1].layers[1]["keys"] for i in range(N)])
+    if kind == "group":
+        cache = net(x.unsqueeze(1), embedding=e, grouped=True)[1]
+        one = one.unsqueeze(1)
+    elif kind == "counts":
+        cache = net(x, embedding=e[:2], counts=(1, N - 1))[1]
+        one = torch.cat([one[:1], net(x[1:], embedding=e[1])[1].layers[1]["keys"]])
+    else:
+        n = 1 if kind == "one code" else N
+        cache, one = net(x[:n], embedding=e[:n])[1], one[:n]
+    assert_close(cache.layers[1]["keys"] + 0, one)
+    assert cache.length == 4
+    assert not hasattr(cache.layers[0]["keys"], "_hyperfan_samples")
+
+
+def test_a_tensor_of_the_mainnet_is_not_changed_in_place():
+    net, x, e = build_then(lambda self, y: y + self.mean.add_(1))
+    net(x, embedding=e)
+    assert reasons(net) == ["TensorBase.add_"]
 
 
 def test_outputs_of_an_unknown_class_run_by_vmap():

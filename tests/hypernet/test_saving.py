@@ -201,3 +201,72 @@ def test_a_weight_that_was_left_out_as_advised_keeps_its_values_at_a_reset():
     before = net.mainnet.get_parameter("2.weight").clone()
     net.reset_parameters()
     assert torch.equal(net.mainnet.get_parameter("2.weight"), before)
+
+
+# ── frozen parameters of the mainnet ────────────────────────────────────────────────────────────────────────────────
+
+
+def half_frozen(**kwargs):
+    torch.manual_seed(0)
+    mainnet = nn.Sequential(nn.Linear(6, 50), nn.Tanh(), nn.Linear(50, 50), nn.Tanh(), nn.Linear(50, 2))
+    mainnet[2].requires_grad_(False)
+    mainnet.register_buffer("offset", torch.ones(2), persistent=False)
+    return mainnet, hf.HyperNet(mainnet, 4, generate=["0.weight", "4.weight"], **kwargs)
+
+
+def test_frozen_parameters_are_the_mainnets_own():
+    mainnet, net = half_frozen()
+    assert net.mainnet[2].weight.data_ptr() == mainnet[2].weight.data_ptr()
+    assert net.mainnet[0].bias.data_ptr() != mainnet[0].bias.data_ptr()
+
+
+@pytest.mark.parametrize("frozen", [False, True])
+def test_frozen_parameters_are_saved_if_asked(tmp_path, frozen):
+    from safetensors import safe_open
+
+    mainnet, net = half_frozen()
+    x = torch.randn(3, 6)
+    net.save_pretrained(tmp_path, frozen=frozen)
+    with safe_open(next(tmp_path.glob("*.safetensors")), "pt") as file:
+        assert ("mainnet.2.weight" in file.keys()) == frozen  # noqa: SIM118
+    read = hf.HyperNet.from_pretrained(tmp_path, mainnet)
+    assert torch.equal(read(x), net(x))
+    assert not read.mainnet[2].weight.requires_grad
+    assert (read.mainnet[2].weight.data_ptr() == mainnet[2].weight.data_ptr()) == (not frozen)
+    assert len(read.skeleton.lent_parameters()) == (0 if frozen else 2)
+    with torch.device("meta"):
+        empty, _ = half_frozen()
+    if frozen:
+        again = hf.HyperNet.from_pretrained(tmp_path, empty)
+        assert torch.equal(again(x), net(x))
+        assert torch.equal(again.mainnet.offset, torch.ones(2))  # though no state_dict holds it
+    else:
+        with pytest.raises(hf.HyperfanError, match=r"'2.weight' is frozen .* save_pretrained\(…, frozen=True\)"):
+            hf.HyperNet.from_pretrained(tmp_path, empty)
+        with torch.no_grad():
+            mainnet[2].weight.mul_(-1)
+        with pytest.warns(hf.HyperfanWarning, match="frozen '2.weight' is not saved with the net"):
+            hf.HyperNet.from_pretrained(tmp_path, mainnet)
+
+
+def test_a_frozen_parameter_that_was_trained_in_between_is_saved(tmp_path):
+    _, net = half_frozen()
+    net.mainnet[2].weight.requires_grad_(True)
+    with torch.no_grad():
+        net.mainnet[2].weight.add_(1)
+    net.mainnet[2].weight.requires_grad_(False)
+    net.save_pretrained(tmp_path)
+    x = torch.randn(3, 6)
+    assert torch.equal(hf.HyperNet.from_pretrained(tmp_path, half_frozen()[0])(x), net(x))
+
+
+def test_loading_does_not_change_the_mainnet():
+    mainnet, net = half_frozen()
+    before, state = mainnet[2].weight.clone(), net.state_dict()
+    net.load_state_dict({k: v for k, v in state.items() if k != "mainnet.2.weight"})
+    assert len(net.skeleton.lent_parameters()) == 2
+    net.load_state_dict({**state, "mainnet.2.weight": state["mainnet.2.weight"] + 1})
+    assert torch.equal(mainnet[2].weight, before)
+    assert torch.equal(net.mainnet[2].weight, before + 1)
+    with pytest.raises(RuntimeError, match=r"Missing key\(s\) in state_dict: \"mainnet.0.bias\""):
+        net.load_state_dict({k: v for k, v in state.items() if k != "mainnet.0.bias"})

@@ -69,10 +69,13 @@ def tensor_name(tensor: TensorSpec) -> str:
 
 
 def shape_name(shape: Sequence[int], tensor: TensorSpec, tensors: Sequence[TensorSpec]) -> str:
-    """A name for the head of a shape, with the tensor's dtype where that is not the same for all."""
+    """A name for the head of a shape, with the tensor's dtype where that is not the same for all.
+
+    Weights that start at a constant have a head of their own, which starts at zero.
+    """
     dtypes = {t.dtype for t in tensors}
     dtype = f"-{str(tensor.dtype).removeprefix('torch.')}" if len(dtypes) > 1 else ""
-    return ("x".join(map(str, shape)) or "scalar") + dtype
+    return ("x".join(map(str, shape)) or "scalar") + dtype + ("" if tensor.start is None else "-constant")
 
 
 def head_names(tensors: Sequence[TensorSpec], sharing: Sharing, weights: Collection[int]) -> list[str]:

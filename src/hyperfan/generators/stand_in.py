@@ -20,6 +20,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from hyperfan.generators.linear_map import Head
+from hyperfan.mainnet.checkpointing import Composite
 
 Order = Literal["weights", "codes"]
 TOUCH_COST = 100.0
@@ -50,7 +51,7 @@ def cheaper(s: Sizes) -> Order:
     return "codes" if codes_last < weights_first else "weights"
 
 
-class StandIn(Tensor):
+class StandIn(Composite):
     """Stands for one generated weight. Linear layers and convolutions run without it; the rest sees the weight.
 
     It may stand for the weights of n samples, of which it says the shape of one. Then ``make`` returns (n, …), and
@@ -163,6 +164,17 @@ class FromCode(StandIn):
         stand_in.order, stand_in.own_linear = order, None if head.trainer is None else head.trainer.linear
         return stand_in
 
+    def parts(self) -> list[Tensor]:
+        """The code; its head is a parameter."""
+        return [self.code]
+
+    def of_parts(self, parts: Sequence[Tensor]) -> Self:
+        """From another code."""
+        stand_in = self._of_shape(self.shape, self.weight)
+        stand_in.weight, stand_in.bias, (stand_in.code,) = self.weight, self.bias, parts
+        stand_in.order, stand_in.own_linear = self.order, self.own_linear
+        return stand_in
+
     @property
     def codes(self) -> Tensor:
         """(n, d_k), also for one."""
@@ -220,6 +232,16 @@ class Product(StandIn):
         """From its factors and its base."""
         stand_in = cls._of_shape(shape, left)
         stand_in.left, stand_in.right, stand_in.base = left, right, base
+        return stand_in
+
+    def parts(self) -> list[Tensor]:
+        """The factors; a base is a parameter, or has no gradient."""
+        return [self.left, self.right]
+
+    def of_parts(self, parts: Sequence[Tensor]) -> Self:
+        """From other factors."""
+        stand_in = self._of_shape(self.shape, parts[0])
+        (stand_in.left, stand_in.right), stand_in.base = parts, self.base
         return stand_in
 
     def _weight(self) -> Tensor:

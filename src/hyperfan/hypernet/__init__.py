@@ -3,5 +3,6 @@
 from hyperfan.hypernet.hypernet import HyperNet
 from hyperfan.hypernet.per_sample import PerSample
 from hyperfan.hypernet.prediction import Prediction, predict
+from hyperfan.hypernet.trainer import SaveConfig
 
-__all__ = ["HyperNet", "PerSample", "Prediction", "predict"]
+__all__ = ["HyperNet", "PerSample", "Prediction", "SaveConfig", "predict"]

@@ -12,7 +12,7 @@ from hyperfan.codes.embeddings import Embeddings
 from hyperfan.errors import CallError
 from hyperfan.generators.base import Generator
 from hyperfan.generators.linear_map import NetTrainer, zero_held_gradients
-from hyperfan.hypernet import checks
+from hyperfan.hypernet import attributes, batch_loss, checks
 from hyperfan.hypernet.cache import Cache
 from hyperfan.hypernet.per_sample import PerSample
 from hyperfan.hypernet.ragged import read_inputs
@@ -47,6 +47,7 @@ class GeneratedNet(nn.Module):
         shared: bool = False,
         counts: Sequence[int] | Tensor | None = None,
         code_index: Tensor | None = None,
+        labels: Any = None,
         **kwargs: Any,
     ) -> Any:
         """Run the mainnet with generated parameters.
@@ -60,8 +61,11 @@ class GeneratedNet(nn.Module):
             shared: whether all of many codes serve the same inputs: (batch, …), and outputs are (codes, batch, …).
             counts: how many rows each of many codes serves, one behind the other: inputs and outputs are (rows, …).
             code_index: instead, the number of each row's code, (rows,), in any order.
+            labels: the mainnet's own, named for those who look for it here. With many codes each has a loss of its own,
+                but one for the batch, its mean, if ``num_items_in_batch=`` is given as Hugging Face's Trainer does.
         """
         checks.check_mainnet(self)
+        kwargs = kwargs if labels is None else {**kwargs, "labels": labels}
         special = grouped or shared or counts is not None or code_index is not None
         if embedding is None and not noise and not special:
             known = self._known_tensors(task, noise)
@@ -70,8 +74,10 @@ class GeneratedNet(nn.Module):
         heads: Generator = self._modules["heads"]  # type: ignore[assignment]  # by attribute it takes ten times as long
         codes = self.code_source(task, embedding, noise, heads.code_dtype)
         if codes.ndim == 3 or special:
-            inputs = read_inputs(codes, grouped, shared, counts, code_index, args, kwargs)
-            return self.per_sample(self.skeleton, heads, codes, inputs)
+            each = batch_loss.for_each_code(kwargs, len(codes))
+            inputs = read_inputs(codes, grouped, shared, counts, code_index, args, each)
+            out = self.per_sample(self.skeleton, heads, codes, inputs)
+            return batch_loss.of_batch(out) if batch_loss.ITEMS in kwargs else out
         return self.skeleton(heads.for_layers(codes), *args, **kwargs)
 
     def _known_tensors(self, task: Task | None, noise: bool | None) -> Mapping[str, Tensor] | None:
@@ -102,9 +108,18 @@ class GeneratedNet(nn.Module):
         return self.heads.spread(codes)
 
     def generate(
-        self, *, task: Task | None = None, embedding: Tensor | None = None, noise: bool | None = None
+        self,
+        *args: Any,
+        task: Task | None = None,
+        embedding: Tensor | None = None,
+        noise: bool | None = None,
+        **kwargs: Any,
     ) -> dict[str, Tensor]:
-        """The generated parameters by their names in the mainnet, with a leading batch dimension if codes have one."""
+        """The generated parameters by their names in the mainnet, with a leading batch dimension if codes have one.
+
+        It takes no other arguments; a mainnet's own method of this name is called in :meth:`bound`.
+        """
+        attributes.check_generate(args, kwargs)
         codes = self.codes(task=task, embedding=embedding, noise=noise)
         tensors: dict[str, Tensor] = self.heads(codes, copy=True)
         return tensors
@@ -115,6 +130,23 @@ class GeneratedNet(nn.Module):
         if tensors[first.name].ndim > len(first.shape):
             raise CallError("freeze() makes one net: pass one task or one embedding, not one per sample")
         return self.skeleton.materialise(tensors)
+
+    def bound(
+        self, *, task: int | None = None, embedding: Tensor | None = None, noise: bool | None = None
+    ) -> contextlib.AbstractContextManager[nn.Module]:
+        """A context in which the mainnet itself can be called, with the parameters generated now.
+
+        For its methods, and for many calls with the same weights: ``with net.bound(task=2) as model:
+        model.generate(ids)``. Gradients reach the hypernet. Afterwards the mainnet is as before.
+        """
+        return attributes.bound(self, self.generate(task=task, embedding=embedding, noise=noise))
+
+    def __getattr__(self, name: str) -> Any:
+        """Attributes that the net does not have are those of the mainnet, but for private ones."""
+        try:
+            return super().__getattr__(name)
+        except AttributeError:
+            return attributes.of_mainnet(self, name)
 
     def train(self, mode: bool = True) -> Self:
         """Set training mode, for the mainnet too; ``net.mainnet.train()`` sets it for the mainnet alone."""

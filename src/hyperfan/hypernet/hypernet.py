@@ -12,12 +12,19 @@ from hyperfan.codes.embedding import Embedding
 from hyperfan.codes.trunk import Trunk
 from hyperfan.generators.config import GeneratorConfig
 from hyperfan.generators.layout import Sharing
-from hyperfan.hypernet import checks, other_mainnet, saving, start, tasks
-from hyperfan.hypernet.bases import BaseArgument, BaseOperation, read_base_arguments, restarted_share, share_of
+from hyperfan.hypernet import adapter, checks, other_mainnet, saving, signature, start, tasks
+from hyperfan.hypernet.bases import (
+    BaseArgument,
+    BaseOperation,
+    frozen_at_risk,
+    read_base_arguments,
+    restarted_share,
+    share_of,
+)
 from hyperfan.hypernet.generated_net import GeneratedNet
 from hyperfan.hypernet.kept_values import KeptValues, read_kept_values, set_mode
 from hyperfan.hypernet.parts import build_parts
-from hyperfan.hypernet.plain import fill_missing_buffers, plain_skeleton, write_tied_once
+from hyperfan.hypernet.plain import fill_missing_buffers, load_beside_frozen, plain_skeleton, write_tied_once
 from hyperfan.init.plan import Plan
 from hyperfan.init.registry import Fidelity, Method, as_method
 from hyperfan.mainnet.read import NonlinearityArgument, read
@@ -36,8 +43,8 @@ class HyperNet(GeneratedNet):
         mainnet: any module.
         embedding: its size, or an :class:`Embedding`.
         generate: "weights", "weights+biases", a glob pattern on parameter names or a list of them, or a function of
-            a :class:`TensorSpec`; whether they require gradients or not. Norm parameters are only generated if a
-            pattern or function picks them.
+            a :class:`TensorSpec`. Norm parameters are only generated if a pattern or function picks them. Of a mainnet
+            with frozen parameters, as PEFT's, "weights" are those that are trained, unless their values stay as a base.
         trunk: ``None``, the hidden widths of a ReLU MLP, or a module from (n, size) to (n, d_k), which is held as
             it is, so that several nets may share one, and keeps its values.
         init_trunk: whether to draw the values of such a module too.
@@ -93,7 +100,7 @@ class HyperNet(GeneratedNet):
     ) -> None:
         checks.check_choices(mainnet, fidelity, distribution)
         method, spec = as_method(init), read(mainnet, example, nonlinearity, warn=False)
-        generated = select(spec, generate)
+        generated = select(spec, generate, frozen_at_risk(mainnet, base, heads))
         asked, bases = read_base_arguments(share, base, base_op, mainnet, generated, embedding, heads, method)
         parts = build_parts(generated, embedding, trunk, heads, next(mainnet.parameters()).device, bases)
         super().__init__(parts.embeddings, parts.trunk, parts.generator, plain_skeleton(mainnet, generated))
@@ -106,11 +113,13 @@ class HyperNet(GeneratedNet):
         checks.set_examples(self, example_embeddings)
         self.kept_values = read_kept_values(mainnet, spec, generated, bases, trunk, init_trunk, init_biases)
         write_tied_once(self)
+        load_beside_frozen(self)
         checks.check_shared_heads(self)
         checks.check_constant_embeddings(self, method)
         self._valueless = checks.without_rule(self)
         self.plan: Plan = start.first_plan(self)
         """The init as it was written last, or, on the meta device, as it will be."""
+        signature.show_arguments(self, mainnet)
         set_mode(self, mainnet.training, unless=(trunk, self.mainnet))  # modules that were given keep their modes
 
     def reset_parameters(
@@ -205,9 +214,17 @@ class HyperNet(GeneratedNet):
             + ("" if self.share == 1 else f", share={self.share:g}")
         )
 
-    def save_pretrained(self, path: str | os.PathLike[str], *, overwrite: bool = False) -> None:
-        """Save to a folder: ``config.json`` and a safetensors file. An existing one is only replaced if asked."""
-        saving.save(self, path, overwrite)
+    def save_pretrained(self, path: str | os.PathLike[str], *, overwrite: bool = False, frozen: bool = False) -> None:
+        """Save to a folder: ``config.json`` and a safetensors file. An existing one is only replaced if asked.
+
+        Parameters that were frozen in the mainnet are its own, and only saved if ``frozen``.
+        """
+        saving.save(self, path, overwrite, frozen)
+
+    def save_adapter(self, path: str | os.PathLike[str], *, overwrite: bool = False, **condition: Any) -> None:
+        """Save the low-rank updates of one condition (``task=`` or ``embedding=``) as a folder that PEFT can load."""
+        made = self.heads(self.codes(**condition, noise=False), defer=self.heads.deferrable(many=False))
+        adapter.save_adapter(self, path, made, overwrite)
 
     @classmethod
     def from_pretrained(
@@ -223,7 +240,7 @@ class HyperNet(GeneratedNet):
 
         Args:
             path: the folder.
-            mainnet: a module of the same architecture; its values matter where they are a base that was not saved.
+            mainnet: a module of the same architecture; values that were not saved are its own.
             trunk: a module of the same architecture, if the trunk was a module of your own or is to be shared; it gets
                 the values that were saved.
             example, nonlinearity: as for the constructor; only needed to call :meth:`reset_parameters` afterwards.

@@ -3,17 +3,15 @@
 from collections.abc import Callable, Sequence
 from typing import Any, Literal, Self
 
-import torch
 from torch import Tensor
 from torch.utils import _pytree as pytree
 
 from hyperfan.errors import CallError
+from hyperfan.hypernet.objects import VALUES, change
 
 Kind = Literal["sample", "group", "shared"]
 """A row for each code, (n, …), which the mainnet sees as a batch of one; a batch for each, (n, batch, …); the same
 batch for all."""
-VALUES = (bool, int, float, complex, str, bytes, type(None), torch.dtype, torch.device, torch.layout)
-"""Classes of arguments and outputs that hold no tensor and never change."""
 
 
 class Inputs:
@@ -42,7 +40,8 @@ class Inputs:
     def check(self, codes: int) -> Self:
         """Raise unless every tensor has a part for each code."""
         for x in self.tensors if self.kind != "shared" else ():
-            _check_input(x, codes, self.kind == "group")
+            if x.ndim:
+                _check_input(x, codes, self.kind == "group")
         return self
 
     def signature(self) -> tuple[tuple[Any, ...], bool]:
@@ -53,6 +52,10 @@ class Inputs:
         others = [leaf for leaf in self._leaves if not isinstance(leaf, Tensor)]
         values = [(type(leaf), leaf if isinstance(leaf, VALUES) else None) for leaf in others]
         return (*tensors, repr(self._tree), *values), all(isinstance(leaf, VALUES) for leaf in others)
+
+    def of_rows(self, rows: Tensor) -> "Inputs":
+        """The parts that belong to some of the codes."""
+        return self.replaced([x[rows.to(x.device)] if x.ndim else x for x in self.tensors])
 
     def replaced(self, tensors: Sequence[Tensor]) -> "Inputs":
         """The same with these in place of the tensors."""
@@ -69,19 +72,19 @@ class Inputs:
         return args, kwargs
 
     def spread(self, x: Tensor) -> Tensor:
-        """An input as (codes, batch, …)."""
+        """An input as (codes, batch, …); a number has no part for each code."""
+        if x.ndim == 0:
+            return x
         return x.unsqueeze(1) if self.kind == "sample" else x.view_as(x)
 
     def gathered(self, out: Any, spread: Callable[[Tensor], Tensor]) -> Any:
         """Outputs, of which ``spread`` makes (codes, …), with a row for each sample where each has a code."""
 
-        def gather(x: Any) -> Any:
-            if not isinstance(x, Tensor):
-                return x
+        def gather(x: Tensor) -> Tensor:
             x = spread(x)
             return x.squeeze(1) if self.kind == "sample" and x.ndim > 1 else x
 
-        return gather(out) if isinstance(out, Tensor) else pytree.tree_map(gather, out)
+        return change(out, gather)
 
 
 def _check_input(x: Tensor, codes: int, grouped: bool) -> None:

@@ -12,11 +12,20 @@ from torch.utils import _pytree as pytree
 from hyperfan.errors import CallError
 from hyperfan.generators.base import Generator
 from hyperfan.generators.stand_in import Order, Sizes, StandIn, cheaper
-from hyperfan.hypernet.batched import MixingError, Samples, check_graph, check_outputs, see_all
+from hyperfan.hypernet.batched import (
+    DisagreementError,
+    MixingError,
+    Samples,
+    SamplesCall,
+    check_graph,
+    check_outputs,
+    see_all,
+)
 from hyperfan.hypernet.batched.chain import run_chain
 from hyperfan.hypernet.batched.rows import Rows, check_rows, mark_rows
 from hyperfan.hypernet.batched.untouched import Untouched
 from hyperfan.hypernet.inputs import Inputs
+from hyperfan.hypernet.objects import Slot, join, slots
 from hyperfan.hypernet.ragged import Ragged
 from hyperfan.hypernet.transforms import transformed
 from hyperfan.mainnet.chain import Chain
@@ -44,6 +53,10 @@ class Call(NamedTuple):
     codes: Tensor
     inputs: Inputs
     key: tuple[Any, ...]
+
+    def held(self) -> list[Tensor]:
+        """The tensors that are not of a run: those in the mainnet, and the inputs."""
+        return [*self.skeleton.present(), *self.inputs.tensors]
 
 
 class PerSample:
@@ -85,7 +98,7 @@ class PerSample:
         if plain and n == 1:
             return _alone(call)
         # By vmap where the number of samples would not say how to divide what there is.
-        out = self._try_batched(call, modules, Samples(n)) if plain and n else REFUSED
+        out = self._try_batched(call, modules, Samples(n, call.held)) if plain and n else REFUSED
         return self._by_vmap(call) if out is REFUSED else out
 
     def _run_group(self, skeleton: Skeleton, heads: Generator, codes: Tensor, inputs: Inputs, padded: bool) -> Any:
@@ -100,7 +113,7 @@ class PerSample:
         if chain is not None:
             return self._by_chain(call, chain)
         _check_norms(modules)
-        out = self._try_batched(call, modules, Rows(codes.shape[0]))
+        out = self._try_batched(call, modules, Rows(codes.shape[0], call.held))
         return None if out is REFUSED else out
 
     def _try_batched(self, call: Call, modules: Mapping[str, nn.Module], s: Samples) -> Any:
@@ -118,6 +131,11 @@ class PerSample:
             safe.put_back()
             _remember(self.mixing, key, None)
             return out
+        except DisagreementError as error:
+            safe.restore(error)
+            if rng is not None:
+                torch.set_rng_state(rng)
+            return REFUSED if isinstance(s, Rows) else self._in_parts(call, error.same)
         except MixingError as error:
             _remember(self.mixing, key, str(error))
             if isinstance(s, Rows):
@@ -130,6 +148,17 @@ class PerSample:
         if rng is not None:
             torch.set_rng_state(rng)  # as if it had not been tried
         return REFUSED
+
+    def _in_parts(self, call: Call, same: Tensor) -> Any:
+        """Run samples apart from those from which they differ in a value that the mainnet's code asks for."""
+        parts = [torch.nonzero(chosen).flatten() for chosen in (same, ~same)]
+        outputs = []
+        for rows in parts:
+            its = rows.to(call.codes.device)
+            inputs = call.inputs if call.inputs.kind == "shared" else call.inputs.of_rows(its)
+            outputs.append(self(call.skeleton, call.heads, call.codes[its], inputs))
+        back = torch.argsort(torch.cat(parts))
+        return join(outputs, lambda each: torch.cat(list(each))[back.to(each[0].device)])
 
     def _by_chain(self, call: Call, chain: Chain) -> Tensor | None:
         """Layers that are known, one behind the other, each by the rule that the batched run has for it.
@@ -163,11 +192,12 @@ class PerSample:
     def _batched(self, call: Call, s: Samples, first: bool) -> Any:
         orders, defer = self._orders(call)
         tensors = self._tensors(call, s, orders, defer)
-        inputs = [x if call.inputs.kind == "shared" else s.mark(call.inputs.spread(x)) for x in call.inputs.tensors]
+        shared = call.inputs.kind == "shared"
+        inputs = [x if shared or not x.ndim else s.mark(call.inputs.spread(x)) for x in call.inputs.tensors]
         by_rows = isinstance(s, Rows)
         args, kwargs = call.inputs.filled([mark_rows(x) for x in inputs] if by_rows else inputs)
         with see_all(s) if first else s:
-            out = call.skeleton.call(tensors, args, kwargs)
+            out = call.skeleton.call(tensors, SamplesCall(s, call.skeleton, tensors), args, kwargs)
         if torch.is_grad_enabled():
             check_graph(out, [*tensors.values(), *inputs, call.codes])
         check_outputs(out)
@@ -180,21 +210,28 @@ class PerSample:
         orders, defer = self._orders(call)
         tensors, choose = call.heads(call.codes, defer=defer), functools.partial(self._choose, orders)
         inputs = call.inputs
+        places: list[Slot] = []
         others: list[Any] = []  # what the mainnet returns beside tensors, which vmap would refuse
         out_tree: Any = None
 
         def one(tensors: Mapping[str, Any], given: list[Tensor]) -> Any:
-            args, kwargs = inputs.filled([x.unsqueeze(0) if inputs.kind == "sample" else x for x in given])
-            nonlocal others, out_tree
+            numbers = [x.ndim == 0 for x in inputs.tensors]
+            each = [x if inputs.kind != "sample" or n else x.unsqueeze(0) for x, n in zip(given, numbers, strict=True)]
+            args, kwargs = inputs.filled(each)
+            nonlocal others, out_tree, places
             out = call.skeleton(call.heads.assemble(tensors, choose), *args, **kwargs)
             others, out_tree = pytree.tree_flatten(out)
-            outputs = {i: t for i, t in enumerate(others) if isinstance(t, Tensor)}
+            outputs: dict[Any, Tensor] = {i: t for i, t in enumerate(others) if isinstance(t, Tensor)}
+            places = slots(out)
+            outputs.update({("in an object", i): holder[key] for i, (holder, key) in enumerate(places)})
             return {i: t.squeeze(0) for i, t in outputs.items()} if inputs.kind == "sample" else outputs
 
-        in_dims = (0, None if inputs.kind == "shared" else 0)
+        in_dims = (0, [None if inputs.kind == "shared" or not x.ndim else 0 for x in inputs.tensors])
         with _without_fast_attention():
             outputs = torch.func.vmap(one, in_dims, randomness="different")(tensors, inputs.tensors)
         self._remember_orders(call, orders)
+        for i, (holder, key) in enumerate(places):
+            holder[key] = outputs["in an object", i]
         return pytree.tree_unflatten([outputs.get(i, leaf) for i, leaf in enumerate(others)], out_tree)
 
     def _orders(self, call: Call) -> tuple[dict[str, Order], Sequence[int]]:
@@ -232,7 +269,7 @@ def _remember(known: dict[tuple[Any, ...], Any], key: tuple[Any, ...], value: An
 def _alone(call: Call) -> Any:
     """With one code, the mainnet as it is."""
     inputs = call.inputs
-    given = [x.squeeze(0) if inputs.kind == "group" else x for x in inputs.tensors]
+    given = [x.squeeze(0) if inputs.kind == "group" and x.ndim else x for x in inputs.tensors]
     args, kwargs = inputs.filled(given)
     out = call.skeleton(call.heads.for_layers(call.codes.squeeze(0)), *args, **kwargs)
     return inputs.gathered(out, lambda x: x.unsqueeze(0))

@@ -8,6 +8,7 @@ Functions, not methods: a method's name could be that of a module in the mainnet
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+import torch
 from torch import Tensor, nn
 
 from hyperfan.mainnet.skeleton import Skeleton
@@ -42,6 +43,27 @@ def write_tied_once(net: "HyperNet") -> None:
     if net.skeleton.repeated:
         net.register_state_dict_post_hook(_drop_repeated)  # type: ignore[no-untyped-call]  # torch leaves both without types
         net.register_load_state_dict_pre_hook(_add_repeated)  # type: ignore[no-untyped-call]
+
+
+def load_beside_frozen(net: "HyperNet") -> None:
+    """Let frozen parameters stay if a state_dict lacks them, and the mainnet that lends them as it is if not."""
+    net.register_load_state_dict_pre_hook(_leave_equal)  # type: ignore[no-untyped-call]  # as above
+    net.register_load_state_dict_post_hook(_none_missing)  # type: ignore[no-untyped-call]
+
+
+def _leave_equal(net: "HyperNet", state: dict[str, Any], prefix: str, *_others: Any) -> None:
+    for name, p in net.skeleton.lent_parameters().items():
+        loaded = state.get(f"{prefix}mainnet.{name}")
+        if loaded is not None and loaded.shape == p.shape:
+            if torch.equal(loaded.to(p), p):
+                del state[f"{prefix}mainnet.{name}"]
+            else:
+                p.data = p.data.clone()
+
+
+def _none_missing(net: "HyperNet", keys: Any) -> None:
+    lent = tuple(f"mainnet.{name}" for name in net.skeleton.lent_parameters())
+    keys.missing_keys[:] = [key for key in keys.missing_keys if not (lent and key.endswith(lent))]
 
 
 def _drop_repeated(net: "HyperNet", state: dict[str, Any], prefix: str, _metadata: Any) -> None:

@@ -7,10 +7,10 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.utils import _pytree as pytree
 
 from hyperfan.errors import CallError
 from hyperfan.hypernet.inputs import Inputs, Kind
+from hyperfan.hypernet.objects import join
 
 GroupCall = Callable[[Tensor, Inputs, bool], Any]
 """Runs the mainnet on codes and inputs, which may be padded."""
@@ -31,7 +31,7 @@ class Ragged:
         self.counts, self.order = counts, order
         self.inputs = Inputs("sample", args, kwargs)
         for x in self.inputs.tensors:
-            if x.ndim < 1 or len(x) != sum(counts):
+            if x.ndim and len(x) != sum(counts):
                 raise CallError(
                     f"{len(counts)} codes serve {sum(counts)} rows, by counts= or code_index=; an input has shape "
                     f"{tuple(x.shape)} and should have ({sum(counts)}, …)"
@@ -87,13 +87,13 @@ class Ragged:
             rows.append(index.flatten() if kept[-1] is None else index.flatten()[kept[-1]])
         back = torch.argsort(torch.cat(rows))
         ends = [bucket[-1] for bucket in buckets]
-        return pytree.tree_map(lambda *parts: _joined(parts, ends, kept, back), *outputs)
+        return join(outputs, lambda parts: _joined(parts, ends, kept, back))
 
     def _batches(self, index: Tensor) -> Inputs:
         flat = index.flatten()
         in_order = self.order is None and len(flat) == sum(self.counts)
-        each = [x if in_order else _pick(x, flat) for x in self.inputs.tensors]
-        given = [x.view(*index.shape, *x.shape[1:]) for x in each]
+        each = [x if in_order or not x.ndim else _pick(x, flat) for x in self.inputs.tensors]
+        given = [x.view(*index.shape, *x.shape[1:]) if x.ndim else x for x in each]
         args, kwargs = self.inputs.filled(given)
         return Inputs("group", args, kwargs)
 
@@ -106,10 +106,8 @@ def _of(codes: Tensor, chosen: Tensor) -> Tensor:
     return codes if len(chosen) == len(codes) else codes[chosen.to(codes.device)]
 
 
-def _joined(parts: Sequence[Any], sizes: Sequence[int], kept: Sequence[Tensor | None], back: Tensor) -> Any:
+def _joined(parts: Sequence[Tensor], sizes: Sequence[int], kept: Sequence[Tensor | None], back: Tensor) -> Tensor:
     """One output for all rows, from those of calls on groups of these sizes, of which some are padding."""
-    if not isinstance(parts[0], Tensor):
-        return parts[0]
     flat = []
     for part, size, rows in zip(parts, sizes, kept, strict=True):
         if part.ndim < 2 or part.shape[1] != size:

@@ -8,7 +8,6 @@ import dataclasses
 import hashlib
 import json
 import os
-import warnings
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -18,9 +17,10 @@ from torch import nn
 import hyperfan
 from hyperfan.codes.embedding import Embedding
 from hyperfan.codes.trunk import trunk_widths
-from hyperfan.errors import CheckpointError, HyperfanWarning
+from hyperfan.errors import CheckpointError
 from hyperfan.generators import GeneratorConfig
 from hyperfan.hypernet.checks import check_unchanged
+from hyperfan.hypernet.unsaved import check_marks, frozen_values, given_bases, marks
 from hyperfan.init.plan import Plan, Row
 from hyperfan.init.registry import available, method
 from hyperfan.mainnet.read import NonlinearityArgument
@@ -30,43 +30,51 @@ if TYPE_CHECKING:
     from hyperfan.hypernet.hypernet import HyperNet
 
 CONFIG = "config.json"
-MARK_VALUES = 64
-"""Values of a base that its mark is taken of, about."""
-MARK_TOLERANCE = 0.002
-"""Marks of one base differ by less after a change of dtype; those of two by about √(2/MARK_VALUES)."""
+MAINNET = "mainnet."
+"""Prefix of the plain part of a mainnet in a state_dict."""
 _KEYS = set(
     "weights sha256 embedding generate trunk heads init settings fidelity distribution mainnet modules plan".split()
 )
 _Net = TypeVar("_Net", bound="HyperNet")
 
 
-def save(net: "HyperNet", path: str | os.PathLike[str], overwrite: bool) -> None:
-    """Write the net to a folder."""
+def save(net: "HyperNet", path: str | os.PathLike[str], overwrite: bool, frozen: bool) -> None:
+    """Write the net to a folder, with the frozen part of its mainnet or without."""
+    folder = Path(path)
+    if (folder / CONFIG).exists() and not overwrite:
+        raise CheckpointError(f"{folder} already holds a saved hypernet: pass overwrite=True to replace it")
+    if folder.exists() and not folder.is_dir():
+        raise CheckpointError(f"{folder} is a file; a hypernet is saved to a folder")
+    write(net, folder, frozen=frozen)
+
+
+def write(net: "HyperNet", folder: Path, *, frozen: bool, name: str | None = None) -> None:
+    """Write the net over whatever the folder holds; the file of weights has this name, or one after its content."""
     from safetensors.torch import save_file  # when a net is saved, not when hyperfan is imported
 
     check_unchanged(net, "from_pretrained")
-    folder = Path(path)
     net.heads.config.to_json()  # of a net that uses another's heads an error, before anything is written
-    if (folder / CONFIG).exists() and not overwrite:
-        raise CheckpointError(f"{folder} already holds a saved hypernet: pass overwrite=True to replace it")
     if net.init.name not in (m.name for m in available()):
         raise CheckpointError(
             f"the init method '{net.init.name}' is not known by name: hyperfan.init.register it first"
         )
-    if folder.exists() and not folder.is_dir():
-        raise CheckpointError(f"{folder} is a file; a hypernet is saved to a folder")
     folder.mkdir(parents=True, exist_ok=True)
     try:  # the file that an earlier save wrote here is the only one that a new save may remove
         replaced = os.path.basename(_read_config(folder)["weights"])
     except CheckpointError:
         replaced = None
     partial = folder / f".partial-{os.getpid()}"
+    left_out = {} if frozen else net.skeleton.lent_parameters()
+    state = {k: v for k, v in net.state_dict().items() if k.removeprefix(MAINNET) not in left_out}
+    others = {n: b for n, b in net.mainnet.named_buffers() if MAINNET + n not in state}  # which no state_dict holds
+    state |= {MAINNET + n: b for n, b in others.items()}
     try:
-        save_file({k: v.detach().contiguous().cpu() for k, v in net.state_dict().items()}, partial)
+        save_file({k: v.detach().contiguous().cpu() for k, v in state.items()}, partial)
         digest = _digest(partial)
-        weights = f"model-{digest[:12]}.safetensors"
+        weights = name or f"model-{digest[:12]}.safetensors"
         os.replace(partial, folder / weights)
-        partial.write_text(json.dumps(_config(net, weights, digest), indent=2) + "\n", encoding="utf-8")
+        config = _config(net, weights, digest) | {"frozen_values": marks(left_out), "buffers": list(others)}
+        partial.write_text(json.dumps(config, indent=2) + "\n", encoding="utf-8")
         os.replace(partial, folder / CONFIG)
     finally:
         partial.unlink(missing_ok=True)
@@ -119,42 +127,18 @@ def load(
         net.embeddings.add_task()
     for task in tasks["frozen"]:
         net.embeddings.freeze_task(task)
-    state = _read_weights(folder, config, net.state_dict())
+    state = _read_weights(folder, config)
+    saved = {name: state.pop(MAINNET + name) for name in config.get("buffers", ())}
+    buffers = {name: saved.get(name, buffer) if buffer.is_meta else buffer for name, buffer in mainnet.named_buffers()}
+    frozen = frozen_values(config.get("frozen_values", {}), dict(mainnet.named_parameters()))
+    state |= {MAINNET + name: value for name, value in frozen.items()}
+    _check_fit(folder, state, net.state_dict())
     plan = Plan(**{**config["plan"], "rows": tuple(Row(**row) for row in config["plan"]["rows"])})
     kept = net.kept_values.with_values(config.get("init_trunk", config["trunk"] is not None))
-    net.restore_(method(config["init"], **config["settings"]), plan, state, dict(mainnet.named_buffers()), kept)
-    _check_bases(net, config.get("base_values", {}))
+    net.restore_(method(config["init"], **config["settings"]), plan, state, buffers, kept)
+    net.skeleton.lend(frozen)
+    check_marks("the base of", given_bases(net), config.get("base_values", {}))
     return net
-
-
-def _base_marks(net: "HyperNet") -> dict[str, float]:
-    """A number by which the values of each base that is not saved can be told from others.
-
-    It is the cosine between some of the values and a fixed wave: equal after a change of dtype, another in another net.
-    """
-    base = net.heads.base
-    values = {} if base is None else {n: base.value(n) for n, trained in base.to_json().items() if trained is False}
-    marks = {}
-    for name, value in values.items():
-        if not value.is_meta:
-            some = value.detach().flatten()[:: max(value.numel() // MARK_VALUES, 1)].double().cpu()
-            wave = torch.arange(1.0, len(some) + 1, dtype=torch.float64).sin()
-            marks[name] = float(torch.nn.functional.cosine_similarity(some, wave, dim=0))
-    return marks
-
-
-def _check_bases(net: "HyperNet", saved: dict[str, float]) -> None:
-    """Warn if bases that are not saved have other values than when the net was saved."""
-    now = _base_marks(net)
-    others = [name for name, mark in saved.items() if name in now and abs(now[name] - mark) > MARK_TOLERANCE]
-    if others:
-        more = f" and of {len(others) - 1} more" if len(others) > 1 else ""
-        warnings.warn(
-            f"the base of '{others[0]}'{more} is not saved with the net, and "
-            "this mainnet has other values than the one it was saved with: pass from_pretrained that one",
-            HyperfanWarning,
-            stacklevel=4,
-        )
 
 
 def _given_base(base: dict[str, bool | None] | None, mainnet: nn.Module) -> dict[str, torch.Tensor] | None:
@@ -182,7 +166,7 @@ def _config(net: "HyperNet", weights: str, digest: str) -> dict[str, Any]:
         "heads": net.heads.config.to_json(),
         "share": net.share,
         "base": None if net.heads.base is None else net.heads.base.to_json(),
-        "base_values": _base_marks(net),
+        "base_values": marks(given_bases(net)),
         "base_op": "multiply" if net.heads.base is not None and net.heads.base.multiply else "add",
         "init": net.init.name,
         "settings": dict(net.init.settings),
@@ -228,7 +212,7 @@ def _check_mainnet(config: dict[str, Any], mainnet: nn.Module, folder: Path) -> 
                 )
 
 
-def _read_weights(folder: Path, config: dict[str, Any], wanted: dict[str, Any]) -> dict[str, torch.Tensor]:
+def _read_weights(folder: Path, config: dict[str, Any]) -> dict[str, torch.Tensor]:
     from safetensors.torch import load_file
 
     file = folder / os.path.basename(config["weights"])
@@ -236,11 +220,15 @@ def _read_weights(folder: Path, config: dict[str, Any], wanted: dict[str, Any]) 
         raise CheckpointError(f"{file} is missing, though {CONFIG} names it")
     if _digest(file) != config["sha256"]:
         raise CheckpointError(f"{file} is damaged or truncated: its checksum is not the one in {CONFIG}")
-    state = {name: t.clone() for name, t in load_file(file).items()}  # into memory of its own
+    return {name: t.clone() for name, t in load_file(file).items()}  # into memory of its own
+
+
+def _check_fit(folder: Path, state: dict[str, torch.Tensor], wanted: dict[str, Any]) -> None:
     for name in [*wanted, *state]:
         if name not in state or name not in wanted or state[name].shape != wanted[name].shape:
-            raise CheckpointError(f"{file} does not fit {CONFIG}: '{name}' is missing or has another shape")
-    return state
+            raise CheckpointError(
+                f"the weights in {folder} do not fit {CONFIG}: '{name}' is missing or has another shape"
+            )
 
 
 def _digest(file: Path) -> str:

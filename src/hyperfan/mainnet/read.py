@@ -12,6 +12,7 @@ from torch.nn.parameter import UninitializedParameter
 from torch.utils import _pytree as pytree
 
 from hyperfan.errors import HyperfanWarning, MainnetError, nearest
+from hyperfan.mainnet.adapters import with_start
 from hyperfan.mainnet.rules import BUFFER_STARTS, Use, hand_set, is_declared_norm, rule_class, uses
 from hyperfan.mainnet.sequential import is_sequential, walk
 from hyperfan.mainnet.skeleton import duplicate
@@ -124,6 +125,7 @@ def _parameters(module: nn.Module) -> tuple[dict[str, TensorSpec], dict[int, str
             )  # fmt: skip
             first = owners.setdefault(id(p), name)
             tensors[first] = new if first == name else _tied(tensors[first], new)
+    tensors = {name: with_start(t) for name, t in tensors.items()}
     if not tensors:
         raise MainnetError(f"{type(module).__name__} has no parameters, so there is nothing to generate")
     return tensors, owners

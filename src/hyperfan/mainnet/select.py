@@ -2,7 +2,7 @@
 
 import fnmatch
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 
 from hyperfan.errors import HyperfanWarning, MainnetError, nearest
 from hyperfan.mainnet.spec import Role, Spec, TensorSpec
@@ -11,18 +11,25 @@ Generate = str | Sequence[str] | Callable[[TensorSpec], bool]
 ROLES: dict[str, tuple[Role, ...]] = {"weights": ("weight",), "weights+biases": ("weight", "bias")}
 
 
-def select(spec: Spec, generate: Generate) -> tuple[TensorSpec, ...]:
+def select(spec: Spec, generate: Generate, frozen: Collection[str] = ()) -> tuple[TensorSpec, ...]:
     """Select the tensors to generate, in the mainnet's order.
 
     ``"weights"`` and ``"weights+biases"`` go by role, so norm parameters are in neither; anything else is a glob
     pattern on names (or several), or a function of the :class:`TensorSpec`.
+
+    Args:
+        spec: the mainnet.
+        generate: what to select.
+        frozen: names of parameters that are not trained, and whose values would be lost. Roles leave them out, if there
+            are others.
     """
     if callable(generate):
         chosen = [t for t in spec if generate(t)]
         seen = "a predicate that holds for none"
     elif isinstance(generate, str) and generate in ROLES:
-        chosen = [t for t in spec if t.role in ROLES[generate] and not t.hand_set]
-        seen = f"'{generate}', and no parameter has that role"
+        frozen = frozen if any(t.name not in frozen for t in spec) else ()
+        chosen = [t for t in spec if t.role in ROLES[generate] and not t.hand_set and t.name not in frozen]
+        seen = f"'{generate}', and no parameter {'that is trained ' if frozen else ''}has that role"
         _warn_about_missing_rules(spec)
     elif isinstance(generate, str | Sequence):
         patterns = [generate] if isinstance(generate, str) else list(generate)
@@ -43,6 +50,11 @@ def select(spec: Spec, generate: Generate) -> tuple[TensorSpec, ...]:
                 f"'{t.name}' is {t.dtype}; only real floating-point parameters can be generated. "
                 "Leave it out with generate=lambda t: t.dtype.is_floating_point and t.role == 'weight'"
             )
+    if frozen and not callable(generate) and all(t.name in frozen and t.has_rule for t in chosen):
+        raise MainnetError(
+            f"generate={generate!r} matches only frozen parameters, such as '{chosen[0].name}', whose values would be "
+            "lost: keep them with heads=hyperfan.LoRA(…) or base='mainnet', or unfreeze them with requires_grad_(True)"
+        )
     return tuple(chosen)
 
 

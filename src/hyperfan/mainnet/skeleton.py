@@ -3,16 +3,18 @@
 import contextlib
 import copy
 import itertools
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager
-from typing import Any, NoReturn
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.func import functional_call
 
 from hyperfan.errors import CallError, nearest
+from hyperfan.mainnet.binding import Binding, no_place
 from hyperfan.mainnet.chain import Chain, read_chain
+from hyperfan.mainnet.checkpointing import Call, Rerunning
 from hyperfan.mainnet.places import Place, Places
 
 
@@ -43,6 +45,7 @@ class Skeleton:
         self.module = duplicate(module, memo)
         self.kinds = {path: type(m).__name__ for path, m in module.named_modules()}
         """The classes of the module and its submodules, by path."""
+        self._lent: dict[str, int] = {}
         self.held: set[str] = set()
         """Names of the tensors that are held from call to call."""
         self.mode: Callable[[], AbstractContextManager[Any]] = contextlib.nullcontext
@@ -68,15 +71,43 @@ class Skeleton:
         training = tuple([m.training for m in self._places.modules.values()])
         return self._places.arrangement, training
 
+    def present(self) -> list[Tensor]:
+        """The tensors in the module now: parameters, buffers, and attributes."""
+        stores = [d for m in self.modules.values() for d in (m._parameters, m._buffers, vars(m))]
+        return [t for d in stores for t in d.values() if isinstance(t, Tensor)]
+
     def hold(self, values: Mapping[str, Tensor]) -> None:
-        """Hold copies of these in their places; in those of other tensors, and in second ones, is ``None``."""
+        """Hold these in their places; in those of other tensors, and in second ones, is ``None``.
+
+        Frozen parameters are held as they are, and others as copies.
+        """
         self.held = set(values)
+        frozen: dict[str, Tensor] = {}
         for path, (owner, store, local, _) in self._places.now().items():
             value = values.get(path)
-            copied = None if value is None else value.detach().clone()
-            if copied is not None and value is not None and store == "_parameters":
-                copied = nn.Parameter(copied, requires_grad=value.requires_grad)
-            getattr(owner, store)[local] = copied
+            place = getattr(owner, store)
+            if value is None:
+                place[local] = None
+            elif store == "_parameters":
+                own = value.requires_grad or value.is_meta
+                place[local] = nn.Parameter(value.detach().clone() if own else value.detach(), value.requires_grad)
+                frozen |= {} if own else {path: value}
+            else:
+                place[local] = value.detach().clone()
+        self.lend(frozen)
+
+    def lend(self, frozen: Mapping[str, Tensor]) -> None:
+        """Note which parameters are held as their owner has them."""
+        self._lent = {name: value._version for name, value in frozen.items()}
+
+    def lent_parameters(self) -> dict[str, nn.Parameter]:
+        """Those of them that were not written to since, and are still frozen."""
+        now = {name: place.tensor for name, place in self._places.now().items() if name in self._lent}
+        return {
+            name: p
+            for name, p in now.items()
+            if isinstance(p, nn.Parameter) and not p.requires_grad and p._version == self._lent[name]
+        }
 
     def __call__(self, tensors: Mapping[str, Tensor], *args: Any, **kwargs: Any) -> Any:
         """Run the mainnet with these parameters and buffers, one for each name that is not held (tied ones once)."""
@@ -102,27 +133,25 @@ class Skeleton:
         chain = self._chain[1]
         return chain if chain is not None and chain.holds() else None
 
-    def call(self, tensors: Mapping[str, Tensor], args: Any, kwargs: Any) -> Any:
-        """The same without a check, and in no mode but the caller's."""
-        return self._run(tensors, self._places.now(), args, kwargs)
+    def call(self, tensors: Mapping[str, Tensor], call: Call, args: Any, kwargs: Any) -> Any:
+        """The same without a check, in no mode but the caller's, who says how layers run again."""
+        with self.bound(tensors), Rerunning(call):
+            return self.module(*args, **kwargs)
 
     def _run(self, tensors: Mapping[str, Tensor], places: Mapping[str, Place], args: Any, kwargs: Any) -> Any:
-        """What functional_call does, in less time."""
-        before = []
-        try:
-            for name, tensor in tensors.items():
-                owner, store, local, _ = places[name] if name in places else _no_place(name)
-                there = owner.__dict__[store]
-                before.append((there, local, there[local]))
-                there[local] = tensor
-            for owner, store, local, name in self._places.seconds:
-                there = owner.__dict__[store]
-                before.append((there, local, there[local]))
-                there[local] = places[name].tensor
+        """What functional_call does, in less time; checkpoints in the mainnet find the tensors again."""
+        with Binding(places, self._places.seconds, tensors), Rerunning(Call(tensors, self.bound)):
             return self.module(*args, **kwargs)
-        finally:
-            for there, local, kept in before:
-                there[local] = kept
+
+    @contextlib.contextmanager
+    def running(self, tensors: Mapping[str, Tensor]) -> Iterator[None]:
+        """A context in which the module, its layers and its methods can be called with these tensors."""
+        with self.mode(), self.bound(tensors), Rerunning(Call(tensors, self.bound)):
+            yield
+
+    def bound(self, tensors: Mapping[str, Tensor]) -> Binding:
+        """A context in which the module has these tensors."""
+        return Binding(self._places.now(), self._places.seconds, tensors)
 
     def _by_path(self, tensors: Mapping[str, Tensor]) -> dict[str, Any]:
         """Tensors for the places that are to be filled: those given, and second places of what is held."""
@@ -176,7 +205,7 @@ class Skeleton:
         for name, shape, kind in self._expected:
             given = tensors.get(name)
             if name not in places and name not in self.held:
-                _no_place(name)
+                no_place(name)
             if given is None:
                 if name not in self.held:
                     raise CallError(f"'{name}' is missing: the mainnet needs a tensor of shape {tuple(shape)} for it")
@@ -228,13 +257,6 @@ def duplicate(module: nn.Module, memo: dict[int, Any]) -> nn.Module:
     for m in module.modules():
         memo |= {id(v): v.detach() for v in vars(m).values() if isinstance(v, Tensor) and not v.is_leaf}
     return copy.deepcopy(module, memo)
-
-
-def _no_place(name: str) -> NoReturn:
-    raise CallError(
-        f"'{name}' is generated, but its layer in net.mainnet was replaced or parametrised, and has no place for it "
-        "any more: change the mainnet before HyperNet copies it"
-    )
 
 
 def _hint(given: tuple[int, ...], expected: tuple[int, ...]) -> str:

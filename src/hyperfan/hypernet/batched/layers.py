@@ -241,6 +241,14 @@ def matmul(s: Samples, func: Any, a: Any, b: Any) -> Any:
     return s.mark(torch.matmul(a, b))
 
 
+@rule(*named("addmm baddbmm", Tensor, torch))
+def add_matmul(s: Samples, func: Any, added: Any, a: Any, b: Any, **factors: Any) -> Any:
+    """A sum and a product, as in layers with transposed weights."""
+    if not s.any((added, a, b)):
+        return func(added, a, b, **factors)
+    return refuse(func) if factors else pointwise(s, torch.add, matmul(s, torch.matmul, a, b), added)
+
+
 @rule(Tensor.__rmatmul__)
 def rmatmul(s: Samples, func: Any, a: Any, b: Any) -> Any:
     """The other way round."""

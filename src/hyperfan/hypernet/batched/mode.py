@@ -9,7 +9,7 @@ caller then takes vmap. Tensors without the mark are the same for all samples.
 
 import contextlib
 from collections.abc import Callable, Iterable, Iterator
-from typing import Any, NoReturn
+from typing import Any, NoReturn, Self
 
 import torch
 from torch import Tensor, nn
@@ -18,7 +18,8 @@ from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from hyperfan.generators.stand_in import StandIn
-from hyperfan.hypernet.inputs import VALUES
+from hyperfan.hypernet.objects import VALUES, slots
+from hyperfan.mainnet.checkpointing import Reentrant
 
 Rule = Callable[..., Any]
 """Runs a function for all samples: called with the mode, the function and its arguments."""
@@ -33,18 +34,47 @@ class MixingError(BaseException):
     """A function of torch is not known to act on each sample by itself. Not for a mainnet's ``except Exception``."""
 
 
+class DisagreementError(BaseException):
+    """The mainnet's code asks for a value in which samples differ.
+
+    Args:
+        same: (n,), those that have the value of the first.
+    """
+
+    def __init__(self, same: Tensor) -> None:
+        super().__init__("samples differ in a value that the mainnet's code asks for")
+        self.same = same.cpu()
+
+
 class Samples(TorchFunctionMode):
     """Where it is entered, functions of torch run for n samples at once.
 
     Args:
         n: number of samples.
+        held: returns the tensors that are not of this run: the mainnet's, and inputs that samples share.
     """
 
-    def __init__(self, n: int) -> None:
+    def __init__(self, n: int, held: Callable[[], Iterable[Tensor]] = tuple) -> None:
         super().__init__()
         self.n = n
+        self._held = held
+        self._storages: set[int] | None = None
         self.in_rule = 0
         """Depth of rules that run now: what torch computes in none of them is not seen."""
+        self._entered = False
+
+    def __enter__(self) -> Self:
+        self._entered = True
+        super().__enter__()  # type: ignore[no-untyped-call]  # torch leaves both without types
+        return self
+
+    def __exit__(self, *error: Any) -> None:
+        self._entered = False
+        super().__exit__(*error)  # type: ignore[no-untyped-call]
+
+    def entered(self) -> contextlib.AbstractContextManager[Any]:
+        """The mode, or nothing where it is entered already."""
+        return contextlib.nullcontext() if self._entered else self
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         """Run a function of torch by its rule."""
@@ -70,6 +100,14 @@ class Samples(TorchFunctionMode):
         if made is not None:
             return made
         return rule(self, func, *self.made(args), **{name: self.made(x) for name, x in kwargs.items()})
+
+    def is_held(self, x: Tensor) -> bool:
+        """Whether a tensor that is the same for all samples was there before the run."""
+        if self._storages is None:
+            with torch._C.DisableTorchFunction():
+                tensors = [t for t in self._held() if not isinstance(t, StandIn)]  # which have no values
+                self._storages = {t.untyped_storage().data_ptr() for t in tensors}
+        return x.untyped_storage().data_ptr() in self._storages
 
     def has(self, x: Any) -> bool:
         """Whether something is a tensor that differs between samples."""
@@ -100,7 +138,7 @@ class Samples(TorchFunctionMode):
         """Weights in place of their stand-ins."""
         if isinstance(x, StandIn):
             made = getattr(x, MADE, None)
-            if made is None:
+            if made is None or (torch.is_grad_enabled() and not made.requires_grad):  # made where none are taken
                 made = self.mark(x.make())
                 setattr(x, MADE, made)
             return made
@@ -174,16 +212,17 @@ def check_graph(outputs: Any, sources: Iterable[Any]) -> None:
 
 
 def check_outputs(outputs: Any) -> None:
-    """Raise if tensors may hide in something of an unknown class."""
+    """Raise if tensors may hide in something of an unknown class, and are not found in it."""
     if isinstance(outputs, Tensor):
         return
     for x in pytree.tree_leaves(outputs):
-        if not isinstance(x, (Tensor, *VALUES)):
+        if not isinstance(x, (Tensor, *VALUES)) and not slots([x]):
             raise MixingError(f"an output of class {type(x).__name__}")
 
 
 def _is_own(node: Any) -> bool:
-    return bool(type(node)._forward_cls.__module__.startswith("hyperfan."))
+    function = type(node)._forward_cls
+    return function is Reentrant or function.__module__.startswith("hyperfan.")
 
 
 def rule(*functions: Any, rules: dict[Any, Rule] = RULES) -> Callable[[Rule], Rule]:

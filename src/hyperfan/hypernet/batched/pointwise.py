@@ -85,13 +85,21 @@ def align(x: Tensor, nd: int) -> Tensor:
 
 @rule(*named(IN_PLACE, Tensor, torch), *named(IN_PLACE_ACTIVATIONS, F, torch, torch._C._nn))
 def in_place(s: Samples, func: Any, target: Any, *args: Any, **kwargs: Any) -> Any:
-    """Only on a tensor that differs between samples, and has all their dimensions."""
+    """On a tensor that differs between samples, and has all their dimensions; or on one that the run has made."""
     others = [x for x in (*args, *kwargs.values()) if isinstance(x, Tensor)]
+    if not s.any((target, *others)) and not s.is_held(target):
+        return func(target, *args, **kwargs)
     if not s.has(target) or any(s.ndim(x) > s.ndim(target) for x in others):
         refuse(func)
     nd = s.ndim(target)
     result = func(target, *(_aligned(s, x, nd) for x in args), **{k: _aligned(s, x, nd) for k, x in kwargs.items()})
     return s.mark(result)
+
+
+@rule(Tensor.requires_grad_)
+def requires_grad(s: Samples, func: Any, x: Any, *args: Any) -> Any:
+    """Of what the run has made, as by those who want a gradient of the first layer's outputs."""
+    return refuse(func) if not s.has(x) and s.is_held(x) else func(x, *args)
 
 
 @rule(*named("where", torch, Tensor))

@@ -15,6 +15,9 @@ ALONG = "softmax log_softmax logsumexp cumsum cumprod prod argmax argmin sort ar
 """Functions along one dimension, which is their second argument; without it they are not known."""
 
 
+_TRUTH = named("all any", Tensor, torch)
+
+
 @rule(*named(ALL, Tensor, torch))
 def reduce(s: Samples, func: Any, x: Any, dim: Any = None, keepdim: bool = False, **kwargs: Any) -> Any:
     """Along some of the sample's dimensions, or all."""
@@ -45,6 +48,8 @@ def along(s: Samples, func: Any, x: Any, *args: Any, dim: Any = None, **kwargs: 
         return func(x, *args, **kwargs) if dim is None else func(x, *args, dim=dim, **kwargs)
     if dim is None and args:
         dim, args = args[0], args[1:]
+    if dim is None and func in _TRUTH:
+        return s.mark(func(x.reshape(s.n, -1), -1))
     if dim is None:
         dim = {F.glu: -1, Tensor.sort: -1, torch.sort: -1, Tensor.argsort: -1, torch.argsort: -1}.get(func)
     return refuse(func) if dim is None else s.mark(func(x, s.dim(x, dim), *args, **kwargs))

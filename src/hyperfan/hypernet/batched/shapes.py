@@ -125,6 +125,8 @@ def join(s: Samples, func: Any, tensors: Any, dim: int = 0) -> Any:
     tensors = tuple(tensors)
     if not s.any(tensors):
         return func(tensors, dim)
+    if func != torch.stack:  # as torch does, of whatever shape the others are
+        tensors = tuple(x for x in tensors if s.shape(x) != (0,)) or tensors
     each = [s.batched(x) for x in tensors]
     nd = each[0].ndim - (func != torch.stack)
     if len({x.ndim for x in each}) > 1 or not -nd <= dim < nd:
@@ -186,7 +188,7 @@ def diagonal(s: Samples, func: Any, x: Any, offset: int = 0, dim1: int = 0, dim2
 
 @rule(Tensor.__getitem__)
 def get_item(s: Samples, func: Any, x: Any, index: Any) -> Any:
-    """Numbers, slices and at most one tensor, whose place in the result is known."""
+    """Numbers, slices, and tensors whose place in the result is known: side by side, they put theirs where they are."""
     parts = index if isinstance(index, tuple) else (index,)
     plain = [p is None or p is Ellipsis or isinstance(p, slice) for p in parts]
     tensors = [p for p in parts if isinstance(p, Tensor)]
@@ -198,6 +200,8 @@ def get_item(s: Samples, func: Any, x: Any, index: Any) -> Any:
             return func(x, index)
         alone = len(parts) == 1 and tensors[0].dtype in (torch.int64, torch.int32)
         return s.mark(func(x, index)) if alone else refuse(func)
-    if s.any(tensors) or len(tensors) > 1 or (tensors and any(numbers)):
+    where = [i for i, p in enumerate(parts) if isinstance(p, Tensor)]
+    apart = bool(where) and where[-1] - where[0] >= len(where)
+    if s.any(tensors) or apart or (tensors and any(numbers)):
         refuse(func)
     return s.mark(func(x, (slice(None), *parts)))

@@ -152,10 +152,15 @@ def _has_no_part(e: Evidence, name: str) -> bool:
 
 
 def _without_gradient(e: Evidence) -> list[str]:
-    """Tensors without a gradient, where there is a loss and every layer puts out something."""
+    """Tensors without a gradient, where there is a loss and every layer puts out something.
+
+    What only a weight reads that starts at zero, as LoRA's A, has one after the first step.
+    """
     if e.measured.loss is None or not all(r.measured.value > 0 for r in e.readings.layers):
         return []
-    return [t.tensor for t in e.readings.tensors if t.gradient == 0 or math.isnan(t.gradient)]
+    waiting = {t.spec.reads for t in e.subject.generated.values() if t.spec.role == "weight" and t.spec.start == 0}
+    gradients = {t.tensor: t.gradient for t in e.readings.tensors if t.tensor not in waiting}
+    return [name for name, gradient in gradients.items() if gradient == 0 or math.isnan(gradient)]
 
 
 def noise(e: Evidence) -> Iterator[Finding]:

@@ -1,0 +1,69 @@
+"""An adapter as a folder of the PEFT library, which is never imported: LoRA of one condition."""
+
+import json
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from torch import Tensor, nn
+
+from hyperfan.errors import CallError, CheckpointError
+from hyperfan.generators.products import Products
+
+if TYPE_CHECKING:
+    from hyperfan.hypernet.hypernet import HyperNet
+
+CONFIG, WEIGHTS = "adapter_config.json", "adapter_model.safetensors"
+PREFIX = "base_model.model."
+"""What PEFT puts before the names of a model's layers."""
+
+
+def save_adapter(net: "HyperNet", path: str | os.PathLike[str], factors: dict[str, Any], overwrite: bool) -> None:
+    """Write factors B·A of the mainnet's weights; α/r is in B, so that PEFT's own factor is 1.
+
+    A weight that is stored as (in, out) has the update Aᵀ·Bᵀ, which PEFT calls ``fan_in_fan_out``.
+    """
+    from safetensors.torch import save_file  # when something is saved, not when hyperfan is imported
+
+    folder, heads = Path(path), net.heads
+    if not isinstance(heads, Products) or not heads.config.updates_mainnet:
+        raise CallError(
+            "save_adapter() writes low-rank updates, of heads=hyperfan.LoRA(…). Of a PEFT model, whose adapter is "
+            "generated: with net.bound(…) as model: model.save_pretrained(folder)"
+        )
+    if (folder / CONFIG).exists() and not overwrite:
+        raise CheckpointError(f"{folder} already holds an adapter: pass overwrite=True to replace it")
+    tensors: dict[str, Tensor] = {}
+    transposed = set()
+    for i, t in enumerate(heads.tensors):
+        layer = net.mainnet.get_submodule(t.layer)
+        turned = (
+            t.fans is not None and (t.fans.channels_in, t.fans.channels_out) == t.shape and type(layer) is not nn.Linear
+        )
+        if i not in heads.matrices or len(t.shape) != 2 or isinstance(layer, nn.Embedding):
+            raise CallError(
+                f"'{t.name}' is generated, the {t.role} of {t.kind}, which save_adapter() cannot write: build the net "
+                "with generate= of the weights of linear layers alone"
+            )
+        left, right = heads.both_factors(i, factors[t.name])
+        if left.ndim > 2:
+            raise CallError("save_adapter() writes one adapter: pass one task or one embedding, not one per sample")
+        a, b = (left.mT, right.mT) if turned else (right, left)
+        transposed.add(turned)
+        tensors[f"{PREFIX}{t.layer}.lora_A.weight"], tensors[f"{PREFIX}{t.layer}.lora_B.weight"] = a, b
+    if len(transposed) > 1:
+        raise CallError("some weights are stored as (in, out) and some as (out, in), for which PEFT has no one setting")
+    folder.mkdir(parents=True, exist_ok=True)
+    config = {
+        "peft_type": "LORA",
+        "base_model_name_or_path": str(getattr(getattr(net.mainnet, "config", None), "_name_or_path", "")) or None,
+        "r": heads.rank,
+        "lora_alpha": heads.rank,
+        "lora_dropout": 0.0,
+        "bias": "none",
+        "fan_in_fan_out": transposed.pop(),
+        "target_modules": [t.layer for t in heads.tensors],
+        "inference_mode": True,
+    }
+    save_file({name: t.detach().contiguous().cpu() for name, t in tensors.items()}, folder / WEIGHTS)
+    (folder / CONFIG).write_text(json.dumps(config, indent=2) + "\n", encoding="utf-8")

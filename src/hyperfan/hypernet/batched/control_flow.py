@@ -1,0 +1,33 @@
+"""Rules where the mainnet's own code asks for a value: of all samples, if they agree."""
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from hyperfan.hypernet.batched.mode import DisagreementError, Samples, named, refuse, rule
+
+
+@rule(Tensor.__bool__, Tensor.__int__, Tensor.__float__, Tensor.__index__, Tensor.item)
+def value(s: Samples, func: Any, x: Any) -> Any:
+    """The value that all samples have; if they do not agree, those that do must run by themselves."""
+    if not s.has(x):
+        return func(x)
+    if x.numel() != s.n:
+        refuse(func)
+    values = x.detach().reshape(s.n)
+    same = values == values[0]
+    if not same.all():
+        raise DisagreementError(same)
+    return func(values[0])
+
+
+@rule(*named("equal", torch, Tensor))
+def equal(s: Samples, func: Any, a: Any, b: Any) -> Any:
+    """Whether all values of each sample's tensors are equal."""
+    if not s.any((a, b)):
+        return func(a, b)
+    if s.shape(a) != s.shape(b):
+        return False
+    same = (s.batched(a) == s.batched(b)).reshape(s.n, -1).all(1)
+    return value(s, Tensor.__bool__, s.mark(same))

@@ -1,0 +1,33 @@
+"""Which arguments a net's forward takes: those of its mainnet, and the net's own."""
+
+import inspect
+from types import MethodType
+from typing import TYPE_CHECKING, Any
+
+from torch import nn
+
+if TYPE_CHECKING:
+    from hyperfan.hypernet.hypernet import HyperNet
+
+_Kind = inspect.Parameter
+
+
+def show_arguments(net: "HyperNet", mainnet: nn.Module) -> None:
+    """Let ``inspect.signature(net.forward)`` tell them, by which trainers choose the columns of a data set."""
+    function = type(net).forward
+
+    def forward(self: "HyperNet", *args: Any, **kwargs: Any) -> Any:
+        return function(self, *args, **kwargs)
+
+    forward.__signature__ = _signature(function, mainnet)  # type: ignore[attr-defined]  # where inspect looks for it
+    net.forward = MethodType(forward, net)  # type: ignore[method-assign]  # this net's own
+
+
+def _signature(function: Any, mainnet: nn.Module) -> inspect.Signature:
+    net_self, *own = inspect.signature(function).parameters.values()
+    keywords = {p.name: p for p in own if p.kind == _Kind.KEYWORD_ONLY and p.name != "labels"}
+    theirs = [p for p in inspect.signature(mainnet.forward).parameters.values() if p.name not in keywords]
+    before = [p for p in theirs if p.kind in (_Kind.POSITIONAL_ONLY, _Kind.POSITIONAL_OR_KEYWORD, _Kind.VAR_POSITIONAL)]
+    behind = [p for p in theirs if p.kind == _Kind.VAR_KEYWORD]
+    between = [p for p in theirs if p.kind == _Kind.KEYWORD_ONLY]
+    return inspect.Signature([net_self, *before, *between, *keywords.values(), *behind])

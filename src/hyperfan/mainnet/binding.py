@@ -1,0 +1,52 @@
+"""Tensors in their places in a module, for the time of a call or of a ``with``."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, NoReturn
+
+from torch import Tensor
+
+from hyperfan.errors import CallError
+from hyperfan.mainnet.places import Place
+
+
+class Binding:
+    """Where it is entered, a module has these tensors; then again those that it had.
+
+    Args:
+        places: of the module, by path.
+        seconds: further places of tied tensors.
+        tensors: by name.
+    """
+
+    def __init__(self, places: Mapping[str, Place], seconds: Sequence[Place], tensors: Mapping[str, Tensor]) -> None:
+        self._places, self._seconds, self._tensors = places, seconds, tensors
+        self._before: list[tuple[dict[str, Any], str, Any]] = []
+
+    def __enter__(self) -> None:
+        places, before = self._places, self._before
+        try:
+            for name, tensor in self._tensors.items():
+                owner, store, local, _ = places[name] if name in places else no_place(name)
+                there = owner.__dict__[store]
+                before.append((there, local, there[local]))
+                there[local] = tensor
+            for owner, store, local, name in self._seconds:
+                there = owner.__dict__[store]
+                before.append((there, local, there[local]))
+                there[local] = places[name].tensor
+        except BaseException:
+            self.__exit__()
+            raise
+
+    def __exit__(self, *_error: object) -> None:
+        for there, local, tensor in self._before:
+            there[local] = tensor
+        self._before.clear()
+
+
+def no_place(name: str) -> NoReturn:
+    """Raise because a generated tensor has no place in the mainnet any more."""
+    raise CallError(
+        f"'{name}' is generated, but its layer in net.mainnet was replaced or parametrised, and has no place for it "
+        "any more: change the mainnet before HyperNet copies it"
+    )

@@ -1,0 +1,140 @@
+"""Language models of the transformers library, called as their users do: masks, caches, checkpoints, generation."""
+
+import pytest
+import torch
+import transformers as hub
+from small_models import make, pattern
+
+import hyperfan as hf
+from checks import assert_close
+from zoo.text import GROUPED, IDS
+
+MASK = torch.ones_like(IDS)
+MASK[0, 9:], MASK[2, 7:] = 0, 0  # two of four samples have padding, so that they do not agree on whether there is some
+TASKS = [1, 3, 0, 2]
+MASKED = [
+    (name, attention)
+    for name in ("Llama", "Qwen2", "Qwen3", "Mistral", "Gemma2", "GPT-2", "BERT", "T5")
+    for attention in ("sdpa", "eager")
+    if (name, attention) != ("Gemma2", "sdpa")  # which it does not support
+]
+
+
+def lora(name="Llama", attention=None, **kwargs):
+    """A hypernet around a model in float64, with updates that are not zero."""
+    model, example = make(name)
+    if attention is not None:
+        model.set_attn_implementation(attention)
+    embedding = hf.Embedding(8, tasks=4, trainable=True, per="net")
+    net = hf.HyperNet(model.double(), embedding, generate=pattern(name), example=example, heads=hf.LoRA(4), **kwargs)
+    torch.manual_seed(1)
+    for p in net.heads.parameters():
+        torch.nn.init.normal_(p, std=0.1)
+    return net.eval(), example
+
+
+def of_rows(batch, rows):
+    return {k: x[rows] if isinstance(x, torch.Tensor) else x for k, x in batch.items()}
+
+
+@pytest.mark.parametrize("grouped", [False, True])
+@pytest.mark.parametrize(("name", "attention"), MASKED)
+def test_masks_with_a_task_per_sample_or_group_equal_a_loop(name, attention, grouped):
+    net, example = lora(name, attention)
+    batch = {**example, "attention_mask": MASK}
+    each, tasks = ([slice(0, 2), slice(2, 4)], TASKS[:2]) if grouped else ([slice(i, i + 1) for i in range(4)], TASKS)
+    loop = torch.cat([net(**of_rows(batch, r), task=t).logits for r, t in zip(each, tasks, strict=True)])
+    given = of_rows(batch, torch.arange(4).view(2, 2)) if grouped else batch
+    out = net(**given, task=torch.tensor(tasks), **({"grouped": True} if grouped else {})).logits
+    assert_close(out.flatten(0, 1) if grouped else out, loop)
+    assert set(net.per_sample.mixing.values()) == {None}
+    source = net.embeddings.stored[0]
+    for a, b in zip(*(torch.autograd.grad(y.square().sum(), source) for y in (out, loop)), strict=True):
+        assert_close(a, b)
+
+
+def test_cached_keys_and_values_are_ordinary_tensors():
+    net, _ = lora()
+    cache = net(IDS, task=torch.tensor(TASKS), attention_mask=MASK).past_key_values
+    for i, task in enumerate(TASKS):
+        one = net(IDS[i : i + 1], task=task, attention_mask=MASK[i : i + 1]).past_key_values
+        for ours, theirs in zip(cache.layers, one.layers, strict=True):
+            assert_close(ours.keys[i] + 0, theirs.keys[0])
+            assert_close(ours.values[i] + 0, theirs.values[0])
+
+
+@pytest.mark.parametrize("reentrant", [False, True])
+@pytest.mark.parametrize("task", [1, torch.tensor(TASKS)], ids=["one", "each"])
+def test_gradient_checkpointing(reentrant, task):
+    net, example = lora()
+    net.train()
+
+    def gradients():
+        net.zero_grad()
+        net(**example, attention_mask=MASK, task=task).logits.square().sum().backward()
+        return [p.grad for p in net.parameters() if p.grad is not None]
+
+    expected = gradients()
+    net.gradient_checkpointing_enable({"use_reentrant": reentrant})
+    assert net.is_gradient_checkpointing
+    for ours, theirs in zip(gradients(), expected, strict=True):
+        assert_close(ours, theirs)
+
+
+@pytest.mark.parametrize("beams", [1, 2])
+def test_generation_in_bound(beams):
+    net, _ = lora()
+    how = {"max_new_tokens": 4, "num_beams": beams, "do_sample": False, "pad_token_id": 0, "attention_mask": MASK}
+    with net.bound(task=2) as model:
+        text = model.generate(IDS, **how)
+    assert torch.equal(text, net.freeze(task=2).generate(IDS, **how))
+    assert text.shape == (4, 16)
+    with pytest.raises(hf.HyperfanError, match=r"with net\.bound\(task=…\) as model: model\.generate\(…\)"):
+        net.generate(IDS, max_new_tokens=5)
+
+
+def test_attributes_of_the_model():
+    net, _ = lora()
+    assert net.config.hidden_size == 32
+    assert (net.device, net.dtype) == (torch.device("cpu"), torch.float64)
+    assert net.get_input_embeddings() is net.mainnet.model.embed_tokens
+
+
+def test_a_model_alone_is_as_before():
+    """Building and calling a net changes nothing in the model."""
+    torch.manual_seed(0)
+    model = hub.LlamaForCausalLM(hub.LlamaConfig(**GROUPED)).eval()
+    before = model(IDS).logits
+    net = hf.HyperNet(model, hf.Embedding(8, tasks=2), generate="*.q_proj.weight", example={"input_ids": IDS})
+    with net.bound(task=1) as bound:
+        bound(IDS)
+    assert torch.equal(model(IDS).logits, before)
+
+
+def test_a_saved_net_is_read_around_a_model_on_the_meta_device(tmp_path):
+    """With the frequencies of its positions, which are in no state_dict."""
+    model, example = make("Llama")
+    net = hf.HyperNet(model, hf.Embedding(8, tasks=2), generate="*.q_proj.weight", example=example)
+    net.save_pretrained(tmp_path)
+    with torch.device("meta"):
+        empty = hub.LlamaForCausalLM(hub.LlamaConfig(**GROUPED)).eval()
+    read = hf.HyperNet.from_pretrained(tmp_path, empty)
+    assert torch.equal(read(**example, task=1).logits, net(**example, task=1).logits)
+
+
+def test_a_diagnosis_on_a_batch_with_labels():
+    net, example = lora()
+    seen = hf.diagnose(net, {**example, "labels": IDS}, task=1)
+    assert seen.loss == pytest.approx(net(**example, labels=IDS, task=1).loss.item(), rel=1e-6)
+
+
+def test_a_frozen_pretrained_bias_beside_a_generated_weight_is_kept():
+    model, example = make("Qwen2")
+    model.requires_grad_(False)
+    for layer in model.model.layers:
+        torch.nn.init.normal_(layer.self_attn.q_proj.bias)
+        layer.self_attn.q_proj.weight.requires_grad_(True)
+    net = hf.HyperNet(model, hf.Embedding(8, tasks=2), example=example)
+    assert [t.name.rpartition(".layers.")[2] for t in net.generated] == [f"{i}.self_attn.q_proj.weight" for i in (0, 1)]
+    bias = "model.layers.0.self_attn.q_proj.bias"
+    assert torch.equal(net.mainnet.get_parameter(bias), model.get_parameter(bias))
