@@ -101,3 +101,22 @@ def test_passes_do_not_see_what_a_net_kept_of_another():
     assert not main.cache
     assert not hasattr(main, "last")
     assert not main.calls
+
+
+class Pooled(nn.Module):
+    """A pooler that runs, and whose output nothing uses; or is used without a path for a gradient."""
+
+    def __init__(self, detached):
+        super().__init__()
+        self.layer, self.pooler, self.detached = nn.Linear(48, 24), nn.Linear(48, 24), detached
+
+    def forward(self, x):
+        pooled = self.pooler(x)
+        return self.layer(x) + pooled.detach() if self.detached else self.layer(x)
+
+
+@pytest.mark.parametrize(("detached", "severity"), [(False, "note"), (True, "error")])
+def test_a_tensor_without_a_part_in_the_output_is_no_fault_but_one_that_is_detached_is(detached, severity):
+    net = hf.HyperNet(Pooled(detached), 16, example=X)
+    (found,) = hf.diagnose(net, X, torch.randn(64, 24)).findings
+    assert (found.severity, found.where) == (severity, ("pooler.weight",))

@@ -9,7 +9,8 @@ import sys
 from zoo.names import HELD_OUT
 from zoo.nets import ZOO
 from zoo.page import PAGE, write, write_first_look
-from zoo.trial import Result, try_net
+from zoo.run import try_all
+from zoo.trial import Result
 
 OPTIONS = ("--first-look", "--without-held-out")
 
@@ -24,9 +25,9 @@ def main(names: list[str]) -> int:
     if "--without-held-out" in names:
         chosen = [name for name in ZOO if name not in HELD_OUT]
     results = []
-    for name in chosen or (HELD_OUT if "--first-look" in names else ZOO):
-        results.append(try_net(name, ZOO[name]))
-        print(_line(results[-1]), flush=True)
+    for result in try_all(chosen or (HELD_OUT if "--first-look" in names else ZOO)):
+        results.append(result)
+        print(_line(result), flush=True)
     print(f"{sum(r.holds for r in results)} of {len(results)} hold")
     if not names or names == ["--without-held-out"]:
         write(results)

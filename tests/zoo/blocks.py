@@ -242,8 +242,8 @@ class Highway(nn.Module):
         return self.out(x)
 
 
-def _edges(nodes: int = 12) -> Tensor:
-    edges = normal(nodes, nodes) > 0.5
+def _edges(nodes: int = 48) -> Tensor:
+    edges = normal(nodes, nodes) > 1.5
     return edges | edges.T | torch.eye(nodes, dtype=torch.bool)
 
 
@@ -262,8 +262,8 @@ BLOCKS: dict[str, Net] = {
     "SIREN": Net(Siren, normal(64, 2).clamp(-1, 1), "values"),
     "NeRF": Net(Nerf, (normal(64, 3), F.normalize(normal(64, 3), dim=-1)), "values"),
     "RealNVP": Net(RealNVP, normal(64, 8), "values"),
-    "GCN": Net(GCN, (normal(12, 16), _adjacency())),
-    "GAT": Net(GAT, (normal(12, 16), _edges())),
+    "GCN": Net(GCN, (normal(48, 16), _adjacency())),
+    "GAT": Net(GAT, (normal(48, 16), _edges())),
     "KAN": Net(lambda: nn.Sequential(KANLayer(8, 32), KANLayer(32, 32), KANLayer(32, 4)), normal(64, 8), "values"),
     "DeepONet": Net(DeepONet, (normal(32, 20), normal(16, 2)), "values"),
     "Highway": Net(Highway, normal(32, 32)),

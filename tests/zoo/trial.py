@@ -107,7 +107,7 @@ def _attempt(result: Result, check: str) -> Iterator[None]:
 def _read(net: Net, result: Result) -> list[TensorSpec]:
     """The tensors of which it is not known what they do, or what they read."""
     spec = read(net.make(), net.example, warn=False)
-    weights = [t for t in spec if t.role == "weight"]
+    weights = [t for t in spec if t.role == "weight" and not t.hand_set]
     unknown = [t for t in weights if t.consumes is None or t.consumes.gains is None]
     unknown += [t for t in spec if t.role == "other" and t.may_be_weight and not t.hand_set]
     result.weights = len(weights)

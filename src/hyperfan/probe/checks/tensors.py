@@ -3,12 +3,14 @@
 import math
 from collections.abc import Iterator
 
+import torch
 from torch import nn
 
 from hyperfan.probe.checks.mistakes import Case, explain
 from hyperfan.probe.checks.remedies import restart, restart_heads
 from hyperfan.probe.diagnosis import EMBEDDING_PART, TRUNK_PART, Finding, FindingName, Severity, TensorReading
 from hyperfan.probe.evidence import Evidence
+from hyperfan.probe.losses import main_output
 from hyperfan.probe.moments import Scale
 from hyperfan.probe.subject import leaves, with_targets
 
@@ -96,7 +98,13 @@ DEAD = {
 
 def dead_heads(e: Evidence) -> Iterator[Finding]:
     """Find tensors that are zero, constant in the embedding, detached or without a gradient, and parts without one."""
-    unreached, factors = _without_gradient(e), zero_factors(e)
+    without, factors = _without_gradient(e), zero_factors(e)
+    unused = [name for name in without if _has_no_part(e, name)]
+    unreached = [name for name in without if name not in unused]
+    if unused:
+        seen = "the output is the same whatever values the generated tensor has"
+        cause = "its layer is not run in this pass, or what it puts out is not used, as that of a pooler"
+        yield Finding(FindingName.ZERO_GRADIENT, "note", tuple(unused), seen, cause, "leave it out of generate=")
     zero = [t for t in zero_tensors(e) if t not in factors]
     constant = [t for t in e.constant if t not in (*zero, *factors)]
     detached = [n for n, t in e.generated.items() if not t.requires_grad]
@@ -132,6 +140,15 @@ def zero_factors(e: Evidence) -> list[str]:
 def zero_tensors(e: Evidence) -> list[str]:
     """Generated tensors whose values are all zero, and should not be."""
     return [t.tensor for t in e.readings.tensors if t.target and t.realised.value == 0]
+
+
+@torch.no_grad()
+def _has_no_part(e: Evidence, name: str) -> bool:
+    """Whether the output is the same with other values of a tensor that has no path to the loss."""
+    if name in e.measured.tensor_gradients:
+        return False
+    changed = {**e.generated, name: e.generated[name] + 1}
+    return torch.equal(main_output(e.subject.run(changed)[0]), e.measured.output)
 
 
 def _without_gradient(e: Evidence) -> list[str]:
