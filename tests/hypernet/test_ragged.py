@@ -142,5 +142,19 @@ def test_a_mainnet_that_mixes_rows_is_asked_once():
     for counts in ((2, 1, 3, 5, 0), (4, 4, 2, 1, 0)):
         net.mainnet.runs = 0
         net(x, embedding=e, counts=counts)
-        sizes = len(set(counts) - {0})
-        assert net.mainnet.runs <= 2 * sizes
+        assert net.mainnet.runs == len(set(counts) - {0})
+
+
+def test_a_refusal_of_padding_comes_before_any_other_call():
+    net, x, e = build(MIXING["the mean"])
+    net.mainnet.runs = 0
+    rows = torch.cat([x[:1], x[:1].expand(4001, -1)])
+    net(rows, embedding=e[:3], counts=(1, 2000, 2001))  # of which the last two would be padded
+    assert net.mainnet.runs <= 4  # one try, and a call for each size
+
+
+def test_rows_that_are_numbers_are_not_padded():
+    """What would be padded are the features."""
+    net = hf.HyperNet(nn.Linear(3, 3), hf.Embedding(4, given=True, per="net"))
+    with pytest.raises((RuntimeError, hf.HyperfanError)):
+        net(torch.randn(5), embedding=torch.randn(2, 4), counts=(2, 3))

@@ -102,6 +102,7 @@ FUNCTIONS = {
     "local response norm": local_response_norm,
     "sums of four, rectified": lambda z: F.relu(z).unflatten(-1, (-1, 4)).sum(-1),
     "sums of four": lambda z: z.unflatten(-1, (-1, 4)).sum(-1),
+    "sums of four, by axis": lambda z: z.unflatten(-1, (-1, 4)).sum(axis=-1),
     "mixed by constants": lambda z: F.relu(z) @ same(z),
     "mixed by constants, einsum": lambda z: torch.einsum("ni,ij->nj", F.relu(z), same(z)),
     "linear of constants": lambda z: F.linear(F.relu(z), same(z)),

@@ -105,10 +105,6 @@ class Products(Generator):
         left, right = factors
         return left, right
 
-    def both_factors(self, index: int, factors: Factors) -> tuple[Tensor, Tensor]:
-        """Left and right factor of a matrix, of what :meth:`factors` returns for it."""
-        return self._both(index, factors)
-
     def _check_rank(self) -> None:
         for t in (self.tensors[i] for i in self.matrices):
             rows, columns = matrix_size(t)

@@ -95,7 +95,8 @@ class SlicedTensors(Generator):
         wanted = [i for i in range(len(self.tensors)) if i not in skip]
         others = set(range(len(self.source.tensors))) - {self.places[i] for i in wanted}
         of_source = {name.removeprefix("source."): step for name, step in steps.items()}
-        defer = [self.places[i] for i in wanted if i in self._in_part(steps)]
+        in_part = set(self._in_part(steps))
+        defer = [self.places[i] for i in wanted if i in in_part]
         made, tensors = self.source(codes, skip=others, defer=defer, steps=of_source), {}
         for i, t in ((i, self.tensors[i]) for i in wanted):
             cut, whole = partial(_first, shape=t.shape, blocks=blocks_in(t)), made[t.name]

@@ -2,13 +2,15 @@
 
 import json
 import os
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from torch import Tensor, nn
 
 from hyperfan.errors import CallError, CheckpointError
 from hyperfan.generators.products import Products
+from hyperfan.generators.stand_in import Product
 
 if TYPE_CHECKING:
     from hyperfan.hypernet.hypernet import HyperNet
@@ -18,7 +20,7 @@ PREFIX = "base_model.model."
 """What PEFT puts before the names of a model's layers."""
 
 
-def save_adapter(net: "HyperNet", path: str | os.PathLike[str], factors: dict[str, Any], overwrite: bool) -> None:
+def save_adapter(net: "HyperNet", path: str | os.PathLike[str], made: Mapping[str, Tensor], overwrite: bool) -> None:
     """Write factors B·A of the mainnet's weights; α/r is in B, so that PEFT's own factor is 1.
 
     A weight that is stored as (in, out) has the update Aᵀ·Bᵀ, which PEFT calls ``fan_in_fan_out``.
@@ -45,7 +47,9 @@ def save_adapter(net: "HyperNet", path: str | os.PathLike[str], factors: dict[st
                 f"'{t.name}' is generated, the {t.role} of {t.kind}, which save_adapter() cannot write: build the net "
                 "with generate= of the weights of linear layers alone"
             )
-        left, right = heads.both_factors(i, factors[t.name])
+        product = made[t.name]
+        assert isinstance(product, Product)
+        left, right = product.left, product.right
         if left.ndim > 2:
             raise CallError("save_adapter() writes one adapter: pass one task or one embedding, not one per sample")
         a, b = (left.mT, right.mT) if turned else (right, left)

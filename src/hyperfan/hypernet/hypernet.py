@@ -223,8 +223,7 @@ class HyperNet(GeneratedNet):
 
     def save_adapter(self, path: str | os.PathLike[str], *, overwrite: bool = False, **condition: Any) -> None:
         """Save the low-rank updates of one condition (``task=`` or ``embedding=``) as a folder that PEFT can load."""
-        made = self.heads(self.codes(**condition, noise=False), defer=self.heads.deferrable(many=False))
-        adapter.save_adapter(self, path, made, overwrite)
+        adapter.save_adapter(self, path, self.heads.for_layers(self.codes(**condition, noise=False)), overwrite)
 
     @classmethod
     def from_pretrained(

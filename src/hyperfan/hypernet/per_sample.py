@@ -109,7 +109,7 @@ class PerSample:
         if torch.compiler.is_compiling() or transformed() or skeleton.state() in self._mixing_rows:
             return None
         call = Call(skeleton, heads, codes, inputs, (inputs.kind, *[tuple(x.shape) for x in inputs.tensors]))
-        chain = skeleton.chain() if inputs.has_rows() else None
+        chain = skeleton.chain() if inputs.has_rows() and inputs.tensors[0].ndim > 2 else None
         if chain is not None:
             return self._by_chain(call, chain)
         _check_norms(modules)

@@ -15,7 +15,7 @@ from hyperfan.hypernet.objects import join
 GroupCall = Callable[[Tensor, Inputs, bool], Any]
 """Runs the mainnet on codes and inputs, which may be padded."""
 CALL_COST = 1e6
-"""Cost of a call in multiplications, about what ``benchmarks/ragged.py`` shows on CPUs."""
+"""Cost of a call in multiplications: an estimate for CPUs."""
 
 
 class Ragged:
@@ -51,6 +51,7 @@ class Ragged:
         sizes = sorted(set(self.counts) - {0}) or [0]
         positions = max([math.prod(x.shape[1:-1]) for x in self.inputs.tensors], default=1)
         buckets = self._buckets(sizes, weight * positions)
+        buckets.sort(key=lambda bucket: len(bucket) == 1)  # a refusal of padding comes before any other call
         found = self._run(codes, call, buckets) if len(buckets) < len(sizes) else None
         return self._run(codes, call, [[size] for size in sizes]) if found is None else found
 

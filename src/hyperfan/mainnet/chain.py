@@ -106,7 +106,7 @@ def _read(module: nn.Module, path: str, steps: list[Step], holders: list[nn.Modu
         holders.append(module)
         children = [(f"{path}{key}.", child) for key, child in module._modules.items()]
         return all(child is not None and _read(child, at, steps, holders) for at, child in children)
-    if kind is nn.Linear:
+    if kind is nn.Linear and {"weight", "bias"} <= module._parameters.keys():
         steps.append(Step(module, f"{path}weight", f"{path}bias"))
         return True
     if kind in ELEMENTWISE and not getattr(module, "inplace", False):

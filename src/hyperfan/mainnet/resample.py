@@ -56,8 +56,9 @@ def resample_call(call: Call, trails: Mapping[int, Trail], parameters: Parameter
 
 def summed_values(call: Call) -> int:
     """The number of values in each sum that ``torch.sum`` makes."""
-    first, dims = call.tensors[0], call.args[1] if len(call.args) > 1 else call.kwargs.get("dim")
-    chosen = range(first.ndim) if dims is None else [dims] if isinstance(dims, int) else list(dims)
+    first, named = call.tensors[0], call.kwargs.get("dim", call.kwargs.get("axis"))
+    dims = call.args[1] if len(call.args) > 1 else named
+    chosen = [dims] if isinstance(dims, int) else list(dims or range(first.ndim))
     return math.prod(first.shape[d] for d in chosen)
 
 

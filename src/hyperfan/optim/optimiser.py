@@ -148,7 +148,7 @@ class HyperNetOptimiser(torch.optim.Optimizer):
 
     def _attach(self, nets: list[HyperNet]) -> None:
         self._nets = nets
-        self._told: set[int] = set()
+        self._warned: set[int] = set()
         """Ids of parameters that a warning named."""
         parts = [(net, part) for net in nets for part in net.heads.parts()]
         first = {id(part.map): (net, part) for net, part in reversed(parts)}  # of nets that share a map
@@ -171,8 +171,8 @@ class HyperNetOptimiser(torch.optim.Optimizer):
         """Warn, once, of a task that was added and is not in here, though the net's other tasks are."""
         for embeddings in (net.embeddings for net in self._nets):
             for task, p in embeddings.own_tasks.items() if id(embeddings.weight) in groups else ():
-                if p.requires_grad and p.grad is not None and id(p) not in groups and id(p) not in self._told:
-                    self._told.add(id(p))
+                if p.requires_grad and p.grad is not None and id(p) not in groups and id(p) not in self._warned:
+                    self._warned.add(id(p))
                     warnings.warn(
                         f"task {task} has a gradient and is not in this optimiser, so that its embedding stays as it "
                         "was drawn: opt.add_param_group({'params': net.add_task()}) when a task is added, or "

@@ -33,7 +33,7 @@ from hyperfan.experiments.lora.claims import (
     SHARES,
 )
 from hyperfan.experiments.lora.strings import split
-from hyperfan.experiments.lora.training import HELD_OUT, PRETRAINING_RATE, TOLD, TRAINED
+from hyperfan.experiments.lora.training import HELD_OUT, NAMED_PART, PRETRAINING_RATE, TRAINED
 from hyperfan.experiments.results.claims import markdown_table
 from hyperfan.experiments.results.pairs import LOSS_MARGIN
 from hyperfan.experiments.results.runs import NamedFigure, Run
@@ -76,7 +76,8 @@ class LoraRun(Run[Lora]):
 
     def untold(self, measure: str) -> float:
         """A measure of the language model where nothing tells the task; ours starts as it is."""
-        return self._read(self._tests(TESTED[measure][0])[0], measure, *self.config.members[0])
+        ours = next(member for member in self.config.members if member[0] == OURS)
+        return self._read(self._tests(TESTED[measure][0])[0], measure, *ours)
 
     @property
     def told(self) -> float:
@@ -228,7 +229,7 @@ class LoraResults(Results[Lora, LoraRun]):
             "untold_right": f"{Estimate.of([run.untold(RIGHT) for run in runs]).value:.1%}",
             "linear_loss": f"{statistics.fmean(self._before(run, TORCH) for run in runs):.2g}",
             "doc_scale": f"{self._doc_scale():.1g}",
-            "told_part": f"{TOLD:.0%}",
+            "told_part": f"{NAMED_PART:.0%}",
             "pretraining_rate": PRETRAINING_RATE,
             "loss_margin": LOSS_MARGIN,
             "right_margin": f"{RIGHT_MARGIN:.0%}",

@@ -4,6 +4,7 @@ Each makes ΔW = (α/r)·B·A from a code h, with A = H_A·h + β_A and B = H_B�
 others are in :mod:`hyperfan.init.methods.charakorn2025`.
 """
 
+from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -34,9 +35,9 @@ class StartedHeads(LoRAHeads):
     ) -> tuple[float | None, list[float], str]:
         return self.variances(*matrix_size(self.tensors[layout.tensors[0]]))[0], [1.0] * len(aims), self.NOTE
 
+    @abstractmethod
     def variances(self, rows: int, columns: int) -> tuple[float, float, float, float]:
         """Those of H_A, β_A, H_B and β_B."""
-        raise NotImplementedError
 
     def write_(self, solutions: Sequence[Solution], draw: Draw) -> None:
         """Draw both heads of each weight."""
@@ -58,7 +59,7 @@ class TextToLoRAHeads(StartedHeads):
         return 0.0, 1 / (3 * columns), 0.0, 0.0
 
 
-class LinearHeads(StartedHeads):
+class TorchLinearHeads(StartedHeads):
     """Both heads as ``nn.Linear`` draws them, U(±1/√d_k)."""
 
     NOTE = "nn.Linear: weights and biases of variance 1/(3·d_k)"
@@ -111,7 +112,7 @@ class StartedLoRA(LoRA):
 
     def build(self, context: BuildContext) -> Generator:
         """Its heads."""
-        return {T2L: TextToLoRAHeads, D2L: DocToLoRAHeads, TORCH: LinearHeads}[self.start](self, context)
+        return {T2L: TextToLoRAHeads, D2L: DocToLoRAHeads, TORCH: TorchLinearHeads}[self.start](self, context)
 
 
 class UnitNorm(nn.Module):

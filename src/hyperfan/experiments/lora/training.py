@@ -23,7 +23,7 @@ from hyperfan.optim import AdamW
 PRETRAINING_RATE = 3e-3
 """Of AdamW, at its highest: after a tenth of the batches, up to which it grows; from there it falls to zero."""
 WARM_UP = 0.1
-TOLD = 0.85
+NAMED_PART = 0.85
 """Part of the strings in pretraining whose task is told in words."""
 TRAINED, HELD_OUT = "trained", "held out"
 
@@ -91,7 +91,7 @@ class LoraTraining(Training):
         strings = self.language.draw(c.pretraining_strings, draws)
         every = torch.cat([self.trained, self.held_out])
         tasks = every[torch.randint(len(every), (len(strings),), generator=draws)]
-        told = torch.rand(len(strings), generator=draws) < TOLD
+        told = torch.rand(len(strings), generator=draws) < NAMED_PART
         part = (step + 1) / c.pretraining
         for group in self.base_optimiser.param_groups:
             group["lr"] = PRETRAINING_RATE * min(part / WARM_UP, (1 - part) / (1 - WARM_UP))
