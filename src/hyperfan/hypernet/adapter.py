@@ -1,6 +1,5 @@
 """An adapter as a folder of the PEFT library, which is never imported: LoRA of one condition."""
 
-import json
 import os
 from collections.abc import Mapping
 from pathlib import Path
@@ -9,7 +8,7 @@ from typing import TYPE_CHECKING
 from torch import Tensor, nn
 
 from hyperfan.errors import CallError, CheckpointError
-from hyperfan.generators.products import Products
+from hyperfan.files import atomic_write, write_json
 from hyperfan.generators.stand_in import Product
 
 if TYPE_CHECKING:
@@ -28,7 +27,7 @@ def save_adapter(net: "HyperNet", path: str | os.PathLike[str], made: Mapping[st
     from safetensors.torch import save_file  # when something is saved, not when hyperfan is imported
 
     folder, heads = Path(path), net.heads
-    if not isinstance(heads, Products) or not heads.config.updates_mainnet:
+    if not heads.config.updates_mainnet:
         raise CallError(
             "save_adapter() writes low-rank updates, of heads=hyperfan.LoRA(…). Of a PEFT model, whose adapter is "
             "generated: with net.bound(…) as model: model.save_pretrained(folder)"
@@ -37,18 +36,17 @@ def save_adapter(net: "HyperNet", path: str | os.PathLike[str], made: Mapping[st
         raise CheckpointError(f"{folder} already holds an adapter: pass overwrite=True to replace it")
     tensors: dict[str, Tensor] = {}
     transposed = set()
-    for i, t in enumerate(heads.tensors):
+    for t in heads.tensors:
         layer = net.mainnet.get_submodule(t.layer)
         turned = (
             t.fans is not None and (t.fans.channels_in, t.fans.channels_out) == t.shape and type(layer) is not nn.Linear
         )
-        if i not in heads.matrices or len(t.shape) != 2 or isinstance(layer, nn.Embedding):
+        product = made[t.name]
+        if not isinstance(product, Product) or len(t.shape) != 2 or isinstance(layer, nn.Embedding):
             raise CallError(
                 f"'{t.name}' is generated, the {t.role} of {t.kind}, which save_adapter() cannot write: build the net "
                 "with generate= of the weights of linear layers alone"
             )
-        product = made[t.name]
-        assert isinstance(product, Product)
         left, right = product.left, product.right
         if left.ndim > 2:
             raise CallError("save_adapter() writes one adapter: pass one task or one embedding, not one per sample")
@@ -61,13 +59,14 @@ def save_adapter(net: "HyperNet", path: str | os.PathLike[str], made: Mapping[st
     config = {
         "peft_type": "LORA",
         "base_model_name_or_path": str(getattr(getattr(net.mainnet, "config", None), "_name_or_path", "")) or None,
-        "r": heads.rank,
-        "lora_alpha": heads.rank,
+        "r": b.shape[1],
+        "lora_alpha": b.shape[1],
         "lora_dropout": 0.0,
         "bias": "none",
         "fan_in_fan_out": transposed.pop(),
         "target_modules": [t.layer for t in heads.tensors],
         "inference_mode": True,
     }
-    save_file({name: t.detach().contiguous().cpu() for name, t in tensors.items()}, folder / WEIGHTS)
-    (folder / CONFIG).write_text(json.dumps(config, indent=2) + "\n", encoding="utf-8")
+    with atomic_write(folder / WEIGHTS) as partial:
+        save_file({name: t.detach().contiguous().cpu() for name, t in tensors.items()}, partial)
+    write_json(folder / CONFIG, config)

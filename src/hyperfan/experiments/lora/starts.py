@@ -5,7 +5,7 @@ others are in :mod:`hyperfan.init.methods.charakorn2025`.
 """
 
 from abc import abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -112,7 +112,9 @@ class StartedLoRA(LoRA):
 
     def build(self, context: BuildContext) -> Generator:
         """Its heads."""
-        return {T2L: TextToLoRAHeads, D2L: DocToLoRAHeads, TORCH: TorchLinearHeads}[self.start](self, context)
+        heads: dict[str, Callable[[LoRA, BuildContext], Generator]]
+        heads = {T2L: TextToLoRAHeads, D2L: DocToLoRAHeads, TORCH: TorchLinearHeads}
+        return heads[self.start](self, context)
 
 
 class UnitNorm(nn.Module):
