@@ -1,8 +1,10 @@
-"""On which nets? The paper's mainnets."""
+"""On which nets? The paper's mainnets, and a small language model."""
 
 import itertools
 
-from torch import nn
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import scaled_dot_product_attention, silu
 
 MOBILENET_BLOCKS = [(64, 1), (128, 2), (128, 1), (256, 2), (256, 1), (512, 2), *[(512, 1)] * 5, (1024, 2), (1024, 1)]
 """Channels and stride of the depthwise-separable blocks."""
@@ -62,3 +64,83 @@ def mobilenet(classes: int = 1000, width: float = 1.0, norm: bool = True) -> nn.
 def _convolution(before: int, after: int, kernel: int, norm: bool, stride: int = 1, groups: int = 1) -> list[nn.Module]:
     layer = nn.Conv2d(before, after, kernel, stride, padding=kernel // 2, groups=groups, bias=False)
     return [layer, *([nn.BatchNorm2d(after)] if norm else []), nn.ReLU()]
+
+
+class Llama(nn.Module):
+    """A language model as Llama is built (Touvron et al., 2023): tokens (n, length) → logits (n, length, vocabulary).
+
+    Each block adds causal attention with rotary positions and then a gated MLP to the residual stream, each on what an
+    RMSNorm makes of the stream.
+
+    Args:
+        vocabulary: number of tokens.
+        width: of the residual stream.
+        blocks: how many.
+        heads: of the attention in each.
+        hidden: width of the MLPs; by default twice that of the stream.
+    """
+
+    def __init__(self, vocabulary: int, width: int, blocks: int, heads: int, hidden: int | None = None) -> None:
+        super().__init__()
+        self.embed = nn.Embedding(vocabulary, width)
+        self.blocks = nn.ModuleList(_LlamaBlock(width, heads, hidden or 2 * width) for _ in range(blocks))
+        self.norm = nn.RMSNorm(width)
+        self.lm_head = nn.Linear(width, vocabulary, bias=False)
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        """The logits of what comes after each token, or in its place, as it is trained."""
+        x = self.embed(tokens)
+        for block in self.blocks:
+            x = block(x)
+        logits: Tensor = self.lm_head(self.norm(x))
+        return logits
+
+
+class _LlamaBlock(nn.Module):
+    def __init__(self, width: int, heads: int, hidden: int) -> None:
+        super().__init__()
+        self.attention_norm, self.mlp_norm = nn.RMSNorm(width), nn.RMSNorm(width)
+        self.self_attn = _RotaryAttention(width, heads)
+        self.mlp = _GatedMLP(width, hidden)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = x + self.self_attn(self.attention_norm(x))
+        found: Tensor = x + self.mlp(self.mlp_norm(x))
+        return found
+
+
+class _RotaryAttention(nn.Module):
+    def __init__(self, width: int, heads: int) -> None:
+        super().__init__()
+        self.heads = heads
+        self.q_proj, self.k_proj, self.v_proj, self.o_proj = (nn.Linear(width, width, bias=False) for _ in range(4))
+
+    def forward(self, x: Tensor) -> Tensor:
+        length, width = x.shape[-2:]
+        q, k, v = (
+            project(x).view(-1, length, self.heads, width // self.heads).transpose(1, 2)
+            for project in (self.q_proj, self.k_proj, self.v_proj)
+        )
+        made = scaled_dot_product_attention(_rotated(q), _rotated(k), v, is_causal=True)
+        found: Tensor = self.o_proj(made.transpose(1, 2).reshape(-1, length, width))
+        return found
+
+
+def _rotated(x: Tensor) -> Tensor:
+    """Rotary positions (Su et al., 2021) on (…, length, size): pairs of coordinates turned by the position's angles."""
+    half = x.shape[-1] // 2
+    frequencies = 10_000.0 ** (-torch.arange(half, device=x.device, dtype=x.dtype) / half)
+    angles = torch.arange(x.shape[-2], device=x.device, dtype=x.dtype)[:, None] * frequencies
+    a, b = x[..., :half], x[..., half:]
+    return torch.cat([a * angles.cos() - b * angles.sin(), b * angles.cos() + a * angles.sin()], -1)
+
+
+class _GatedMLP(nn.Module):
+    def __init__(self, width: int, hidden: int) -> None:
+        super().__init__()
+        self.gate_proj, self.up_proj = (nn.Linear(width, hidden, bias=False) for _ in range(2))
+        self.down_proj = nn.Linear(hidden, width, bias=False)
+
+    def forward(self, x: Tensor) -> Tensor:
+        found: Tensor = self.down_proj(silu(self.gate_proj(x)) * self.up_proj(x))
+        return found

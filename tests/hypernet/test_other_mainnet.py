@@ -159,6 +159,17 @@ def test_a_slice_of_a_slice():
     assert [r.variance for r in twice.plan.rows[:3]] == [r.variance for r in direct.plan.rows[:3]]
 
 
+def test_of_a_head_only_the_part_that_is_needed_is_used(monkeypatch):
+    large = hf.HyperNet(nn.Sequential(nn.Linear(6, 8), nn.Tanh(), nn.Linear(8, 4)).double(), 5, heads="separate")
+    small = large.for_mainnet(nn.Sequential(nn.Linear(5, 3), nn.Tanh(), nn.Linear(3, 4)).double())
+    expected = large.generate()
+    monkeypatch.setattr(hf.generators.linear_map.Head, "forward", lambda *_: pytest.fail("made a whole tensor"))
+    made = small.generate()
+    assert_close(made["0.weight"], expected["0.weight"][:3, :5] * small.heads.scale[0])
+    made["0.weight"].sum().backward()
+    assert large.heads.head("0/weight").weight.grad.view(5, 8, 6)[:, 3:].eq(0).all()
+
+
 def test_scaling_a_slice_leaves_the_whole():
     large = build(6, 9, 9, 4)
     small, before = large.for_mainnet(mlp(6, 5, 5, 2)), large.generate()

@@ -13,7 +13,8 @@ from hyperfan.optim import kernels
 from products import covered, covering
 
 LR = 1e-3
-STEPS = 100
+STEPS, FULL_STEPS = 40, 100
+"""Of a disturbed run, in a quick run of the tests and in a full one."""
 TOLERANCE = 1e-11
 OPTIONS = [
     {"betas": betas, "eps": eps, "weight_decay": decay, "amsgrad": amsgrad, "maximize": maximize}
@@ -69,18 +70,19 @@ def call(embedding, how):
 
 def disturbed(twins, optimiser, arguments, steps=STEPS):
     """A run with a scheduler, accumulation, clipping, looks, a save and restore, and changes of plan."""
+    tenth = steps // 10
     for i, (x, y) in enumerate(batches(steps)):
-        if i == 30:
+        if i == 3 * tenth:
             state, opt_state = copy.deepcopy(twins.ours.state_dict()), copy.deepcopy(twins.opt.state_dict())
             fresh = copy.deepcopy(twins.ours)
             fresh.load_state_dict(state)
             twins.ours, twins.opt = fresh, getattr(hf, optimiser)(fresh, lr=1.0)
             twins.opt.load_state_dict(opt_state)
-        if i in (50, 60, 70):
-            twins.opt.use({50: "dense", 60: "factored", 70: None}[i])
+        if i in (5 * tenth, 6 * tenth, 7 * tenth):
+            twins.opt.use({5: "dense", 6: "factored", 7: None}[i // tenth])
         losses = []
         for net, opt in ((twins.ours, twins.opt), (twins.theirs, twins.oracle)):
-            if i and i % 20 == 0:
+            if i and i % (2 * tenth) == 0:
                 opt.param_groups[0]["lr"] *= 0.8
             torch.manual_seed(i)
             if i % 7 != 3:  # else two batches are accumulated
@@ -101,10 +103,10 @@ def disturbed(twins, optimiser, arguments, steps=STEPS):
 @pytest.mark.parametrize(
     ("optimiser", "heads", "embedding", "trunk", "generate", "how", "options"), covered(CASES, flat), ids=named
 )
-def test_a_disturbed_run_equals_dense_autograd(optimiser, heads, embedding, trunk, generate, how, options):
+def test_a_disturbed_run_equals_dense_autograd(optimiser, heads, embedding, trunk, generate, how, options, request):
     net = build(EMBEDDINGS[embedding], heads=HEADS[heads], trunk=(8,) if trunk == "trunk" else None, generate=generate)
     twins = Twins(net, optimiser, lr=LR, **options)
-    disturbed(twins, optimiser, call(embedding, how))
+    disturbed(twins, optimiser, call(embedding, how), FULL_STEPS if request.config.getoption("full") else STEPS)
 
 
 # ── one constant code ──────────────────────────────────────────────────────────────────────────────────────────────

@@ -8,16 +8,18 @@ import pytest
 import torch
 from made_up import rows
 
-from hyperfan.charts.palette import INITS
+from hyperfan.charts.palette import INITS, Look
 from hyperfan.metrics import Kind, histograms
 from hyperfan.report import (
     Drawn,
     Fit,
+    StartScores,
     accuracy_by_rate,
     evolution,
     fits,
     loss_and_accuracy,
     losses_and_accuracies,
+    losses_and_scores,
     losses_by_share,
     losses_by_task,
     paths,
@@ -224,6 +226,7 @@ def figures(compared):
         "tasks": losses_by_task({"m2": losses, "m3": losses}, range(0, 6001, 100), ["x", "x²", "x³"], title),
         "fits": fits([learnt], x, x**2, ["x", "x²", "x³"], title),
         "uncertainty": uncertainty({"m2": [scores]}, 8, title),
+        "starts": losses_and_scores([StartScores("m2", Look(7), {0: 1.0}, None)], title, "right", ""),
         "paths": paths([Drawn("m2", torch.full((1, 4, 2), math.nan))], torch.rand(1, 7, 9, 2), ["S"], title),
     }
 
@@ -253,6 +256,16 @@ def test_the_same_numbers_make_the_same_file(compared, tmp_path):
     for name in "ab":
         save(loss_and_accuracy(compared, 6000, "title"), tmp_path / name)
     assert (tmp_path / "a.svg").read_bytes() == (tmp_path / "b.svg").read_bytes()
+
+
+def test_starts_have_a_curve_with_its_name_and_a_bar_with_its_score():
+    losses = {10: 2.0, 20: 0.5}
+    starts = [StartScores("ours", Look(1), losses, (0.4, 0.3, 0.55)), StartScores("without", Look(2), losses, None)]
+    svg = losses_and_scores(starts, "title", "right", "a note")
+    shown = texts(svg)
+    assert shown.count("without") == 1  # beside its curve
+    assert shown.count("ours") == 2
+    assert "40 % [30, 55]" in shown
 
 
 def test_paths_are_drawn_over_the_demonstrations_with_a_gap_where_they_leave_the_panel():

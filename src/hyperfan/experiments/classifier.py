@@ -97,20 +97,11 @@ class Classifier(Training):
 
     def state(self) -> dict[str, Tensor]:
         """Net and optimiser."""
-        tensors = {f"net.{name}": t for name, t in self.net.state_dict().items()}
-        for index, held in self.optimiser.state_dict()["state"].items():
-            tensors |= {f"optimiser.{index}.{name}": t for name, t in held.items()}
-        return tensors
+        return state_of(self.net, self.optimiser)
 
     def load(self, state: dict[str, Tensor]) -> None:
         """Restore such a state."""
-        self.net.load_state_dict({k.removeprefix("net."): t for k, t in state.items() if k.startswith("net.")})
-        held: dict[int, dict[str, Tensor]] = {}
-        for key, tensor in state.items():
-            if key.startswith("optimiser."):
-                _, index, name = key.split(".", 2)
-                held.setdefault(int(index), {})[name] = tensor
-        self.optimiser.load_state_dict({**self.optimiser.state_dict(), "state": held})
+        load_into(self.net, self.optimiser, state)
 
     def synchronise(self, step: int) -> int:
         """Give all processes the state of the first one; returns how many batches it has trained on."""
@@ -122,6 +113,25 @@ class Classifier(Training):
             return self.net
         with torch.no_grad():
             return self.net.freeze()
+
+
+def state_of(net: nn.Module, optimiser: torch.optim.Optimizer) -> dict[str, Tensor]:
+    """The state of a net and its optimiser as tensors by name, for a checkpoint."""
+    tensors = {f"net.{name}": t for name, t in net.state_dict().items()}
+    for index, held in optimiser.state_dict()["state"].items():
+        tensors |= {f"optimiser.{index}.{name}": t for name, t in held.items()}
+    return tensors
+
+
+def load_into(net: nn.Module, optimiser: torch.optim.Optimizer, state: dict[str, Tensor]) -> None:
+    """Restore such a state."""
+    net.load_state_dict({k.removeprefix("net."): t for k, t in state.items() if k.startswith("net.")})
+    held: dict[int, dict[str, Tensor]] = {}
+    for key, tensor in state.items():
+        if key.startswith("optimiser."):
+            _, index, name = key.split(".", 2)
+            held.setdefault(int(index), {})[name] = tensor
+    optimiser.load_state_dict({**optimiser.state_dict(), "state": held})
 
 
 def indices(config: ClassifierConfiguration, step: int) -> Tensor:

@@ -19,7 +19,7 @@ from hyperfan.metrics import Row
 if TYPE_CHECKING:
     from torch import Tensor
 
-EXPERIMENTS = ("mnist", "continual", "cifar10", "imagenet", "demonstrations", "conditions")
+EXPERIMENTS = ("mnist", "continual", "cifar10", "imagenet", "demonstrations", "conditions", "lora")
 """Packages beside this module, each with an ``EXPERIMENT``. Commands, results and reports all come from here."""
 CLASSICAL = "classical"
 """In place of an init method: the mainnet without a hypernet."""

@@ -1,9 +1,9 @@
 """What a generator is: a module that turns codes into tensors, and answers four questions.
 
-*make*: the tensors of some codes (``forward``), or stand-ins for them (``stand_in``). *variance*: what its parameters'
-variances make of each tensor (``tensor_variance``), and which reach a wanted one (``solve``, ``write_``). *scale*:
-multiply one tensor without touching the others (``scale_``). *structure*: which of its parameters enter linearly, and
-with which codes (``parts``).
+*make*: the tensors of some codes (``forward``), or what stands for them (``deferrable``). *variance*: what its
+parameters' variances make of each tensor (``tensor_variance``), and which reach a wanted one (``solve``, ``write_``).
+*scale*: multiply one tensor without touching the others (``scale_``). *structure*: which of its parameters enter
+linearly, and with which codes (``parts``).
 
 A new generator says which heads make which tensors (``_build``), and how (``forward``); if that is no linear head, what
 it is in index notation (``contraction``). The rest is here.
@@ -28,9 +28,10 @@ from hyperfan.formulas.fans import Fans
 from hyperfan.generators.added import Base
 from hyperfan.generators.aims import Aim, Draw, InnerParameter, LayerVariance, Moments, Solution
 from hyperfan.generators.layout import HeadLayout
-from hyperfan.generators.linear_map import Head, LinearMap
+from hyperfan.generators.linear_map import NO_STEP, Head, LinearMap
 from hyperfan.generators.part import Part
 from hyperfan.generators.solving import solve
+from hyperfan.generators.stand_in import Order, OrderOf, Sizes, StandIn, cheaper
 from hyperfan.mainnet.spec import TensorSpec
 
 Tensors = dict[str, Tensor]
@@ -40,7 +41,7 @@ Steps = Mapping[str, Tensor]
 """Changes of a generator's parameters, by name."""
 NO_STEPS: Steps = MappingProxyType({})
 Factors = tuple[Tensor, ...]
-"""What a layer runs from in place of a tensor that is a product."""
+"""Plain tensors that a layer can run from in place of a generated one: its code, or the factors of a product."""
 
 
 class BuildContext(NamedTuple):
@@ -112,34 +113,35 @@ class Generator(nn.Module, ABC):
     @property
     def code_dtype(self) -> torch.dtype:
         """The dtype that codes should have."""
-        scale = self._buffers["scale"]  # at every call, for which an attribute takes long
-        assert scale is not None
-        return scale.dtype
+        return self._buffers["scale"].dtype  # type: ignore[union-attr]  # by attribute it takes ten times as long
 
     # ── make ───────────────────────────────────────────────────────────────────────────────────────────────────────
 
     def forward(
-        self, codes: Tensor, *, skip: Skip = (), copy: bool = False, steps: Steps = NO_STEPS, factored: bool = False
+        self, codes: Tensor, *, skip: Skip = (), defer: Skip = (), copy: bool = False, steps: Steps = NO_STEPS
     ) -> dict[str, Any]:
         """Generate tensors as :meth:`make` does, each on its base if it has one; one code may serve all tensors.
 
-        With ``factored`` those that layers can do without come as :meth:`factors`, for :meth:`assemble`; but not while
-        a graph is compiled.
+        Those to ``defer`` come as their :meth:`factors`, from which :meth:`assemble` makes what stands for them.
         """
         codes = codes if self.reads_one(codes) else self.spread(codes)
-        factored = factored and not torch.compiler.is_compiling() and not (self.base is not None and self.base.multiply)
-        factors = self.factors(codes, skip) if factored else {}
-        tensors = self.make(codes, skip={*skip, *factors} if factors else skip, copy=copy, steps=steps)
+        tensors = self.make(codes, skip={*skip, *defer} if defer else skip, copy=copy, steps=steps)
         tensors = tensors if self.base is None else self.base(tensors, steps)
-        return {**tensors, **{self.tensors[i].name: found for i, found in factors.items()}} if factors else tensors
+        deferred = self.factors(codes, defer) if defer else {}
+        return {**tensors, **{self.tensors[i].name: found for i, found in deferred.items()}} if defer else tensors
 
-    def assemble(self, made: Mapping[str, Any]) -> Tensors:
+    def for_layers(self, codes: Tensor) -> Tensors:
+        """What the mainnet runs with, for one code of each tensor: tensors, or what stands for them."""
+        defer = self.deferrable(many=False)
+        made = self(codes, defer=defer)
+        return self.assemble(made) if defer else made
+
+    def assemble(self, made: Mapping[str, Any], order: OrderOf = lambda _, sizes: cheaper(sizes)) -> Tensors:
         """What the mainnet runs with, of what :meth:`forward` returned: stand-ins in place of factors."""
-        tensors, bases = dict(made), self.base
+        tensors = dict(made)
         for i, t in enumerate(self.tensors):
-            if isinstance(made.get(t.name), tuple):
-                base = bases.value(t.name) if bases is not None and t.name in bases else None
-                tensors[t.name] = self.product(i, made[t.name], base)
+            if type(made.get(t.name)) is tuple:
+                tensors[t.name] = self.stand_in(i, made[t.name], partial(order, t.name))
         return tensors
 
     def spread(self, codes: Tensor) -> Tensor:
@@ -165,29 +167,24 @@ class Generator(nn.Module, ABC):
         """What a map makes of codes after a step."""
         part = self._modules[name]
         assert isinstance(part, LinearMap)
-        if not steps:
-            return part.product(codes)
-        return part.product(codes, (steps.get(f"{name}.weight"), steps.get(f"{name}.bias")))
+        step = (steps.get(f"{name}.weight"), steps.get(f"{name}.bias")) if steps else NO_STEP
+        return part.product(codes, step)
 
     def head_inputs(self, codes: Tensor) -> Tensor:
         """What the heads read of (…, n, width) codes: (…, n, head_width)."""
         return codes
 
-    def deferrable(self) -> list[int]:
-        """Tensors, by index, that a layer can do without: it runs from a stand-in."""
+    def deferrable(self, *, many: bool) -> Sequence[int]:
+        """Tensors, by index, that layers can do without; with ``many`` codes also where that hangs on their sizes."""
         return []
 
-    def stand_in(self, index: int, codes: Tensor, order: Callable[..., Any]) -> Tensor:
-        """Something that stands for a deferrable tensor, from (n, width) codes or a batch of them."""
-        raise HyperfanError(f"{type(self).__name__} has no stand-ins")
+    def factors(self, codes: Tensor, indices: Skip) -> dict[int, Factors]:
+        """What stands for deferrable tensors, by index, is made from, of codes as :meth:`make` has them."""
+        raise HyperfanError(f"{type(self).__name__} defers no tensors")
 
-    def factors(self, codes: Tensor, skip: Skip = ()) -> dict[int, Factors]:
-        """The factors of tensors, by index, that are products and need not be made, from codes as :meth:`make` has."""
-        return {}
-
-    def product(self, index: int, factors: Factors, base: Tensor | None) -> Tensor:
-        """Something that stands for the product of factors, on a base or not."""
-        raise HyperfanError(f"{type(self).__name__} has no products")
+    def stand_in(self, index: int, factors: Factors, order: Callable[[Sizes], Order]) -> StandIn:
+        """Something that stands for a deferrable tensor, from its factors."""
+        raise HyperfanError(f"{type(self).__name__} defers no tensors")
 
     # ── variance ───────────────────────────────────────────────────────────────────────────────────────────────────
 

@@ -9,9 +9,9 @@ from torch import Tensor
 
 from hyperfan.codes.tasks import readable
 from hyperfan.errors import HyperfanError
-from hyperfan.generators.base import NO_STEPS, BuildContext, Generator, GeneratorConfig, Skip, Steps, Tensors
+from hyperfan.generators.base import NO_STEPS, BuildContext, Factors, Generator, GeneratorConfig, Skip, Steps, Tensors
 from hyperfan.generators.layout import Sharing, head_names, layouts_by_name, merge_spans
-from hyperfan.generators.stand_in import FromCode
+from hyperfan.generators.stand_in import FromCode, Order, Sizes, StandIn
 
 
 @dataclass(frozen=True)
@@ -120,16 +120,21 @@ class LinearHeads(Generator):
         """Codes with the scale of each tensor."""
         return codes * self.scale
 
-    def deferrable(self) -> list[int]:
-        """Indices of all tensors but vectors, unless their head has hooks, which a stand-in would not run."""
-        return [i for i, t in enumerate(self.tensors) if len(t.shape) > 1 and not self.head(self.names[i]).hooked]
+    def deferrable(self, *, many: bool) -> Sequence[int]:
+        """With many codes all tensors but vectors, unless they have a base, or their head hooks."""
+        based = self.base.names if self.base is not None else ()
+        wide = [i for i, t in enumerate(self.tensors) if len(t.shape) > 1 and t.name not in based] if many else []
+        return [i for i in wide if not self.head(self.names[i]).hooked]
 
-    def stand_in(self, index: int, codes: Tensor, order: Callable[..., Any]) -> Tensor:
-        """A weight that layers can run from its code, or from many."""
-        head = self.head(self.names[index])
+    def factors(self, codes: Tensor, indices: Skip) -> dict[int, Factors]:
+        """The code of each."""
         codes = codes if self._unscaled() else self.head_inputs(codes)
-        code = codes[..., 0 if codes.shape[-2] == 1 else index, :]
-        return FromCode(code, head, self.tensors[index].shape, order)
+        return {i: (codes[..., 0 if codes.shape[-2] == 1 else i, :],) for i in indices}
+
+    def stand_in(self, index: int, factors: Factors, order: Callable[[Sizes], Order]) -> StandIn:
+        """A weight that layers can run from its code, or from many."""
+        (code,) = factors
+        return FromCode(code, self.head(self.names[index]), self.tensors[index].shape, order)
 
     @torch.no_grad()
     def scale_(self, factors: Mapping[str, float]) -> dict[str, float]:

@@ -2,16 +2,17 @@
 
 import itertools
 from abc import abstractmethod
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Sequence
 from typing import Literal, Protocol, get_args
 
+import torch
 from torch import Tensor
 
 from hyperfan.codes.embedding import Embedding
 from hyperfan.errors import HyperfanError
 from hyperfan.generators.base import NO_STEPS, BuildContext, Factors, Generator, GeneratorConfig, Skip, Steps, Tensors
 from hyperfan.generators.layout import HeadLayout, Sharing, head_names, merge_spans
-from hyperfan.generators.stand_in import Product
+from hyperfan.generators.stand_in import Order, Product, Sizes, StandIn
 from hyperfan.mainnet.spec import TensorSpec
 
 CodePer = Literal["tensor", "rank"]
@@ -56,7 +57,7 @@ class Products(Generator):
     the code of a rank one row or column of it, so that it is r times smaller.
     """
 
-    matrices: Collection[int]
+    matrices: Sequence[int]
     """Indices of the tensors that are products."""
 
     def __init__(
@@ -124,13 +125,20 @@ class Products(Generator):
                 tensors[i] = outputs[0].reshape(shape) * self.scale[i]
         return {self.tensors[i].name: tensors[i] for i in sorted(tensors)}
 
-    def factors(self, codes: Tensor, skip: Skip = ()) -> dict[int, Factors]:
-        """Those of all weights."""
-        others = [i for i in range(len(self.tensors)) if i not in self.matrices or i in skip]
+    def deferrable(self, *, many: bool) -> Sequence[int]:
+        """All weights, but not while a graph is compiled, or where a base is multiplied."""
+        multiplied = self.base is not None and self.base.multiply
+        return [] if multiplied or torch.compiler.is_compiling() else self.matrices
+
+    def factors(self, codes: Tensor, indices: Skip) -> dict[int, Factors]:
+        """Both factors of each weight, or what is generated of them."""
+        others = [i for i in range(len(self.tensors)) if i not in indices]
         return {i: self._split(i, outputs) for i, outputs in self._outputs(codes, others, NO_STEPS).items()}
 
-    def product(self, index: int, factors: Factors, base: Tensor | None) -> Tensor:
-        """A stand-in for a weight."""
+    def stand_in(self, index: int, factors: Factors, order: Callable[[Sizes], Order]) -> StandIn:
+        """A weight that layers run without; there is one order for it."""
+        name = self.tensors[index].name
+        base = self.base.value(name) if self.base is not None and name in self.base else None
         return Product(*self._both(index, factors), base, self.tensors[index].shape)
 
     def _outputs(self, codes: Tensor, skip: Skip, steps: Steps) -> dict[int, list[Tensor]]:

@@ -8,8 +8,10 @@ and values, or of gates, that are stacked in one tensor, each is cut by itself.
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from hyperfan.codes.codes import Codes
@@ -20,6 +22,7 @@ from hyperfan.generators.aims import Aim, Solution
 from hyperfan.generators.base import NO_STEPS, BuildContext, Generator, GeneratorConfig, Skip, Steps, Tensors
 from hyperfan.generators.linear_map import Head
 from hyperfan.generators.part import Part
+from hyperfan.generators.stand_in import cheaper
 from hyperfan.mainnet.spec import TensorSpec
 
 _GATED = ("weight_ih", "weight_hh", "bias_ih", "bias_hh")
@@ -87,15 +90,26 @@ class SlicedTensors(Generator):
         self.register_buffer("scale", self.source.scale.new_ones(len(self.tensors)))
 
     def make(self, codes: Tensor, *, skip: Skip = (), copy: bool = False, steps: Steps = NO_STEPS) -> Tensors:
-        """The source's tensors, on their bases, cut and scaled."""
+        """The source's tensors, on their bases, cut and scaled; where it can be, only what is needed of them."""
         wanted = [i for i in range(len(self.tensors)) if i not in skip]
         others = set(range(len(self.source.tensors))) - {self.places[i] for i in wanted}
         of_source = {name.removeprefix("source."): step for name, step in steps.items()}
-        made = self.source(codes, skip=others, steps=of_source)
-        return {
-            t.name: _first(made[t.name], t.shape, blocks_in(t)) * self.scale[i]
-            for i, t in ((i, self.tensors[i]) for i in wanted)
-        }
+        defer = [self.places[i] for i in wanted if i in self._in_part(steps)]
+        made, tensors = self.source(codes, skip=others, defer=defer, steps=of_source), {}
+        for i, t in ((i, self.tensors[i]) for i in wanted):
+            cut, whole = partial(_first, shape=t.shape, blocks=blocks_in(t)), made[t.name]
+            deferred = isinstance(whole, tuple)
+            part = self.source.stand_in(self.places[i], whole, cheaper).part(cut) if deferred else cut(whole)
+            tensors[t.name] = part * self.scale[i]
+        return tensors
+
+    def _in_part(self, steps: Steps) -> list[int]:
+        """Tensors of which a part can be made: not those whose heads' gradients an optimiser keeps in factors."""
+        if steps or torch.compiler.is_compiling():
+            return []
+        deferrable = self.source.deferrable(many=True)
+        smaller = [i for i, t in enumerate(self.tensors) if t.numel < self.source.tensors[self.places[i]].numel]
+        return [i for i in smaller if self.places[i] in deferrable and all(h.trainer is None for h in self.heads_of(i))]
 
     def head_inputs(self, codes: Tensor) -> Tensor:
         """What the heads of the source read."""

@@ -39,6 +39,10 @@ class Sizes(NamedTuple):
     rows: int
 
 
+OrderOf = Callable[[str, Sizes], Order]
+"""From the name of a tensor, and the sizes of a layer, to the order in which to run it."""
+
+
 def cheaper(s: Sizes) -> Order:
     """The order that costs less, in multiplications and values touched."""
     weights_first = s.weight * (s.width + s.rows + TOUCH_COST)
@@ -62,6 +66,10 @@ class StandIn(Tensor):
     def make(self) -> Tensor:
         """The weight itself."""
         return self._weight()
+
+    def part(self, cut: Callable[[Tensor], Tensor]) -> Tensor:
+        """What a function leaves of the weight, which picks values along its last dimensions."""
+        return cut(self.make())
 
     @abstractmethod
     def _weight(self) -> Tensor:
@@ -162,6 +170,11 @@ class FromCode(StandIn):
 
     def _weight(self) -> Tensor:
         return (self.code @ self.weight + self.bias).view(*self.code.shape[:-1], *self.shape)
+
+    def part(self, cut: Callable[[Tensor], Tensor]) -> Tensor:
+        """Made by the part of its head that makes it."""
+        weight, bias = cut(self.weight.view(-1, *self.shape)), cut(self.bias.view(self.shape))
+        return (self.code @ weight.flatten(1) + bias.flatten()).view(*self.code.shape[:-1], *bias.shape)
 
     def linear(self, x: Tensor, bias: Tensor | None) -> Any:
         """In the cheaper order."""

@@ -72,14 +72,19 @@ class GeneratedNet(nn.Module):
         if codes.ndim == 3 or special:
             inputs = read_inputs(codes, grouped, shared, counts, code_index, args, kwargs)
             return self.per_sample(self.skeleton, heads, codes, inputs)
-        return self.skeleton(heads.assemble(heads(codes, factored=True)), *args, **kwargs)
+        return self.skeleton(heads.for_layers(codes), *args, **kwargs)
 
     def _known_tensors(self, task: Task | None, noise: bool | None) -> Mapping[str, Tensor] | None:
         """What stored embeddings made before, if it still holds: in evaluation, or from an optimiser's last step."""
         makers = [m for m in (self.embeddings, self.trunk, self.heads) if m is not None]
         if self._cache.usable(makers, task):
-            return self._cache.get(lambda: self.heads(self.codes(task=task, noise=noise), factored=True), makers, task)
+            return self._cache.get(lambda: self._generate(task, noise), makers, task)
         return self.trainer.tensors() if task is None and self.trainer is not None else None
+
+    def _generate(self, task: Task | None, noise: bool | None) -> dict[str, Any]:
+        """The generated tensors, or the factors of those that need not be made."""
+        made: dict[str, Any] = self.heads(self.codes(task=task, noise=noise), defer=self.heads.deferrable(many=False))
+        return made
 
     def run(self, tensors: Mapping[str, Tensor], *args: Any, **kwargs: Any) -> Any:
         """Run the mainnet with these tensors in place of those generated now, as :meth:`generate` returns them."""

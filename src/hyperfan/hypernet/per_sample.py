@@ -2,7 +2,7 @@
 
 import contextlib
 import functools
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import torch
@@ -137,8 +137,8 @@ class PerSample:
         ``None`` for inputs that do not fit: the mainnet will say so itself.
         """
         s = Samples(call.codes.shape[0])
-        orders, lazy = self._orders(call)
-        tensors = self._tensors(call, s, orders, lazy)
+        orders, defer = self._orders(call)
+        tensors = self._tensors(call, s, orders, defer)
         (x,) = call.inputs.tensors
         one_row = call.inputs.kind == "sample" and x.ndim == 2
         if call.inputs.kind != "shared":
@@ -150,19 +150,19 @@ class PerSample:
         self._remember_orders(call, orders)
         return out.squeeze(1) if one_row else out
 
-    def _tensors(self, call: Call, s: Samples, orders: dict[str, Order], lazy: list[int]) -> dict[str, Tensor]:
+    def _tensors(self, call: Call, s: Samples, orders: dict[str, Order], defer: Sequence[int]) -> dict[str, Tensor]:
         """The generated tensors of all samples, or what stands for them."""
-        tensors = call.heads.assemble(call.heads(call.codes, skip=lazy, factored=True))
+        tensors: dict[str, Tensor] = call.heads(call.codes, defer=defer)
+        if defer:
+            tensors = call.heads.assemble(tensors, functools.partial(self._choose, orders))
         for t in tensors.values():
             if not isinstance(t, StandIn):
                 s.mark(t)
-        if lazy:
-            tensors.update(self._stand_ins(call, call.codes, orders, lazy))
         return tensors
 
     def _batched(self, call: Call, s: Samples, first: bool) -> Any:
-        orders, lazy = self._orders(call)
-        tensors = self._tensors(call, s, orders, lazy)
+        orders, defer = self._orders(call)
+        tensors = self._tensors(call, s, orders, defer)
         inputs = [x if call.inputs.kind == "shared" else s.mark(call.inputs.spread(x)) for x in call.inputs.tensors]
         by_rows = isinstance(s, Rows)
         args, kwargs = call.inputs.filled([mark_rows(x) for x in inputs] if by_rows else inputs)
@@ -177,43 +177,38 @@ class PerSample:
         return call.inputs.gathered(out, lambda x: s.unmarked(x))
 
     def _by_vmap(self, call: Call) -> Any:
-        orders, lazy = self._orders(call)
-        tensors = call.heads(call.codes, skip=lazy, factored=True)
+        orders, defer = self._orders(call)
+        tensors, choose = call.heads(call.codes, defer=defer), functools.partial(self._choose, orders)
         inputs = call.inputs
         others: list[Any] = []  # what the mainnet returns beside tensors, which vmap would refuse
         out_tree: Any = None
 
-        def one(tensors: Mapping[str, Any], codes: Tensor, given: list[Tensor]) -> Any:
+        def one(tensors: Mapping[str, Any], given: list[Tensor]) -> Any:
             args, kwargs = inputs.filled([x.unsqueeze(0) if inputs.kind == "sample" else x for x in given])
-            stand_ins = self._stand_ins(call, codes, orders, lazy)
             nonlocal others, out_tree
-            out = call.skeleton({**call.heads.assemble(tensors), **stand_ins}, *args, **kwargs)
+            out = call.skeleton(call.heads.assemble(tensors, choose), *args, **kwargs)
             others, out_tree = pytree.tree_flatten(out)
             outputs = {i: t for i, t in enumerate(others) if isinstance(t, Tensor)}
             return {i: t.squeeze(0) for i, t in outputs.items()} if inputs.kind == "sample" else outputs
 
-        in_dims = (0, 0, None if inputs.kind == "shared" else 0)
+        in_dims = (0, None if inputs.kind == "shared" else 0)
         with _without_fast_attention():
-            outputs = torch.func.vmap(one, in_dims, randomness="different")(tensors, call.codes, inputs.tensors)
+            outputs = torch.func.vmap(one, in_dims, randomness="different")(tensors, inputs.tensors)
         self._remember_orders(call, orders)
         return pytree.tree_unflatten([outputs.get(i, leaf) for i, leaf in enumerate(others)], out_tree)
 
-    def _stand_ins(self, call: Call, codes: Tensor, orders: dict[str, Order], lazy: list[int]) -> dict[str, Tensor]:
-        names = [call.heads.tensors[i].name for i in lazy]
-        choosers = [functools.partial(self._choose, orders, name) for name in names]
-        return {name: call.heads.stand_in(i, codes, c) for i, name, c in zip(lazy, names, choosers, strict=True)}
-
-    def _orders(self, call: Call) -> tuple[dict[str, Order], list[int]]:
+    def _orders(self, call: Call) -> tuple[dict[str, Order], Sequence[int]]:
         """What is known for inputs of these shapes, and the tensors that layers may do without."""
-        if torch.compiler.is_compiling() or not call.codes.shape[0]:
-            return {}, []
         heads, orders = call.heads, self.orders.get(call.key)
-        if orders is not None and "codes" not in orders.values():
-            return orders, []
-        deferrable = [i for i in heads.deferrable() if heads.base is None or heads.tensors[i].name not in heads.base]
+        always = heads.deferrable(many=False)
+        if torch.compiler.is_compiling() or not call.codes.shape[0]:
+            return {}, always
         if orders is None:
-            return {}, deferrable
-        return orders, [i for i in deferrable if orders.get(heads.tensors[i].name) == "codes"]
+            return {}, heads.deferrable(many=True)
+        if "codes" not in orders.values():
+            return orders, always
+        last = {name for name, order in orders.items() if order == "codes"}
+        return orders, [i for i in heads.deferrable(many=True) if i in always or heads.tensors[i].name in last]
 
     def _remember_orders(self, call: Call, orders: dict[str, Order]) -> None:
         """Only what was learnt in a call that ended well."""
@@ -239,8 +234,7 @@ def _alone(call: Call) -> Any:
     inputs = call.inputs
     given = [x.squeeze(0) if inputs.kind == "group" else x for x in inputs.tensors]
     args, kwargs = inputs.filled(given)
-    tensors = call.heads.assemble(call.heads(call.codes.squeeze(0), factored=True))
-    out = call.skeleton(tensors, *args, **kwargs)
+    out = call.skeleton(call.heads.for_layers(call.codes.squeeze(0)), *args, **kwargs)
     return inputs.gathered(out, lambda x: x.unsqueeze(0))
 
 

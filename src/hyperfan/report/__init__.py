@@ -10,6 +10,7 @@ from hyperfan.report.paths import Drawn, paths
 from hyperfan.report.run_data import RunData, Section, Setting, settings
 from hyperfan.report.run_page import run_page
 from hyperfan.report.shares import losses_by_share
+from hyperfan.report.starts import StartScores, losses_and_scores
 from hyperfan.report.tasks import Fit, fits, losses_by_task, quartiles, task_panels
 from hyperfan.report.uncertainty import uncertainty, uncertainty_panels
 
@@ -19,12 +20,14 @@ __all__ = [
     "RunData",
     "Section",
     "Setting",
+    "StartScores",
     "accuracy_by_rate",
     "diagnosis_page",
     "evolution",
     "fits",
     "loss_and_accuracy",
     "losses_and_accuracies",
+    "losses_and_scores",
     "losses_by_share",
     "losses_by_task",
     "paths",

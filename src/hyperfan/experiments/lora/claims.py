@@ -1,0 +1,111 @@
+"""What is claimed about starts of LoRA hypernets, as facts that an interval can decide."""
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from hyperfan.experiments.lora import OURS, PER_TASK, RIVALS, STARTS
+from hyperfan.experiments.results.claims import Claim, Claims, Fact, all_of
+from hyperfan.experiments.results.pairs import LOSS_MARGIN
+from hyperfan.experiments.results.statistics import Estimate
+
+if TYPE_CHECKING:
+    from hyperfan.experiments.lora.results import LoraResults
+
+DURING, END, HELD_LOSS, RIGHT, HELD_RIGHT = "during", "end", "held-loss", "right", "held-right"
+MEASURES = {
+    DURING: "mean training loss",
+    END: "loss at the end, trained tasks",
+    HELD_LOSS: "loss at the end, held-out tasks",
+    RIGHT: "strings right, trained tasks",
+    HELD_RIGHT: "strings right, held-out tasks",
+}
+"""What is compared, seed by seed."""
+SHARES = (RIGHT, HELD_RIGHT)
+"""Measures of which more is better; they are compared by their differences, losses by their ratios."""
+RIGHT_MARGIN = 0.05
+"""A difference between two shares of strings that nobody would mind."""
+Decide = Callable[[Estimate], Fact]
+
+
+def is_less(ratio: Estimate) -> Fact:
+    """Whether a ratio is below 1. It is not if it is certainly at most a little below."""
+    if ratio.low is None or ratio.high is None:
+        return None
+    return True if ratio.high < 1 else False if ratio.low > 1 / LOSS_MARGIN else None
+
+
+def is_no_more(ratio: Estimate) -> Fact:
+    """Whether a ratio is at most a little above 1. It is not if it is certainly above."""
+    if ratio.low is None or ratio.high is None:
+        return None
+    return True if ratio.high < LOSS_MARGIN else False if ratio.low > 1 else None
+
+
+def is_no_lower(difference: Estimate) -> Fact:
+    """Whether a difference is at most a little below 0. It is not if it is certainly below."""
+    if difference.low is None or difference.high is None:
+        return None
+    return True if difference.low > -RIGHT_MARGIN else False if difference.high < 0 else None
+
+
+def _both_ways(c: Claim, results: "LoraResults", measure: str, a: str, b: str, decide: Decide) -> Fact:
+    """A fact must be so at the rates chosen on other seeds, and at those that the compared seeds would choose."""
+    facts = []
+    for of_compared, by in ((False, ""), (True, "; rates by the seeds compared")):
+        rates = [results.best(start, measure, of_compared=of_compared) for start in (a, b)]
+        sides = [f"{STARTS[start]} at {rate:g}" for start, rate in zip((a, b), rates, strict=True)]
+        word = " less " if measure in SHARES else " over "
+        label = f"{MEASURES[measure]}, {word.join(sides)}{by}"
+        facts.append(decide(c.measure(label, results.compare(measure, (a, rates[0]), (b, rates[1])))))
+    return all_of(facts)
+
+
+def _against_rivals(measure: str, decide: Decide, words: str) -> Callable[[Claim, "LoraResults"], None]:
+    """A function that compares ours with each other start by a measure."""
+
+    def decided(c: Claim, results: "LoraResults") -> None:
+        for rival in RIVALS:
+            before = len(c.measured)
+            c.decide(f"{words} {STARTS[rival]}", _both_ways(c, results, measure, OURS, rival, decide))
+            first = list(c.measured.values())[before]
+            c.headline += f"{'; ' if c.headline else ''}{STARTS[rival]} {first.estimate.format()}"
+        kind = "less that" if measure in SHARES else "over that"
+        c.headline = f"{MEASURES[measure]} {kind} of {c.headline}"
+
+    return decided
+
+
+def _per_task(c: Claim, results: "LoraResults") -> None:
+    reached = _both_ways(c, results, RIGHT, OURS, PER_TASK, is_no_lower)
+    c.decide(f"on trained tasks it is no worse than {STARTS[PER_TASK]}", reached)
+    rate = results.best(OURS, HELD_RIGHT)
+    gained = Estimate.of([run.score(HELD_RIGHT, OURS, rate) - run.untold(HELD_RIGHT) for run in results.compared])
+    c.measure("strings right, held-out tasks, less those of the language model without words", gained)
+    c.decide("on held-out tasks it knows more than the language model without words", gained.within(low=0))
+    found = [Estimate.of([run.score(m, OURS, rate) for run in results.compared]) for m in SHARES]
+    told = c.measure("strings right where words tell the task", Estimate.of([r.told for r in results.compared]), ".0%")
+    c.headline = (
+        f"strings right: {found[0].format('.0%')} on trained tasks, {found[1].format('.0%')} on held-out ones; "
+        f"where words tell the task {told.format('.0%')}"
+    )
+
+
+CLAIMS: Claims = {
+    "L1": (
+        "A hypernet for LoRA that starts with B = 0 and A at scale learns faster than from Text-to-LoRA's start, "
+        "Doc-to-LoRA's and nn.Linear's, each at its best rate",
+        _against_rivals(DURING, is_less, "it learns faster than from"),
+    ),
+    "L2": (
+        "It ends with no larger loss on the trained tasks",
+        _against_rivals(END, is_no_more, "it ends no higher than from"),
+    ),
+    "L3": (
+        "It answers no fewer strings of held-out tasks",
+        _against_rivals(HELD_RIGHT, is_no_lower, "no fewer strings of held-out tasks than from"),
+    ),
+    "L4": (
+        "One hypernet for all tasks is as good as a LoRA trained for each, and also serves tasks that it has not seen",
+        _per_task,
+    ),
+}

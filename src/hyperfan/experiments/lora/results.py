@@ -1,0 +1,273 @@
+"""What is read from runs of the LoRA experiment, drawn and published."""
+
+import functools
+import math
+import statistics
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from hyperfan.charts.palette import looks
+from hyperfan.errors import RunError
+from hyperfan.experiments.lora import CHOOSING_SEEDS, OURS, PER_TASK, PLACES, SHIFTS, STARTS, Lora, choosing, compared
+from hyperfan.experiments.lora.claims import (
+    CLAIMS,
+    DURING,
+    END,
+    HELD_LOSS,
+    HELD_RIGHT,
+    MEASURES,
+    RIGHT,
+    RIGHT_MARGIN,
+    SHARES,
+)
+from hyperfan.experiments.lora.strings import split
+from hyperfan.experiments.lora.training import HELD_OUT, PRETRAINING_RATE, TOLD, TRAINED
+from hyperfan.experiments.results.claims import markdown_table
+from hyperfan.experiments.results.pairs import LOSS_MARGIN
+from hyperfan.experiments.results.runs import NamedFigure, Run
+from hyperfan.experiments.results.statistics import Estimate
+from hyperfan.experiments.results.write import Results
+from hyperfan.metrics import Kind, Row
+from hyperfan.report import StartScores, losses_and_scores
+from hyperfan.text import table
+
+TESTED = {
+    END: (TRAINED, "losses"),
+    HELD_LOSS: (HELD_OUT, "losses"),
+    RIGHT: (TRAINED, "accuracies"),
+    HELD_RIGHT: (HELD_OUT, "accuracies"),
+}
+"""Which tasks a measure is of, and its key in the metrics."""
+Choice = tuple[str, float]
+"""A start and its rate."""
+SCORE = "Strings of held-out tasks answered without a mistake"
+NOTE = "Means over seeds, geometric of losses; 95 % intervals. Each start at its best rate, chosen on other seeds."
+NOTE_OF_ONE = "One seed, each start at the rate where its mean training loss is lowest."
+
+
+@dataclass(frozen=True)
+class LoraRun(Run[Lora]):
+    """The finished nets of one seed."""
+
+    def score(self, measure: str, start: str, rate: float) -> float:
+        """A measure of a net; of one that diverged an infinite loss, and no string right."""
+        if measure == DURING:
+            losses = list(self.losses(start, rate).values())
+            return statistics.fmean(losses) if losses else math.inf
+        return self._read(self._tests(TESTED[measure][0])[-1], measure, start, rate)
+
+    def losses(self, start: str, rate: float) -> dict[int, float]:
+        """Step → mean training loss since the last measurement."""
+        at, first = self.config.members.index((start, rate)), self.config.pretraining
+        values = {row["step"] - first: row["losses"][at] for row in self.of(Kind.LOSSES)}
+        return {step: math.inf if value is None else float(value) for step, value in values.items()}
+
+    def untold(self, measure: str) -> float:
+        """A measure of the language model where nothing tells the task; ours starts as it is."""
+        return self._read(self._tests(TESTED[measure][0])[0], measure, *self.config.members[0])
+
+    @property
+    def told(self) -> float:
+        """The part of all tasks' strings that the language model has right where words tell the task."""
+        row = self.last(Kind.TEST)
+        assert row is not None
+        return float(row["accuracy"])
+
+    def _tests(self, of: str) -> list[Row]:
+        return [row for row in self.of(Kind.ERRORS) if row["of"] == of]
+
+    def _read(self, row: Row, measure: str, start: str, rate: float) -> float:
+        value = row[TESTED[measure][1]][self.config.members.index((start, rate))]
+        return float(value) if value is not None else 0.0 if measure in SHARES else math.inf
+
+    def best(self, start: str, measure: str) -> float:
+        """The rate with the best value of a measure."""
+        return best_rate([self], start, measure)
+
+    def cells(self) -> list[list[str]]:
+        """Every net: start, rate and measures."""
+        return [
+            [STARTS[start], f"{rate:g}", *(cell(measure, self.score(measure, start, rate)) for measure in MEASURES)]
+            for start, rate in self.config.members
+        ]
+
+    def sentence(self) -> str:
+        """What the first start came to."""
+        start = self.config.starts[0]
+        rate = self.best(start, DURING)
+        right = {m: cell(m, self.score(m, start, rate)) for m in SHARES}
+        return (
+            f"{STARTS[start]}, at its best rate, {rate:g}: after {self.config.steps} steps {right[RIGHT]} of the "
+            f"strings of trained tasks are right, and {right[HELD_RIGHT]} of those of held-out tasks."
+        )
+
+    def text(self) -> str:
+        """The table of all nets."""
+        return table(["start", "rate", *MEASURES.values()], self.cells())
+
+    def figures(self) -> Iterator[NamedFigure]:
+        """The losses of this seed."""
+        best = {start: self.best(start, DURING) for start in self.config.starts}
+        yield "loss", compare_starts([self], best, best, f"LoRA from a condition: one seed, {self.config.steps} steps")
+
+
+def best_rate(runs: Sequence[LoraRun], start: str, measure: str) -> float:
+    """The rate at which the mean of a measure over runs is best; nothing is held out of a LoRA per task."""
+    rates = [rate for each, rate in runs[0].config.members if each == start]
+    sign = -1 if measure in SHARES else 1
+    return min(rates, key=lambda rate: (sign * statistics.fmean(run.score(measure, start, rate) for run in runs), rate))
+
+
+def compare_starts(
+    runs: Sequence[LoraRun], loss_rates: dict[str, float], right_rates: dict[str, float], title: str
+) -> str:
+    """Loss against steps and strings of held-out tasks that are right, each start at its rates."""
+    names = ["hyperfan-in" if start == OURS else STARTS[start] for start in loss_rates]
+    drawn = []
+    for (start, rate), look in zip(loss_rates.items(), looks(names), strict=True):
+        curves = [run.losses(start, rate) for run in runs]
+        losses = {
+            step: statistics.geometric_mean([curve[step] for curve in curves])
+            for step in curves[0]
+            if all(math.isfinite(curve[step]) for curve in curves)
+        }
+        right = Estimate.of([run.score(HELD_RIGHT, start, right_rates[start]) for run in runs])
+        score = None if start == PER_TASK else (right.value, right.low, right.high)
+        drawn.append(StartScores(STARTS[start], look, losses, score))
+    return losses_and_scores([d for d in drawn if d.losses], title, SCORE, NOTE if len(runs) > 1 else NOTE_OF_ONE)
+
+
+def cell(measure: str, value: float) -> str:
+    """A measure in a table."""
+    if not math.isfinite(value):
+        return "∞"
+    return f"{value:.0%}" if measure in SHARES else f"{value:.2g}"
+
+
+class LoraResults(Results[Lora, LoraRun]):
+    """The seeds that choose rates, those that are compared, and the claims."""
+
+    claims = CLAIMS
+
+    def check(self) -> None:
+        """One seed of each kind must be there."""
+        for config in (choosing(self.base)[0], compared(self.base)[0]):
+            self.runs.one(config)
+
+    @functools.cached_property
+    def choosers(self) -> list[LoraRun]:
+        """The seeds that choose."""
+        return [self.runs.one(config) for config in choosing(self.base) if config in self.runs]
+
+    @property
+    def compared(self) -> list[LoraRun]:
+        """The seeds that are compared; raises if there is none."""
+        found = [self.runs.one(config) for config in compared(self.base) if config in self.runs]
+        if not found:
+            raise RunError("there is no finished run of a seed to compare")
+        return found
+
+    def best(self, start: str, measure: str, *, of_compared: bool = False) -> float:
+        """The best rate of a start by a measure, on the seeds that choose, or on those that are compared."""
+        return best_rate(self.compared if of_compared else self.choosers, start, measure)
+
+    def compare(self, measure: str, a: Choice, b: Choice) -> Estimate:
+        """One over the other, seed by seed, or for shares one less the other."""
+        pairs = [(run.score(measure, *a), run.score(measure, *b)) for run in self.compared]
+        return (
+            Estimate.of([x - y for x, y in pairs]) if measure in SHARES else Estimate.ratio([x / y for x, y in pairs])
+        )
+
+    def rates(self, measure: str) -> dict[str, float]:
+        """The best rate of every start by a measure."""
+        return {start: self.best(start, measure) for start in self.base.starts}
+
+    def figures(self) -> Iterator[NamedFigure]:
+        """Losses and held-out tasks."""
+        title = f"LoRA from a task vector, four starts of the hypernet: {len(self.compared)} seeds"
+        yield "loss", compare_starts(self.compared, self.rates(DURING), self.rates(HELD_RIGHT), title)
+
+    def summary(self) -> dict[str, Any]:
+        """The numbers of each start at every rate."""
+        return {"settings": [self.numbers(self.compared, *member) for member in self.base.members]}
+
+    def numbers(self, runs: Sequence[LoraRun], start: str = OURS, rate: float = 0.0) -> dict[str, Any]:
+        """Every measure of a start at a rate, seed by seed."""
+        values = {words: [run.score(m, start, rate) for run in runs] for m, words in MEASURES.items()}
+        return {"start": start, "rate": rate, **values}
+
+    def fields(self) -> dict[str, Any]:
+        """The settings and tables."""
+        c, (trained, held) = self.base, split(self.base.seed)
+        runs = self.compared
+        return {
+            "seeds": len(runs),
+            "choosing": CHOOSING_SEEDS,
+            "places": ", ".join(PLACES),
+            "shifts": ", ".join(map(str, SHIFTS)),
+            "tasks": len(trained) + len(held),
+            "trained": len(trained),
+            "held_out": len(held),
+            "best": self._best(),
+            "all": self._all_rates(),
+            "edges": self._edges(),
+            "told": f"{Estimate.of([run.told for run in runs]).value:.1%}",
+            "untold_loss": f"{Estimate.of([run.untold(END) for run in runs]).value:.2g}",
+            "untold_right": f"{Estimate.of([run.untold(RIGHT) for run in runs]).value:.1%}",
+            "told_part": f"{TOLD:.0%}",
+            "pretraining_rate": PRETRAINING_RATE,
+            "loss_margin": LOSS_MARGIN,
+            "right_margin": f"{RIGHT_MARGIN:.0%}",
+            "alpha": 2 * c.rank,
+            **{name: getattr(c, name) for name in self._SIZES},
+        }
+
+    _SIZES = (
+        "pretraining", "pretraining_strings", "steps", "strings", "test_strings", "letters", "length", "width",
+        "blocks", "heads", "rank", "embedding", "code",
+    )  # fmt: skip
+
+    def _best(self) -> str:
+        """A row for each start, each measure at the rate that is best for it."""
+        rows = []
+        for start in self.base.starts:
+            cells = []
+            for measure in MEASURES:
+                if start == PER_TASK and measure in (HELD_LOSS, HELD_RIGHT):
+                    cells.append("")
+                    continue
+                rate = self.best(start, measure)
+                found = Estimate.median([run.score(measure, start, rate) for run in self.compared])
+                if measure in SHARES:
+                    found = Estimate.of([run.score(measure, start, rate) for run in self.compared])
+                cells.append(f"{found.format('.0%' if measure in SHARES else '.2g')} at {rate:g}")
+            before = statistics.fmean(self._before(run, start) for run in self.compared)
+            rows.append([STARTS[start], f"{before:.2g}", *cells])
+        return markdown_table(["start", "loss before training", *MEASURES.values()], rows)
+
+    def _before(self, run: LoraRun, start: str) -> float:
+        first = next(row for row in run.of(Kind.ERRORS) if row["of"] == TRAINED)
+        index = [each for each, _ in run.config.members].index(start)
+        return float(first["losses"][index])
+
+    def _edges(self) -> str:
+        """Which starts learn fastest at an end of their range of rates, where another might be better still."""
+        found = []
+        for start, rate in self.rates(DURING).items():
+            rates = [r for each, r in self.base.members if each == start]
+            ends = {min(rates): "smallest", max(rates): "largest"}
+            if rate in ends:
+                found.append(
+                    f"For {STARTS[start]} the {ends[rate]} rate is the best, so one beyond it may suit it better."
+                )
+        return " ".join(found) or "No start learns fastest at an end of its range of rates."
+
+    def _all_rates(self) -> str:
+        rows = []
+        for start, rate in self.base.members:
+            medians = {m: statistics.median(run.score(m, start, rate) for run in self.compared) for m in MEASURES}
+            without = (HELD_LOSS, HELD_RIGHT) if start == PER_TASK else ()
+            cells = ["" if m in without else cell(m, value) for m, value in medians.items()]
+            rows.append([STARTS[start], f"{rate:g}", *cells])
+        return markdown_table(["start", "rate", *MEASURES.values()], rows)
