@@ -1,42 +1,53 @@
-"""``python -m zoo``: try all nets and write the page; with names, try these and print what is seen.
+"""``python -m zoo``: try the nets whose record is of other code, those that failed first, and write the page.
 
-``--without-held-out`` leaves the ten out; ``--first-look`` tries them for the first time, and keeps what is seen.
+With names, try these and print what is seen; ``--first-look`` tries those held out for the first time, and keeps that.
 """
 
 import json
 import sys
+from typing import Any
 
 from zoo.names import HELD_OUT
 from zoo.nets import ZOO
-from zoo.page import PAGE, write, write_first_look
-from zoo.run import try_all
+from zoo.page import PAGE, recorded, write, write_first_look
+from zoo.run import fingerprint, try_all
 from zoo.trial import Result
 
-OPTIONS = ("--first-look", "--without-held-out")
+FIRST_LOOK = "--first-look"
 
 
-def main(names: list[str]) -> int:
+def main(arguments: list[str]) -> int:
     """Try nets; returns whether one does not hold."""
-    unknown = [name for name in names if name not in ZOO and name not in OPTIONS]
+    unknown = [name for name in arguments if name not in ZOO and name != FIRST_LOOK]
     if unknown:
         print(f"no net is called {', '.join(unknown)}; there are {', '.join(ZOO)}")
         return 2
-    chosen = [name for name in ZOO if name in names]
-    if "--without-held-out" in names:
-        chosen = [name for name in ZOO if name not in HELD_OUT]
+    if not arguments:
+        return _bring_up_to_date()
     results = []
-    for result in try_all(chosen or (HELD_OUT if "--first-look" in names else ZOO)):
+    for result in try_all(HELD_OUT if FIRST_LOOK in arguments else arguments):
         results.append(result)
         print(_line(result), flush=True)
-    print(f"{sum(r.holds for r in results)} of {len(results)} hold")
-    if not names or names == ["--without-held-out"]:
-        write(results)
-        print(f"written: {PAGE}")
-    elif names == ["--first-look"]:
+    if FIRST_LOOK in arguments:
         write_first_look(results)
-    elif len(names) == 1 and not names[0].startswith("-"):
+    elif len(results) == 1:
         print(json.dumps(results[0].to_dict(), indent=1, ensure_ascii=False))
     return int(not all(r.holds for r in results))
+
+
+def _bring_up_to_date() -> int:
+    """Write the page after every net, so that an interrupted run goes on where it stopped."""
+    results: dict[str, dict[str, Any]] = recorded()
+    now = fingerprint()
+    names = [name for name in ZOO if results.get(name, {}).get("code") != now]
+    names.sort(key=lambda name: name in results and all(results[name]["passed"].values()))
+    for result in try_all(names):
+        results[result.name] = result.to_dict()
+        write(results)
+        print(_line(result), flush=True)
+    write(results)
+    print(f"written: {PAGE}")
+    return int(not all(all(r["passed"].values()) for r in results.values()))
 
 
 def _line(result: Result) -> str:

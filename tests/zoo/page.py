@@ -9,6 +9,7 @@ from typing import Any
 
 from zoo.names import HELD_OUT
 from zoo.nets import KINDS
+from zoo.run import fingerprint
 from zoo.trial import CHECKS, DRAWS, EMBEDDING, FACTOR, MORE_DRAWS, RATE, Result
 
 DOCS = Path(__file__).parents[2] / "docs"
@@ -41,11 +42,19 @@ well-known blocks are written out in `tests/zoo/`. Every net is generated with
 """
 
 
-def write(results: Sequence[Result]) -> None:
+def recorded() -> dict[str, dict[str, Any]]:
+    """The results that were recorded, by the name of the net."""
+    found = json.loads(RECORD.read_text())["results"] if RECORD.exists() else []
+    return {r["name"]: r for r in found}
+
+
+def write(results: Mapping[str, Mapping[str, Any]]) -> None:
     """Write the record and the page."""
+    libraries = {name: version(name) for name in LIBRARIES} | {"python": platform.python_version()}
     record = {
-        "libraries": {name: version(name) for name in LIBRARIES} | {"python": platform.python_version()},
-        "results": [r.to_dict() for r in results],
+        "libraries": libraries,
+        "code": fingerprint(),
+        "results": [results[name] for name in KINDS if name in results],
     }
     RECORD.write_text(json.dumps(record, indent=1, ensure_ascii=False) + "\n")
     PAGE.write_text(page(record, first_look()))
@@ -72,12 +81,13 @@ def page(record: Mapping[str, Any], first: Sequence[Mapping[str, Any]]) -> str:
     held_out = [r for r in results if r["name"] in HELD_OUT]
     parts = [INTRO, f"Measured with {libraries}.\n", f"**{_score(seen)}** of those that rules were made with."]
     if held_out:
-        parts[-1] += (
-            f" Of the ten that were held out until everything else was mended: **{_score(first)}** at the first "
-        )
+        parts[-1] += f" Of the ten that were held out until the others were mended: **{_score(first)}** at the first "
         parts[-1] += f"look, before any mending, **{_score(held_out)}** now."
+    if any(r.get("code") != record["code"] for r in results):
+        parts[-1] += "\n\nRows with † were measured with an earlier version of the code."
     for kind in dict.fromkeys(KINDS[r["name"]] for r in results):
-        parts.append(f"\n## {kind[0].upper()}{kind[1:]}\n\n{_table([r for r in results if KINDS[r['name']] == kind])}")
+        rows = _table([r for r in results if KINDS[r["name"]] == kind], record["code"])
+        parts.append(f"\n## {kind[0].upper()}{kind[1:]}\n\n{rows}")
     reasons = [line for r in results for line in _reasons(r)]
     parts.append("\n## What fails, and why\n\n" + ("\n".join(reasons) or "Nothing."))
     parts.append("\n## What was left out, as advised\n\n" + ("\n".join(_left_out(results)) or "Nothing."))
@@ -95,12 +105,12 @@ def _score(results: Sequence[Mapping[str, Any]]) -> str:
 HEADER = "net | read | made | pattern | forward | gradient | by | diagnosis | step | frozen | saved"
 
 
-def _table(results: Sequence[Mapping[str, Any]]) -> str:
+def _table(results: Sequence[Mapping[str, Any]], code: str = "") -> str:
     lines = [f"| {HEADER} |", "|" + "---|" * len(HEADER.split("|"))]
-    return "\n".join(lines + [f"| {' | '.join(_cells(r))} |" for r in results])
+    return "\n".join(lines + [f"| {' | '.join(_cells(r, code))} |" for r in results])
 
 
-def _cells(r: Mapping[str, Any]) -> list[str]:
+def _cells(r: Mapping[str, Any], code: str) -> list[str]:
     passed, numbers = r["passed"], r["numbers"]
 
     def mark(check: str, text: str = "✓") -> str:
@@ -117,7 +127,7 @@ def _cells(r: Mapping[str, Any]) -> list[str]:
     loss = f"{numbers['loss before']:.3g} → {numbers['loss after']:.3g}" if "loss before" in numbers else "✓"
     by = "calibrate_" if r["calibrated"] else "start" if passed["forward"] and passed["gradient"] else "–"
     made = mark("whole", f"{r['generated']} / {numbers.get('measured', 0):g}")
-    title = f"{'' if all(passed.values()) else '**✗** '}{name}"
+    title = f"{'' if all(passed.values()) else '**✗** '}{name}{' †' if code and r.get('code') != code else ''}"
     scales = [factors("forward"), factors("gradient"), by, mark("diagnosis")]
     return [title, read, made, mark("pattern"), *scales, mark("step", loss), mark("freeze"), mark("save")]
 

@@ -42,6 +42,7 @@ class Result:
         why: check → the reason where it does not, or what is worth to know where it does.
         numbers: worst factor forward and backward, before and after a calibration, and others.
         calibrated: whether forward and gradient hold only after one calibration.
+        code: the fingerprint of the code that it was seen with.
     """
 
     name: str
@@ -52,6 +53,7 @@ class Result:
     numbers: dict[str, float] = field(default_factory=dict)
     calibrated: bool = False
     seconds: float = 0.0
+    code: str = ""
 
     @property
     def holds(self) -> bool:

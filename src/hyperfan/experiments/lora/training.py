@@ -185,7 +185,8 @@ class LoraTraining(Training):
         """The language model and its optimiser, and if it is pretrained all hypernets with theirs."""
         found = {f"base.{name}": t for name, t in state_of(self.base, self.base_optimiser).items()}
         for i, member in enumerate(self.members):
-            found |= {f"{i}.{name}": t for name, t in state_of(member.net, member.optimiser).items()}
+            state = state_of(member.net, member.optimiser)
+            found |= {f"{i}.{name}": t for name, t in state.items() if not self._is_of_base(t)}
         return {**found, "sums": self.sums.clone()}
 
     def load(self, state: dict[str, Tensor]) -> None:
@@ -195,7 +196,12 @@ class LoraTraining(Training):
         if any(name.startswith("0.") for name in state):
             self._begin()
         for i, member in enumerate(self.members):
-            load_into(member.net, member.optimiser, _part(state, str(i)))
+            frozen = {k: t for k, t in state_of(member.net, member.optimiser).items() if self._is_of_base(t)}
+            load_into(member.net, member.optimiser, {**frozen, **_part(state, str(i))})
+
+    def _is_of_base(self, tensor: Tensor) -> bool:
+        """Whether a tensor is a parameter of the language model, which all hypernets hold."""
+        return any(tensor.data_ptr() == p.data_ptr() for p in self.base.parameters())
 
 
 def _part(state: dict[str, Tensor], prefix: str) -> dict[str, Tensor]:
