@@ -387,7 +387,7 @@ def test_sizes_that_do_not_fit_are_named():
         (4, {"heads": hf.Chunks(embedding=3)}, "is for a net with one embedding"),
         (4, {"heads": hf.Chunks(), "trunk": (5,)}, "use Chunks\\(inputs=0\\) to share a trunk"),
         (4, {"heads": hf.Chunks(), "generate": "*.bias"}, "no generated tensor has channels"),
-        (4, {"heads": "chunks"}, "use 'shared', 'separate', Chunks"),
+        (4, {"heads": "chunks"}, "use 'shared', 'separate', 'module', Chunks"),
     ],
 )
 def test_what_does_not_go_together_is_said(embedding, options, message):

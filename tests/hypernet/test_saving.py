@@ -245,7 +245,7 @@ def test_frozen_parameters_are_saved_if_asked(tmp_path, frozen):
             hf.HyperNet.from_pretrained(tmp_path, empty)
         with torch.no_grad():
             mainnet[2].weight.mul_(-1)
-        with pytest.warns(hf.HyperfanWarning, match="frozen '2.weight' is not saved with the net"):
+        with pytest.warns(hf.HyperfanWarning, match="frozen value of '2.weight' is not saved with the net"):
             hf.HyperNet.from_pretrained(tmp_path, mainnet)
 
 

@@ -232,7 +232,7 @@ def test_a_frozen_base_of_other_values_is_noticed(tmp_path):
     again = hf.HyperNet.from_pretrained(tmp_path, copy.deepcopy(main))
     e = torch.randn(GIVEN.size)
     torch.testing.assert_close(again(x, embedding=e), net(x, embedding=e))
-    with pytest.warns(hf.HyperfanWarning, match=r"the base of '0\.weight' and of 1 more is not saved .* other values"):
+    with pytest.warns(hf.HyperfanWarning, match=r"value of '0\.weight' and of 3 more is not saved .* other values"):
         hf.HyperNet.from_pretrained(tmp_path, mainnet())
 
 

@@ -32,11 +32,11 @@ class Bases(NamedTuple):
 
 
 def frozen_at_risk(mainnet: nn.Module, base: BaseArgument, heads: object) -> set[str]:
-    """Names of the frozen parameters whose values would be lost if they were generated: all, or none on a base."""
+    """Names of the frozen parameters whose values, if they have any, would be lost if generated: none on a base."""
     updates = isinstance(heads, GeneratorConfig) and heads.updates_mainnet
     if updates or base == "mainnet" or isinstance(base, Mapping):
         return set()
-    return {name for name, p in mainnet.named_parameters() if not p.requires_grad}
+    return {name for name, p in mainnet.named_parameters() if not p.requires_grad and not p.is_meta}
 
 
 def read_base_arguments(

@@ -130,14 +130,15 @@ def load(
     state = _read_weights(folder, config)
     saved = {name: state.pop(MAINNET + name) for name in config.get("buffers", ())}
     buffers = {name: saved.get(name, buffer) if buffer.is_meta else buffer for name, buffer in mainnet.named_buffers()}
-    frozen = frozen_values(config.get("frozen_values", {}), dict(mainnet.named_parameters()))
+    frozen_marks = config.get("frozen_values", {})
+    frozen = frozen_values(frozen_marks, dict(mainnet.named_parameters()))
     state |= {MAINNET + name: value for name, value in frozen.items()}
     _check_fit(folder, state, net.state_dict())
     plan = Plan(**{**config["plan"], "rows": tuple(Row(**row) for row in config["plan"]["rows"])})
     kept = net.kept_values.with_values(config.get("init_trunk", config["trunk"] is not None))
     net.restore_(method(config["init"], **config["settings"]), plan, state, buffers, kept)
     net.skeleton.lend(frozen)
-    check_marks("the base of", given_bases(net), config.get("base_values", {}))
+    check_marks({**given_bases(net), **frozen}, {**config.get("base_values", {}), **frozen_marks})
     return net
 
 

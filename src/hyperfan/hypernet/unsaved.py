@@ -38,15 +38,15 @@ def given_bases(net: "HyperNet") -> dict[str, Tensor]:
     return {} if base is None else {n: base.value(n) for n, trained in base.to_json().items() if trained is False}
 
 
-def check_marks(what: str, values: Mapping[str, Tensor], saved: Mapping[str, float]) -> None:
+def check_marks(values: Mapping[str, Tensor], saved: Mapping[str, float]) -> None:
     """Warn if tensors that are not saved have other values than when the net was saved."""
     now = marks(values)
     others = [name for name, mark in saved.items() if name in now and abs(now[name] - mark) > MARK_TOLERANCE]
     if others:
         more = f" and of {len(others) - 1} more" if len(others) > 1 else ""
         warnings.warn(
-            f"{what} '{others[0]}'{more} is not saved with the net, and "
-            "this mainnet has other values than the one it was saved with: pass from_pretrained that one",
+            f"the base or frozen value of '{others[0]}'{more} is not saved with the net, and this mainnet has other "
+            "values than the one it was saved with: pass from_pretrained that one",
             HyperfanWarning,
             stacklevel=5,
         )
@@ -61,5 +61,4 @@ def frozen_values(saved: Mapping[str, float], parameters: Mapping[str, Tensor]) 
             f"'{empty[0]}' is frozen and not saved with the net, and this mainnet is on the meta device, without its "
             "value: pass one that has it, or save with save_pretrained(…, frozen=True)"
         )
-    check_marks("frozen", found, saved)
     return found
