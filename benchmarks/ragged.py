@@ -15,7 +15,7 @@ CLAIM = (
     "forward and backward with 64 codes that serve 1 to 16 rows each takes at most 1.5 times what batched products "
     "written by hand take on groups padded to 16 rows"
 )
-OWN_FORWARD = "… where the mainnet is a module with a forward of its own"
+OWN_FORWARD = "the same, over code by hand, where the mainnet is a module with a forward of its own: reported"
 GROUPS, MOST, CONDITION, TRUNK = 64, 16, 16, 64
 
 
@@ -58,8 +58,8 @@ def measure(rounds: str) -> dict[str, Times]:
 
 def run(rounds: int = 60, processes: int = 3) -> bool:
     runs = pooled("ragged", rounds, processes)
-    claims = {"ragged": CLAIM, "ragged_own_forward": OWN_FORWARD}
-    holds = [compare_times(name, claim, [times[name] for times in runs], 1.5) for name, claim in claims.items()]
+    claims = {"ragged": (CLAIM, 1.5), "ragged_own_forward": (OWN_FORWARD, None)}
+    holds = [compare_times(name, claim, [times[name] for times in runs], most) for name, (claim, most) in claims.items()]
     return all(holds)
 
 
