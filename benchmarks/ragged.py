@@ -59,7 +59,7 @@ def measure(rounds: str) -> dict[str, Times]:
 def run(rounds: int = 60, processes: int = 3) -> bool:
     runs = pooled("ragged", rounds, processes)
     claims = {"ragged": (CLAIM, 1.5), "ragged_own_forward": (OWN_FORWARD, None)}
-    holds = [compare_times(name, claim, [times[name] for times in runs], most) for name, (claim, most) in claims.items()]
+    holds = [compare_times(n, claim, [times[n] for times in runs], most) for n, (claim, most) in claims.items()]
     return all(holds)
 
 
