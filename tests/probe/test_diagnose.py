@@ -618,6 +618,16 @@ def test_the_loss_that_a_mainnet_returns_is_used(alone):
     assert seen.stable_rate
 
 
+def test_with_a_code_for_each_sample_a_step_is_tried_on_the_mean_of_their_losses():
+    torch.manual_seed(0)
+    x, y = vectors(40)
+    batch, e = {"x": x, "labels": y}, torch.randn(len(x), 16)
+    net = hf.HyperNet(Labelled(False), hf.Embedding(16, given=True, per="net"), example=batch)
+    seen = hf.diagnose(net, batch, embedding=e, lr=1e-6)
+    assert seen.loss == pytest.approx(net(**batch, embedding=e)["loss"].mean().item(), rel=1e-5)
+    assert seen.stable_rate
+
+
 # ── foreign hypernets ──────────────────────────────────────────────────────────────────────────────────────────────
 
 

@@ -6,11 +6,12 @@ and of its rank, each of which other codes have too.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import get_args
 
 import torch
 from torch import Tensor
 
-from hyperfan.codes.embedding import CODE, Embedding
+from hyperfan.codes.embedding import CODE, Embedding, IdentityPart
 from hyperfan.errors import HyperfanError
 from hyperfan.mainnet.spec import TensorSpec, layer_and_module
 
@@ -85,9 +86,10 @@ def read_identities(
             if other != code:
                 whose = "ranks or chunks" if owner[other] == owner[code] else f"'{owner[other]}' and '{owner[code]}'"
                 at = f" of '{owner[code]}'" if owner[other] == owner[code] else ""
+                missing = ", ".join(f"'{part}'" for part in get_args(IdentityPart) if part not in configs)
                 raise HyperfanError(
                     f"identity={sorted(configs)} gives {whose}{at} the same code, and one head makes both, so that "
-                    "they would be equal: add what tells them apart, or use identity=8, one for each"
+                    f"they would be equal: add what tells them apart ({missing}), or use identity=8, one for each"
                 )
     found = []
     for part, config in configs.items():

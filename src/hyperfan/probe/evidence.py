@@ -112,10 +112,12 @@ class Evidence:
         if not count:
             raise CallError("x is empty: give as many inputs as a training batch has")
 
+        returns_loss = False
+
         def mean(out: object) -> Tensor:
             if y is not None:
                 return mean_loss(out, y, loss)
-            returned = own_loss(out)
+            returned = own_loss(out, per_code=returns_loss)
             return random_direction(out) if returned is None else returned
 
         def summed(out: object) -> Tensor:
@@ -123,7 +125,8 @@ class Evidence:
 
         squares, self.noise = _over_draws(subject)
         self.measured = Pass(subject, self.generated, summed, trained)
-        self.has_loss = y is not None or self.measured.returns_loss
+        returns_loss = self.measured.returns_loss
+        self.has_loss = y is not None or returns_loss
         self.twins = [PassSummary(Pass(subject, twin, summed)) for twin in subject.twins(self.generated, TWINS)]
         value = None if self.measured.loss is None or not self.has_loss else self.measured.loss / count
         if lr is not None and not self.has_loss:

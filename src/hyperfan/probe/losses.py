@@ -26,9 +26,13 @@ def random_direction(output: object) -> Tensor:
     return torch.stack([(t * d).sum() for t, d in zip(tensors, directions, strict=True)]).sum()
 
 
-def own_loss(output: object) -> Tensor | None:
-    """The loss that a mainnet puts out itself, as language models do that are given labels: a tensor of one value."""
-    return next((t for t in float_tensors(output) if not t.ndim), None)
+def own_loss(output: object, *, per_code: bool = False) -> Tensor | None:
+    """The loss that a mainnet puts out itself, as language models do that are given labels: a tensor of one value.
+
+    With ``per_code``, where it is known to put one out, also the mean of one for each code.
+    """
+    found = next((t for t in float_tensors(output) if t.ndim <= per_code), None)
+    return found if found is None else found.mean()
 
 
 def main_output(output: object) -> Tensor:
