@@ -23,9 +23,7 @@ def run(rounds: int = 15) -> bool:
     biases = dict(net.mainnet.named_parameters())
 
     def by_vmap() -> Tensor:
-        made = net.generate(embedding=e)
-        run_one = lambda w, x: functional_call(mainnet, {**w, **biases}, (x,))  # noqa: E731
-        return vmap(run_one)(made, x)
+        return vmap(lambda w, x: functional_call(mainnet, {**w, **biases}, (x,)))(net.generate(embedding=e), x)
 
     def backward(out: Tensor) -> None:
         net.zero_grad()

@@ -31,8 +31,7 @@ def by_hyperfan(net: hf.HyperNet, x: Tensor, e: Tensor) -> Tensor:
 
 def by_vmap(net: hf.HyperNet, x: Tensor, e: Tensor) -> Tensor:
     biases = dict(net.mainnet.named_parameters())
-    run_one = lambda w, x: functional_call(MAINNET, {**w, **biases}, (x,))  # noqa: E731
-    return vmap(run_one)(net.generate(embedding=e), x)
+    return vmap(lambda w, x: functional_call(MAINNET, {**w, **biases}, (x,)))(net.generate(embedding=e), x)
 
 
 def step(net: hf.HyperNet, opt: torch.optim.Optimizer, forward: Forward, x: Tensor, e: Tensor, y: Tensor) -> None:

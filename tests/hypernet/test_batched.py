@@ -261,10 +261,14 @@ def test_recurrent_layers_equal_a_loop(name, generate, grouped):
     shape = (4,) if "cell" in name else (6, 4)
     x = torch.randn(N, *((2,) if grouped else ()), *shape, dtype=torch.float64, requires_grad=True)
     e = torch.randn(N, 4, dtype=torch.float64, requires_grad=True)
-    first = lambda out: out if isinstance(out, torch.Tensor) else out[0]  # noqa: E731
-    call = lambda: first(net(x, embedding=e, grouped=grouped))  # noqa: E731
+
+    def first(out):
+        return out if isinstance(out, torch.Tensor) else out[0]
+
     one = [first(net(x[i] if grouped else x[i : i + 1], embedding=e[i])) for i in range(N)]
-    assert_equal(net, x, e, call, torch.stack(one) if grouped else torch.cat(one))
+    assert_equal(
+        net, x, e, lambda: first(net(x, embedding=e, grouped=grouped)), torch.stack(one) if grouped else torch.cat(one)
+    )
     assert not reasons(net)
 
 

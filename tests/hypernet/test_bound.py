@@ -97,8 +97,8 @@ def test_attributes_that_do_not_clash_are_the_mainnets(net):
     net = copy.deepcopy(pickle.loads(pickle.dumps(net)))
     assert net.width == 4
     with pytest.raises(AttributeError, match="has no attribute 'nothing', nor has its mainnet, a Mainnet"):
-        net.nothing  # noqa: B018
+        _ = net.nothing
     with pytest.raises(AttributeError, match="'Linear' object has no attribute 'nothing'"):
-        net.broken  # noqa: B018  # the property's own error
+        _ = net.broken  # the property's own error
     with pytest.raises(AttributeError, match=r"'HyperNet' object has no attribute '_nothing'$"):
-        net._nothing  # noqa: B018
+        _ = net._nothing

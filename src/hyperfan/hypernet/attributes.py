@@ -36,7 +36,8 @@ def bound(net: "GeneratedNet", tensors: Mapping[str, Tensor]) -> Iterator[nn.Mod
     if tensors[first.name].ndim > len(first.shape):
         raise CallError("bound() makes one net: pass one task or one embedding, not one per sample")
     net.skeleton.check(tensors)
-    handle = net.register_state_dict_post_hook(_without_generated)  # type: ignore[no-untyped-call]  # torch leaves it so
+    module: Any = net  # torch leaves the method without types
+    handle = module.register_state_dict_post_hook(_without_generated)
     try:
         with net.skeleton.running(tensors):
             yield net.mainnet

@@ -40,15 +40,17 @@ def fill_missing_buffers(root: nn.Module, buffers: Mapping[str, Tensor]) -> None
 
 def write_tied_once(net: "HyperNet") -> None:
     """Let a layer that has two paths in the mainnet be in a state_dict once, under its first."""
+    module: Any = net  # torch leaves the methods without types
     if net.skeleton.repeated:
-        net.register_state_dict_post_hook(_drop_repeated)  # type: ignore[no-untyped-call]  # torch leaves both without types
-        net.register_load_state_dict_pre_hook(_add_repeated)  # type: ignore[no-untyped-call]
+        module.register_state_dict_post_hook(_drop_repeated)
+        module.register_load_state_dict_pre_hook(_add_repeated)
 
 
 def load_beside_frozen(net: "HyperNet") -> None:
     """Let frozen parameters stay if a state_dict lacks them, and the mainnet that lends them as it is if not."""
-    net.register_load_state_dict_pre_hook(_leave_equal)  # type: ignore[no-untyped-call]  # as above
-    net.register_load_state_dict_post_hook(_none_missing)  # type: ignore[no-untyped-call]
+    module: Any = net  # torch leaves the methods without types
+    module.register_load_state_dict_pre_hook(_leave_equal)
+    module.register_load_state_dict_post_hook(_none_missing)
 
 
 def _leave_equal(net: "HyperNet", state: dict[str, Any], prefix: str, *_others: Any) -> None:

@@ -65,12 +65,12 @@ class Samples(TorchFunctionMode):
 
     def __enter__(self) -> Self:
         self._entered = True
-        super().__enter__()  # type: ignore[no-untyped-call]  # torch leaves both without types
+        super().__enter__()  # type: ignore[no-untyped-call]  # torch leaves it without types
         return self
 
     def __exit__(self, *error: Any) -> None:
         self._entered = False
-        super().__exit__(*error)  # type: ignore[no-untyped-call]
+        super().__exit__(*error)  # type: ignore[no-untyped-call]  # torch leaves it without types
 
     def entered(self) -> contextlib.AbstractContextManager[Any]:
         """The mode, or nothing where it is entered already."""
@@ -170,7 +170,7 @@ class _Unseen(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch leav
     """Raises where torch computes something that no rule ran, as in scripted code."""
 
     def __init__(self, samples: Samples) -> None:
-        super().__init__()  # type: ignore[no-untyped-call]  # as above
+        super().__init__()  # type: ignore[no-untyped-call]  # torch leaves it without types
         self.samples = samples
         self.refused: MixingError | None = None
 
@@ -238,6 +238,11 @@ def rule(*functions: Any, rules: dict[Any, Rule] = RULES) -> Callable[[Rule], Ru
 def named(names: str, *owners: Any) -> list[Any]:
     """The functions of these names that torch has, in any of these places."""
     return [f for name in names.split() for owner in owners if (f := getattr(owner, name, None)) is not None]
+
+
+def getters(names: str) -> list[Any]:
+    """The functions by which torch reads these properties of a tensor, as far as it has them."""
+    return [f.__get__ for f in named(names, Tensor)]
 
 
 def refuse(func: Any) -> NoReturn:

@@ -6,7 +6,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from hyperfan.hypernet.batched.mode import Samples, named, refuse, rule
+from hyperfan.hypernet.batched.mode import Samples, getters, named, refuse, rule
 
 POINTWISE = (
     "abs absolute neg negative positive exp exp2 expm1 log log2 log10 log1p sqrt rsqrt square reciprocal sin cos tan "
@@ -36,6 +36,7 @@ RANDOM = "rand_like randn_like bernoulli"
 SAME_VALUES = "to float double half bfloat16 long int bool type type_as cpu cuda detach"
 PROPERTIES = "dtype device layout is_cuda is_cpu is_meta is_sparse is_quantized is_nested requires_grad itemsize"
 QUERIES = "is_floating_point is_complex element_size is_signed is_contiguous get_device is_inference"
+NEW_TENSORS = "new_zeros new_ones new_full new_empty new_tensor"
 NUMBERS = (int, float)
 NOT_IN_PLACE = {"inplace": False}
 FACTORIES = (
@@ -127,8 +128,7 @@ def same_values(s: Samples, func: Any, x: Any, *args: Any, **kwargs: Any) -> Any
     return s.mark(made) if s.has(x) else made
 
 
-@rule(*(getattr(Tensor, name).__get__ for name in PROPERTIES.split() if hasattr(Tensor, name)),
-      *named(QUERIES, Tensor, torch), *named("new_zeros new_ones new_full new_empty new_tensor", Tensor))  # fmt: skip
+@rule(*getters(PROPERTIES), *named(QUERIES, Tensor, torch), *named(NEW_TENSORS, Tensor))
 def of_its_kind(s: Samples, func: Any, x: Any, *args: Any, **kwargs: Any) -> Any:
     """What depends on no value of the tensor."""
     return func(x, *args, **kwargs) if not s.any((*args, *kwargs.values())) else refuse(func)
@@ -140,7 +140,7 @@ def same_for_all(s: Samples, func: Any, *args: Any, **kwargs: Any) -> Any:
     return func(*args, **kwargs) if not s.any((*args, *kwargs.values())) else refuse(func)
 
 
-@rule(Tensor.shape.__get__)  # type: ignore[attr-defined]  # torch's stubs call it a Size
+@rule(*getters("shape"))
 def shape(s: Samples, func: Any, x: Tensor) -> torch.Size:
     """The shape of one sample's."""
     return s.shape(x)
@@ -152,7 +152,7 @@ def size(s: Samples, func: Any, x: Tensor, dim: int | None = None) -> Any:
     return s.shape(x) if dim is None else s.shape(x)[dim]
 
 
-@rule(Tensor.ndim.__get__, Tensor.dim, Tensor.ndimension)  # type: ignore[attr-defined]  # torch's stubs call it an int
+@rule(*getters("ndim"), Tensor.dim, Tensor.ndimension)
 def ndim(s: Samples, func: Any, x: Tensor) -> int:
     """The number of dimensions of one sample's."""
     return s.ndim(x)

@@ -6,7 +6,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from hyperfan.hypernet.batched.mode import Samples, named, refuse, rule
+from hyperfan.hypernet.batched.mode import Samples, getters, named, refuse, rule
 from hyperfan.hypernet.batched.pointwise import align
 
 
@@ -92,12 +92,15 @@ def permute(s: Samples, func: Any, x: Any, *dims: Any) -> Any:
     return s.mark(x.permute(0, *(d % (x.ndim - 1) + 1 for d in dims))) if s.has(x) else x.permute(dims)
 
 
-@rule(Tensor.mT.__get__, Tensor.T.__get__, *named("t", Tensor, torch))  # type: ignore[attr-defined]  # torch's stubs call them tensors
+_MATRIX_TRANSPOSE = getters("mT")
+
+
+@rule(*_MATRIX_TRANSPOSE, *getters("T"), *named("t", Tensor, torch))
 def transposed(s: Samples, func: Any, x: Any) -> Any:
     """Matrices, turned."""
     if not s.has(x):
         return func(x)
-    matrices = x.ndim == 3 or (x.ndim > 3 and func == Tensor.mT.__get__)  # type: ignore[attr-defined]  # as above
+    matrices = x.ndim == 3 or (x.ndim > 3 and func in _MATRIX_TRANSPOSE)
     return s.mark(x.mT) if matrices else refuse(func)
 
 
