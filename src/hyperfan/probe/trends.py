@@ -13,13 +13,13 @@ from typing import Literal, NamedTuple
 
 from hyperfan.charts.scale import MISSING, Interval, Of
 from hyperfan.probe.diagnosis import Diagnosis, LayerReading
-from hyperfan.probe.moments import Scale
+from hyperfan.probe.moments import REACH_99_TO_95, Scale
 
 Along = Literal["width", "depth"]
 OF: tuple[Of, ...] = ("activations", "gradients")
-MIN_SLOPE: Mapping[Along, float] = {"width": 0.1, "depth": 0.05}
-"""Of the near end of a slope's interval, from which a scale counts as dependent: the exponent of the width, of which a
-forgotten fan makes 0.5; and the logarithm of the factor from layer to layer."""
+MIN_SLOPE: Mapping[Along, float] = {"width": 0.15, "depth": 0.1}
+"""Of the near end of a slope's 99 % interval, from which a scale counts as dependent: the exponent of the width, of
+which a forgotten fan makes 0.5; and the logarithm of the factor from layer to layer."""
 LAST_LAYER, FIRST_LAYER = "the last layer", "the first layer"
 """Where nets of several depths are compared: their outputs, and the gradients that have come all the way."""
 
@@ -58,7 +58,7 @@ class Trend:
     @property
     def dependent(self) -> bool:
         """Whether the scale depends on the size by more than chance and by more than matters."""
-        return max(self.low, -self.high) > MIN_SLOPE[self.along]
+        return abs(self.slope) - REACH_99_TO_95 * (self.high - self.slope) > MIN_SLOPE[self.along]
 
     @property
     def what(self) -> str:
