@@ -42,7 +42,7 @@ def residual(net: nn.Module, coefficients: Tensor, points: Tensor) -> Tensor:
     return (sum(second) + source) / (4 * math.pi**2)
 
 
-def train(net: nn.Module, steps: int = 1000, lr: float = 2e-3) -> float:
+def train(net: nn.Module, steps: int = 1000, lr: float = 3e-4) -> float:
     """Train on random sources; returns ‖u − u*‖/‖u*‖ under unseen ones."""
     opt = hf.AdamW(net, lr=lr)
     for _ in range(steps):

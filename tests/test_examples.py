@@ -78,7 +78,7 @@ def test_federated_clients_get_nets_that_know_their_classes():
 
 def test_a_pareto_front_is_learnt_and_trades_one_loss_for_the_other():
     pareto = example("pareto")
-    front = pareto.train(pareto.hypernet(), steps=80)
+    front = pareto.train(pareto.hypernet(), steps=80, lr=3e-3)
     preference, f, g, beyond = front.unbind(1)
     assert preference.tolist() == [0, 0.25, 0.5, 0.75, 1]
     assert f[0] > 2 * f[-1]
@@ -105,7 +105,7 @@ def test_a_pinn_is_trained_through_two_derivatives():
     net = pinn.hypernet()
     points, sources = torch.rand(16, 2), torch.randn(4, 4)
     before = pinn.residual(net, sources, points).square().mean().item()
-    error, still = trainable_change(net, lambda net: pinn.train(net, steps=15))
+    error, still = trainable_change(net, lambda net: pinn.train(net, steps=15, lr=1e-3))
     assert pinn.residual(net, sources, points).square().mean() < before
     assert error < 1.5
     # Adding to the last bias adds to N, which the residual feels through the edge's factor: nothing is left out.
