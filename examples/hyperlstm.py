@@ -39,10 +39,9 @@ class HyperLSTM(nn.Module):
         return torch.stack(outputs, 1)
 
 
-def train(steps: int = 200, length: int = 10, batch: int = 32) -> list[float]:
-    """Learn to say which of two numbers came first, after a time without news; returns the losses."""
-    model, losses = nn.Sequential(HyperLSTM(2, 16), nn.Linear(16, 2)), []
-    opt = hf.AdamW(model, lr=5e-3)
+def train(model: nn.Module, steps: int = 200, lr: float = 5e-3, length: int = 10, batch: int = 32) -> list[float]:
+    """Learn to say which of two signals came first, after a time without news; returns the losses."""
+    opt, losses = hf.AdamW(model, lr=lr), []
     for _ in range(steps):
         y = torch.randint(2, (batch,))
         x = 0.1 * torch.randn(batch, length, 2)
@@ -56,4 +55,5 @@ def train(steps: int = 200, length: int = 10, batch: int = 32) -> list[float]:
 
 
 if __name__ == "__main__":
-    print("cross-entropy of the first step {:.3f}, of the last {:.3f}".format(*train()[::199]))
+    losses = train(nn.Sequential(HyperLSTM(2, 16), nn.Linear(16, 2)))
+    print(f"cross-entropy of the first step {losses[0]:.3f}, of the last {losses[-1]:.3f}")

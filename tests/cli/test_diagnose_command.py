@@ -46,6 +46,14 @@ def strange():
 def leaving():
     raise SystemExit(7)
 
+def of_a_size(width, depth=2, init="hyperfan-in"):
+    widths = [64, *[width] * (depth - 1), 10]
+    layers = [m for a, b in zip(widths, widths[1:]) for m in (nn.Linear(a, b), nn.ReLU())]
+    return hf.HyperNet(nn.Sequential(*layers[:-1]), 16, init=init), torch.randn(50, 64)
+
+def sick_of_a_size(width):
+    return of_a_size(width, init="xavier-fan-in")
+
 def misfit():
     return hf.HyperNet(mainnet(), 16), torch.randn(50, 63)
 """
@@ -127,9 +135,23 @@ def test_a_page(tmp_path, capsys):
     assert page.read_bytes() != before
 
 
+def test_a_coordinate_check(tmp_path, capsys):
+    page = tmp_path / "check.html"
+    sizes = ["--widths", "16", "32", "--depths", "2", "3"]
+    assert main(["diagnose", "nets_to_diagnose:of_a_size", *sizes, "--html", str(page)]) == 0
+    assert "Healthy: no layer's scale depends on the width or the depth" in capsys.readouterr().out
+    assert page.read_text().count('<div class="panel">') == 6
+    assert main(["diagnose", "nets_to_diagnose:sick_of_a_size", "--widths", "16", "64", "--json"]) == 1
+    told = json.loads(capsys.readouterr().out)
+    assert "scale that depends on the width" in {f["name"] for f in told["findings"]}
+    assert [d["width"] for d in told["diagnoses"]] == [16, 64]
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
+        (["nets_to_diagnose:healthy", "--widths", "8", "16"], "nets_to_diagnose:healthy(width=8) failed: TypeError"),
+        (["nets_to_diagnose:of_a_size", "--widths", "8", "16", "--init", "m2"], "let nets_to_diagnose:of_a_size make"),
         (["nets_to_diagnose:no_inputs"], "returned a HyperNet; a diagnosis needs inputs too"),
         (["nets_to_diagnose:strange"], "got an unexpected keyword argument 'z'"),
         (

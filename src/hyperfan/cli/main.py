@@ -19,6 +19,7 @@ Examples:
   hyperfan plan my.module:make_net                what an init would write into a net of yours
   hyperfan methods                                the init methods and their papers
   hyperfan diagnose my.module:make_net            what is wrong with a hypernet of yours
+  hyperfan diagnose my.module:make_net --widths 64 128 256    whether its scale depends on the width
   hyperfan run mnist --init hyperfan-in           an experiment of the paper
   hyperfan results mnist                          figures and verdicts from its runs
   hyperfan report runs/mnist/hyperfan-in_seed-0   one page of a run, or of several side by side

@@ -154,6 +154,8 @@ def diagnose(
     init: str | None = None,
     lr: float | None = None,
     optimiser: Literal["sgd", "adam", "adamw"] | None = None,
+    widths: tuple[int, ...] = (),
+    depths: tuple[int, ...] = (),
     seed: int = 0,
     html: Path | None = None,
     overwrite: bool = False,
@@ -164,15 +166,21 @@ def diagnose(
     The factory is a function without arguments. It returns (net, x) or (net, x, y), or a dict of the arguments of
     hyperfan.diagnose: for a foreign hypernet {"net": mainnet, "x": x, "y": y, "generated": function}.
 
+    With --widths or --depths it is a coordinate check: the factory is called with width= and depth=, of those that are
+    given, for every size, and the scale of every layer should depend on neither.
+
     The exit code is 0 if the net is healthy, 1 if something was found, 2 if the net could not be looked at.
 
     Example: hyperfan diagnose my.module:make_net --html diagnosis.html
+    Example: hyperfan diagnose my.module:make_net --widths 64 128 256 --depths 2 4 8 --html check.html
 
     Args:
         factory: Where the function is, as pkg.module:function.
         init: Also show what the net would be with this init; "hyperfan methods" lists them.
         lr: Try one step of the optimiser at this learning rate.
         optimiser: The optimiser of that step and of the effective rates, SGD by default.
+        widths: Widths of a coordinate check.
+        depths: Depths of a coordinate check.
         seed: For torch's random numbers, before the factory is called.
         html: Write the diagnosis as a page too.
         overwrite: Replace a page that is there.
@@ -187,6 +195,8 @@ def diagnose(
 
     torch.manual_seed(seed)
     given = {name: value for name, value in {"lr": lr, "optimiser": optimiser}.items() if value is not None}
+    if widths or depths:
+        return _coordinate_check(factory, given, {"widths": widths, "depths": depths}, init, html, json)
     arguments = _arguments(factory, call(factory)) | given
     now, others = _diagnose(factory, arguments), {}
     if init is not None:
@@ -202,13 +212,51 @@ def diagnose(
     else:
         print("\n\n".join([str(now), *(_change(now, other, name) for name, other in others.items())]))
     if html is not None:
-        from hyperfan.experiments.folder import environment
-        from hyperfan.files import explain_write_errors, write_text
         from hyperfan.report import diagnosis_page
 
-        with explain_write_errors(str(html), "Choose another place with --html"):
-            write_text(html, diagnosis_page(now, {k: str(v) for k, v in environment().items()}, others))
+        _write_page(html, diagnosis_page(now, _environment(), others))
     return 0 if now.healthy else 1
+
+
+def _coordinate_check(
+    factory: str,
+    given: dict[str, Any],
+    sizes: dict[str, tuple[int, ...]],
+    init: str | None,
+    html: Path | None,
+    json: bool,
+) -> int:
+    """Make and diagnose a net of every size; returns the exit code."""
+    if init is not None:
+        raise HyperfanError(
+            f"--init {init} starts one net anew: for a coordinate check let {factory} make nets with it"
+        )
+    function = find(factory)
+    check = _diagnose(
+        factory, {"net": lambda **size: _arguments(factory, _called(factory, function, size)), **given, **sizes}
+    )
+    if json:
+        print_json(check.to_dict())
+    else:
+        print(check)
+    if html is not None:
+        from hyperfan.report import coordinate_page
+
+        _write_page(html, coordinate_page(check, _environment()))
+    return 0 if check.healthy else 1
+
+
+def _environment() -> dict[str, str]:
+    from hyperfan.experiments.folder import environment
+
+    return {name: str(value) for name, value in environment().items()}
+
+
+def _write_page(path: Path, content: str) -> None:
+    from hyperfan.files import explain_write_errors, write_text
+
+    with explain_write_errors(str(path), "Choose another place with --html"):
+        write_text(path, content)
 
 
 def _arguments(factory: str, returned: Any) -> dict[str, Any]:
@@ -223,7 +271,8 @@ def _arguments(factory: str, returned: Any) -> dict[str, Any]:
     )
 
 
-def _diagnose(factory: str, arguments: dict[str, Any]) -> "Diagnosis":
+def _diagnose(factory: str, arguments: dict[str, Any]) -> Any:
+    """The diagnosis, or coordinate check, that these arguments of hyperfan.diagnose make."""
     from hyperfan.probe import diagnose as look
 
     try:
@@ -250,6 +299,11 @@ def _change(now: "Diagnosis", then: "Diagnosis", init: str) -> str:
 
 def call(factory: str) -> Any:
     """Import pkg.module:function and call it."""
+    return _called(factory, find(factory), {})
+
+
+def find(factory: str) -> Any:
+    """Import pkg.module:function."""
     module_name, _, name = factory.partition(":")
     if not name:
         raise HyperfanError(f"'{factory}' does not name a function: write pkg.module:function")
@@ -261,10 +315,15 @@ def call(factory: str) -> Any:
     if name not in vars(module):
         public = [n for n, v in vars(module).items() if callable(v) and not n.startswith("_")]
         raise HyperfanError(f"'{module_name}' has no '{name}': {nearest(name, public)}")
+    return vars(module)[name]
+
+
+def _called(factory: str, function: Any, options: dict[str, Any]) -> Any:
     try:
-        return vars(module)[name]()
+        return function(**options)
     except (Exception, SystemExit) as error:
-        raise HyperfanError(f"{factory}() failed: {_first_line(error)}") from error
+        shown = ", ".join(f"{name}={value}" for name, value in options.items())
+        raise HyperfanError(f"{factory}({shown}) failed: {_first_line(error)}") from error
 
 
 def _first_line(error: BaseException) -> str:

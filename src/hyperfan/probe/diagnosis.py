@@ -68,6 +68,8 @@ class FindingName(StrEnum):
     UNRELATED = "unrelated nets of two conditions"
     UNCONDITIONED = "no dependence on the condition at the start"
     NO_PREDICTION = "no prediction"
+    DEPENDS_ON_WIDTH = "scale that depends on the width"
+    DEPENDS_ON_DEPTH = "scale that depends on the depth"
 
     __repr__ = str.__repr__
 

@@ -1,8 +1,9 @@
 """``diagnose``: look into a hypernet before its first step, and say what is wrong with it."""
 
 import math
+from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, overload
 
 import torch
 from torch import Tensor, nn
@@ -11,6 +12,7 @@ from hyperfan.codes.embedding import Task
 from hyperfan.errors import HyperfanError
 from hyperfan.hypernet import HyperNet
 from hyperfan.probe.checks import conditions, growth, mainnet, tensors, training
+from hyperfan.probe.coordinates import CoordinateCheck, coordinate_check
 from hyperfan.probe.diagnosis import SEVERITIES, Diagnosis
 from hyperfan.probe.evidence import Evidence
 from hyperfan.probe.first_step import OptimiserName, first_step
@@ -40,6 +42,7 @@ CHECKS = (
 """In the order of their findings: causes first, then what follows from them."""
 
 
+@overload
 def diagnose(
     net: nn.Module,
     x: Any,
@@ -51,15 +54,52 @@ def diagnose(
     optimiser: OptimiserName = "sgd",
     task: Task | None = None,
     embedding: Tensor | None = None,
-) -> Diagnosis:
+) -> Diagnosis: ...
+
+
+@overload
+def diagnose(
+    net: Callable[..., Any],
+    x: Any = None,
+    y: Any = None,
+    loss: UserLoss | None = None,
+    *,
+    generated: GenerateFunction | None = None,
+    lr: float | None = None,
+    optimiser: OptimiserName = "sgd",
+    task: Task | None = None,
+    embedding: Tensor | None = None,
+    widths: Sequence[int] = ...,
+    depths: Sequence[int] = ...,
+) -> CoordinateCheck: ...
+
+
+def diagnose(
+    net: nn.Module | Callable[..., Any],
+    x: Any = None,
+    y: Any = None,
+    loss: UserLoss | None = None,
+    *,
+    generated: GenerateFunction | None = None,
+    lr: float | None = None,
+    optimiser: OptimiserName = "sgd",
+    task: Task | None = None,
+    embedding: Tensor | None = None,
+    widths: Sequence[int] = (),
+    depths: Sequence[int] = (),
+) -> Diagnosis | CoordinateCheck:
     """Look into a hypernet as it stands before its first step, and say what is wrong with it.
 
     Every layer's activations and gradients are compared with those of plain nets that have independent weights of the
     target variances, which is what the theory promises; every generated tensor with its target. The net is left as it
     is, and so are torch's random numbers; of a foreign hypernet that is a module, its buffers too.
 
+    With ``widths`` or ``depths`` it is a coordinate check: a net of every size is made and looked at, and the scale of
+    every layer, over that of plain nets, should depend on neither.
+
     Args:
-        net: a :class:`HyperNet`; or any mainnet, with ``generated``.
+        net: a :class:`HyperNet`; or any mainnet, with ``generated``. For a coordinate check a function of ``width=``
+            and ``depth=``, of those that are varied, that returns such a net, (net, x, y), or a dict of arguments.
         x: inputs, as many as a training batch has: a tensor, a tuple of arguments, or a dict of keyword arguments.
         y: targets of the loss. Without it, gradients are those of the loss that the mainnet returns itself, a tensor of
             one value, or else of a random direction.
@@ -73,6 +113,7 @@ def diagnose(
         task: which row of a table of embeddings to look at, or a tensor with one for each input; the first by default.
         embedding: the embedding, where it is given at the call, or one for each input; by default they are drawn, one
             for each input if there is one for the net and it can run so, else one for all.
+        widths, depths: sizes of a coordinate check, which returns a :class:`~hyperfan.probe.CoordinateCheck`.
 
     >>> import torch, hyperfan as hf
     >>> _ = torch.manual_seed(0)
@@ -82,6 +123,21 @@ def diagnose(
     >>> found.name, found.where
     ('wrong scale of a head', ('0.weight', '2.weight'))
     """
+    if widths or depths:
+        if isinstance(net, nn.Module):
+            raise HyperfanError(
+                f"widths= and depths= make nets of several sizes, and this {type(net).__name__} has one: pass a "
+                "function, as diagnose(lambda width: HyperNet(mainnet(width), 50), x, y, widths=(64, 128, 256))"
+            )
+        same = {"x": x, "y": y, "loss": loss, "generated": generated, "lr": lr, "optimiser": optimiser}
+        return coordinate_check(net, diagnose, {**same, "task": task, "embedding": embedding}, widths, depths)
+    if not isinstance(net, nn.Module):
+        raise HyperfanError(
+            f"a {type(net).__name__} is no module: pass a net, or, with a function that makes nets, their sizes, as in "
+            "widths=(64, 128, 256)"
+        )
+    if x is None:
+        raise HyperfanError("a diagnosis needs inputs, as many as a training batch has: diagnose(net, x, y)")
     step = first_step(optimiser)
     if lr is not None and not 0 < lr < math.inf:
         raise HyperfanError(f"lr={lr:g}: a learning rate is positive and finite")

@@ -3,6 +3,7 @@
 from pathlib import Path
 
 from hyperfan.charts.scale import scale_chart
+from hyperfan.report.coordinate_page import coordinate_page
 from hyperfan.report.diagnosis_page import diagnosis_page
 from hyperfan.report.inside import evolution, ridges
 from hyperfan.report.losses import accuracy_by_rate, loss_and_accuracy, losses_and_accuracies, training_losses
@@ -22,6 +23,7 @@ __all__ = [
     "Setting",
     "StartScores",
     "accuracy_by_rate",
+    "coordinate_page",
     "diagnosis_page",
     "evolution",
     "fits",

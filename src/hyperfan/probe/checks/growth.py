@@ -8,14 +8,10 @@ from hyperfan.probe.checks.remedies import restart_heads
 from hyperfan.probe.checks.tensors import off_target
 from hyperfan.probe.diagnosis import Finding, FindingName, Severity
 from hyperfan.probe.evidence import Evidence
-from hyperfan.probe.moments import Scale
+from hyperfan.probe.moments import REACH_99_TO_95, Scale
 
 MAX_RATIO_TO_PREDICTION = 10.0
 """Mean square over its prediction, beyond which a layer explodes or vanishes."""
-REACH_99_TO_95 = 4.604 / 2.776
-"""Reach of the interval that holds 99 % of nets, as seen from five, over that of 95 %, by Student's t. A finding is
-about the worst of many layers, and 95 % of one would raise a false alarm in every twentieth net that scatters a lot.
-"""
 MAX_RATIO_TO_TARGET = 100.0
 """Mean square over its target, for what the prediction shares: the fault is then in the net itself."""
 MAX_BACKWARD_GROWTH = 1e4
