@@ -7,6 +7,7 @@ import os
 import pkgutil
 import re
 import sys
+import textwrap
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -21,7 +22,7 @@ from hyperfan.init import Method, Reading, available, methods
 from hyperfan.mainnet.gains import ACTIVATIONS, gains
 from hyperfan.probe import Diagnosis
 from hyperfan.probe.checks import mistakes
-from hyperfan.probe.diagnosis import Finding, FindingName
+from hyperfan.probe.diagnosis import MAX_NAMES_SHOWN, Finding, FindingName
 from hyperfan.probe.hypernet_subject import HyperNetSubject
 from hyperfan.report import scale_chart
 
@@ -29,6 +30,8 @@ sys.path.insert(0, str(Path(__file__).parents[2] / "tests/probe"))
 
 from patients import FAULTS, Between, Patient, mlp, ours, vectors
 
+DEFAULT_FILE = "chang2020"
+"""Of the method that nets start with, which is shown first."""
 HELP_WIDTH = 88
 """Columns of the help on a page."""
 
@@ -105,10 +108,16 @@ def findings() -> tuple[str, dict[str, str]]:
         of = "gradients" if "gradient" in finding.name else "activations"
         chart = scale_chart({"measured": diagnosis.layers}, of=of, title=f"{title}: {of} by layer")
         pictures[f"{slug}.svg"] = chart
-        seen = f"**{finding.severity}** · planted here: {title}\n\n```text\n{finding}\n```"
         alt = f"{of.capitalize()} of every layer beside the theory's line, with this fault planted: {title}"
-        sections.append(f"## {finding.name}\n\n{seen}\n\n![{alt}](findings/{slug}.svg)")
+        sections.append(f"## {finding.name}\n\n{_shown(finding, title)}\n\n![{alt}](findings/{slug}.svg)")
     return "\n\n".join(sections), pictures
+
+
+def _shown(finding: Finding, title: str) -> str:
+    where = ", ".join(f"`{name}`" for name in finding.where[:MAX_NAMES_SHOWN])
+    lines = {"planted": title, "where": where, "seen": finding.evidence, "likely": finding.cause}
+    listed = "".join(f"- **{label}**: {line}\n" for label, line in lines.items() if line)
+    return f"*{finding.severity}*\n\n{listed}- **mend**: {finding.remedy}"
 
 
 def usual_mistakes() -> str:
@@ -130,6 +139,7 @@ def gain_table() -> str:
 def init_methods() -> str:
     """A section for each paper: its methods in a table, then the derivation and when to use them."""
     files = [info.name for info in pkgutil.iter_modules(methods.__path__)]
+    files.sort(key=lambda file: file != DEFAULT_FILE)
     sections = []
     for file in files:
         doc = importlib.import_module(f"hyperfan.init.methods.{file}").__doc__ or ""
@@ -174,4 +184,5 @@ def _help(command: list[str]) -> str:
     printed = io.StringIO()
     with contextlib.redirect_stdout(printed), contextlib.suppress(SystemExit):
         main([*command, "--help"])
-    return printed.getvalue().strip()
+    lines = printed.getvalue().strip().splitlines()
+    return "\n".join(part for line in lines for part in textwrap.wrap(line, HELP_WIDTH, drop_whitespace=False) or [""])
