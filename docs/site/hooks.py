@@ -18,7 +18,6 @@ from mkdocs.structure.pages import Page
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-import notebooks
 import reference
 
 ROOT = Path(__file__).parents[2]
@@ -40,10 +39,6 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
     config.extra["generated"], pictures = generated()
     for name, picture in pictures.items():
         files.append(File.generated(config, f"reference/findings/{name}", content=picture))
-    for file in [f for f in files if f.src_uri.endswith(".ipynb")]:
-        files.remove(file)
-        page = notebooks.as_markdown(Path(file.abs_src_path))
-        files.append(File.generated(config, file.src_uri.replace(".ipynb", ".md"), content=page))
     places = sources | {
         f"docs/{f.src_uri}": f.src_uri for f in files if f.generated_by is None and f.src_uri[-3:] != ".py"
     }
