@@ -84,6 +84,11 @@ def test_every_public_name_is_in_the_reference():
     assert set(hf.__all__) <= set(listed)
 
 
+def test_every_example_is_listed():
+    for example in (ROOT / "examples").glob("[!_]*.py"):
+        assert f"](../examples/{example.name})" in text("docs/examples.md")
+
+
 def test_quoted_numbers_are_those_of_the_results():
     numbers = script("numbers")
     for page in numbers.QUOTES:

@@ -1,6 +1,6 @@
 """Build wheel and sdist, and do with the wheel what users do, in an environment that has nothing else.
 
-``python tests/wheel_check.py`` (``make wheel``); ``--torch 2.6.0`` takes another torch than constraints.txt, and
+``python tests/wheel_check.py`` (``make wheel``); ``--torch 2.7.0`` takes another torch than constraints.txt, and
 ``--environment DIR`` an environment that is there already, of any Python.
 """
 
