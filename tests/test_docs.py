@@ -72,6 +72,24 @@ def test_the_nav_has_every_page_and_every_page_is_there():
     assert {p.removeprefix("docs/") for p in PAGES if p.startswith("docs/")} <= set(listed)
 
 
+def test_the_check_of_the_built_site_finds_what_is_wrong(tmp_path):
+    """``make docs`` runs it."""
+    faults = script("site/check").faults
+    page = '<h1 id="top">A</h1><h2>B</h2><a href="b.html#top">b</a><img src="data:x" alt="A picture"><a href="https://x.y">x</a>'
+    (tmp_path / "a.html").write_text(page)
+    (tmp_path / "b.html").write_text(page.replace("b.html#top", "#top"))
+    assert faults(tmp_path) == []
+    for right, wrong, told in (
+        ("b.html#top", "c.html", "leads to c.html, which is not there"),
+        ("b.html#top", "b.html#end", "leads to b.html#end, which is not there"),
+        (' alt="A picture"', "", "does not describe data:x"),
+        ("data:x", "https://x.y/z.png", "loads https://x.y/z.png"),
+        ("<h2>B</h2>", "<h3>B</h3>", "has headings of levels [1, 3]"),
+    ):
+        (tmp_path / "a.html").write_text(page.replace(right, wrong))
+        assert faults(tmp_path) == [f"a.html {told}"]
+
+
 def test_no_paragraph_of_the_readme_is_long():
     """At most four lines of the width that the page is written in, and three screens in all."""
     prose = re.sub(r"^```.*?^```|^[|#].*?$", "", text("README.md"), flags=re.DOTALL | re.MULTILINE)
