@@ -119,6 +119,6 @@ def on_page_content(content: str, **_: object) -> str:
         block = match[1] == "div"
         maths = convert(html.unescape(match[2].strip()), display="block" if block else "inline")
         maths = maths.replace(f"<mo>{NORM}</mo>", f'<mo stretchy="false">{NORM}</mo>')
-        return f'<div class="maths" tabindex="0">{maths}</div>' if block else maths
+        return f'<div class="maths" tabindex="0" role="group" aria-label="formula">{maths}</div>' if block else maths
 
     return MATHS.sub(render, content)
