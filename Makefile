@@ -6,7 +6,9 @@ STAMP := .venv/.installed
 BENCHMARK_BIN := .venv-benchmark/bin
 BENCHMARK_STAMP := .venv-benchmark/.installed
 
-.PHONY: run test test-all lint benchmark clean
+DOCS_STAMP := .venv/.docs-installed
+
+.PHONY: run test test-all lint docs wheel benchmark clean
 
 run: $(STAMP)
 	$(BIN)/hyperfan run continual --seeds 15 --resume
@@ -24,6 +26,15 @@ lint: $(STAMP)
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
+# The site in site/, opened from there or from a server; no warning, no dead link, nothing loaded from a network.
+docs: $(DOCS_STAMP)
+	OMP_NUM_THREADS=1 NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
+	$(BIN)/python docs/site/check.py site
+
+# Wheel and sdist in dist/, and what users do with the wheel, in an environment that has nothing else.
+wheel:
+	$(PYTHON) tests/wheel_check.py
+
 benchmark: $(BENCHMARK_STAMP)
 	$(BENCHMARK_BIN)/python -m benchmarks
 
@@ -32,10 +43,14 @@ $(STAMP): pyproject.toml constraints.txt
 	$(BIN)/python -m pip install --quiet -c constraints.txt -e '.[dev]'
 	touch $@
 
+$(DOCS_STAMP): $(STAMP)
+	$(BIN)/python -m pip install --quiet -c constraints.txt -e '.[docs]'
+	touch $@
+
 $(BENCHMARK_STAMP): pyproject.toml constraints.txt benchmarks/requirements.txt
 	$(PYTHON) -m venv .venv-benchmark
 	$(BENCHMARK_BIN)/python -m pip install --quiet -c constraints.txt -e . -r benchmarks/requirements.txt
 	touch $@
 
 clean:
-	rm -rf .venv .venv-benchmark .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	rm -rf .venv .venv-benchmark site dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

@@ -1,11 +1,13 @@
-"""Write the README's table of speeds, a column for each machine, by ``python docs/speed_table.py``."""
+"""Write the table of speeds into docs/speed.md, a column for each machine, by ``python docs/speed_table.py``."""
 
 import json
+import os
 import re
 from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
 RESULTS = ROOT / "benchmarks/results"
+PAGE = ROOT / "docs/speed.md"
 MARKS = re.compile(r"(<!-- numbers: docs/speed_table.py -->\n).*?(<!-- end -->)", re.DOTALL)
 PLAIN = "{ratio:.2f} {spread} times the plain net's"
 FASTER = "{inverse:.1f} {inverse_spread} times as fast as dense autograd{uncompiled}"
@@ -118,7 +120,7 @@ def cell(machine: Path, name: str, template: str) -> str:
     result = read(machine, name)
     if result is None:
         return "–"
-    link = f"[json]({(machine / name).relative_to(ROOT).as_posix()}.json)"
+    link = f"[json]({Path(os.path.relpath(machine / name, PAGE.parent)).as_posix()}.json)"
     return f"{template.format(**numbers(machine, result))} ({link})"
 
 
@@ -138,11 +140,10 @@ def table() -> str:
     return "".join(f"| {' | '.join(line)} |\n" for line in lines)
 
 
-def filled(readme: str) -> str:
-    """The README with the table as the results have it."""
-    return MARKS.sub(lambda m: m[1] + table() + m[2], readme)
+def filled(page: str) -> str:
+    """The page with the table as the results have it."""
+    return MARKS.sub(lambda m: m[1] + table() + m[2], page)
 
 
 if __name__ == "__main__":
-    path = ROOT / "README.md"
-    path.write_text(filled(path.read_text(encoding="utf-8")), encoding="utf-8")
+    PAGE.write_text(filled(PAGE.read_text(encoding="utf-8")), encoding="utf-8")

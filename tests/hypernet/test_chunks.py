@@ -103,7 +103,7 @@ LINEAR = ["4.weight", "6.weight", "8.*"]
 
 
 class TestChannels(GeneratorSuite):
-    GRAPHS = ("ha", "shared trunk", "per sample")
+    GRAPHS = ("ha", "per sample")
     CASES: ClassVar = {
         "ha": case(channels, 6, hf.Chunks(), generate=LINEAR),
         "ha, paper, given size": case(channels, 6, hf.Chunks(size=5), generate=LINEAR, fidelity="paper"),
@@ -127,7 +127,7 @@ class TestChannels(GeneratorSuite):
 
 
 class TestFlat(GeneratorSuite):
-    GRAPHS = ("with norms", "tasks")
+    GRAPHS = ("with norms",)
     CASES: ClassVar = {
         "flat": case(flat, 6, hf.Chunks(size=20, flat=True)),
         "one chunk": case(flat, 6, hf.Chunks(size=182, flat=True), generate="weights+biases"),

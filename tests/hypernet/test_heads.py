@@ -52,7 +52,7 @@ def given(*shape):
 
 
 class TestHeads(GeneratorSuite):
-    GRAPHS = ("everything", "noise", "tasks-per-net", "given-per-sample", "normalised-module")
+    GRAPHS = ("everything", "tasks-per-net", "given-per-sample")
     CASES: ClassVar = {
         "fixed": case(6),
         "separate": case(6, heads="separate"),

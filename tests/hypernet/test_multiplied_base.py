@@ -43,7 +43,7 @@ def given(*shape):
 
 
 class TestMultipliedBase(GeneratorSuite):
-    GRAPHS = ("separate", "given per sample")
+    GRAPHS = ("given per sample",)
     CASES: ClassVar = {
         "separate": case(6, heads="separate", share=0.4),
         "shared": case(6, share=0.1, generate="*"),

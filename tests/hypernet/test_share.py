@@ -287,3 +287,27 @@ def test_bad_input_is_one_line(settings, error, message):
         hf.HyperNet(mainnet(), 8, **settings)
     assert message in str(raised.value)
     assert "\n" not in str(raised.value)
+
+
+@pytest.mark.parametrize("widths", [(40,), (24, 64)], ids=str)
+def test_under_given_conditions_codes_are_small_and_weights_have_their_variance(widths):
+    """So that a step moves the base more; on paper, with tasks, or without a base codes stay."""
+    torch.manual_seed(0)
+    main, given = nn.Sequential(nn.Linear(60, 50), nn.ReLU(), nn.Linear(50, 40)), {"given": True, "per": "net"}
+    net = hf.HyperNet(main, hf.Embedding(12, **given), trunk=widths)
+    codes = net.codes(embedding=net.embeddings.draw_(torch.empty(2000, 12)))[:, 0]
+    assert codes.square().sum(-1).mean().item() == pytest.approx(4, rel=0.5)  # one draw of a narrow trunk
+    row = next(row for row in net.plan.rows if row.made_by == "head")
+    assert row.moment == pytest.approx(codes.square().sum(-1).mean().item(), rel=0.1)
+    assert "for codes of ‖h‖² = 4" in str(net.plan)
+    with torch.device("meta"):
+        empty = nn.Linear(60, 50)
+    assert hf.HyperNet(empty, hf.Embedding(12, **given), trunk=widths).plan.rows[0].moment == pytest.approx(4)
+    for embedding, options in (
+        (hf.Embedding(12, **given), {"share": 1.0}),
+        (hf.Embedding(12, **given), {"fidelity": "paper"}),
+        (hf.Embedding(12, tasks=3, per="net"), {}),
+    ):
+        other = hf.HyperNet(main, embedding, trunk=widths, **options)
+        assert "for codes of" not in str(other.plan)
+        assert next(row for row in other.plan.rows if row.made_by == "head").moment > 5

@@ -13,6 +13,7 @@ FRESH = {
     "recurrent": lambda: nn.Sequential(nn.LSTM(5, 7, 2), nn.GRUCell(4, 3)),
     "attention": lambda: nn.MultiheadAttention(8, 2),
     "bilinear": lambda: nn.Bilinear(5, 6, 7),
+    "double": lambda: nn.Sequential(nn.Linear(30, 20), nn.Conv1d(3, 4, 5), nn.LSTM(5, 7)).double(),
     "half": lambda: nn.Linear(300, 300).bfloat16(),
     "zero biases": lambda: nn.Sequential(nn.Linear(30, 20), nn.Embedding(4, 5), nn.LayerNorm(20)),
 }
@@ -55,12 +56,13 @@ def test_weight_decay_is_recognised_by_the_mean_square():
     assert first_trained_layer(net) == "0.weight"
 
 
-def test_one_small_step_within_the_range_is_recognised():
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
+def test_one_small_step_within_the_range_is_recognised(dtype):
     """Of the 40 values of a bias, and of no others: it would stay unseen with probability 2⁻⁴⁰."""
     torch.manual_seed(0)
     net = small()
     assert first_trained_layer(net.double()) is None
-    net.float()
+    net.to(dtype)
     assert first_trained_layer(net) is None
     with torch.no_grad():
         net[0].bias.mul_(0.999).sub_(1e-5 * torch.randn_like(net[0].bias))
@@ -68,10 +70,16 @@ def test_one_small_step_within_the_range_is_recognised():
     assert first_trained_layer(net) == "0.bias"
 
 
+def test_half_precision_cannot_tell_and_so_may_be_trained():
+    net = nn.Sequential(nn.Linear(12, 40), nn.Linear(40, 3)).bfloat16()
+    assert "bfloat16 is too coarse" in trained_biases(net, ["0.bias"])["0.bias"]
+
+
 def test_every_fan_in_is_drawn_as_expected():
     for fan_in in range(1, 400):
         assert first_trained_layer(nn.Linear(fan_in, 3)) is None
-    assert first_trained_layer(nn.Linear(30, 20, dtype=torch.float64)) is None
+    for fan_in in range(1, 60):
+        assert first_trained_layer(nn.Linear(fan_in, 3, dtype=torch.float64)) is None
     with torch.device("meta"):
         assert first_trained_layer(small()) is None
 

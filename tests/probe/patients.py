@@ -3,7 +3,7 @@
 import itertools
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
@@ -386,11 +386,13 @@ def _conditions(scale: float, count: int | None) -> Patient:
     return Patient(ours(mlp(), x, CONDITION, trunk=(64,), share=0.5), x, y, {"embedding": e})
 
 
-def _on_base(scale: float, count: int = 100, distinct: int = 100, **options: Any) -> Patient:
-    """Conditions of another scale, or few of them, where most of each weight is common to all."""
+def _on_base(
+    scale: float, count: int = 100, distinct: int = 100, embedding: hf.Embedding = CONDITION, **options: Any
+) -> Patient:
+    """Conditions of another scale, or few of them, where most of each weight, or of each code, is common to all."""
     x, y = vectors()
     e = (scale * torch.randn(distinct, 16)).repeat(count // distinct, 1)
-    return Patient(ours(mlp(), x, CONDITION, trunk=(64,), **options), x, y, {"embedding": e})
+    return Patient(ours(mlp(), x, embedding, trunk=(64,), **options), x, y, {"embedding": e})
 
 
 @torch.no_grad()
@@ -537,6 +539,9 @@ FAULTS = {
     "conditions a hundred times too small": Fault(lambda: _on_base(0.01), "conditions off scale", "not standardised"),
     "conditions four times too large": Fault(
         lambda: _on_base(4.0, share=0.001), "conditions off scale", "not standardised"
+    ),
+    "conditions a hundred times too small beside an identity": Fault(
+        lambda: _on_base(0.01, embedding=replace(CONDITION, identity=64)), "conditions off scale", "not standardised"
     ),
     "one condition for all": Fault(lambda: _on_base(1.0, distinct=1), "conditions that are alike", "repeated"),
     "tasks with one embedding": Fault(_equal_tasks, "conditions that are alike", "set by hand"),

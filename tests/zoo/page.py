@@ -34,8 +34,8 @@ well-known blocks are written out in `tests/zoo/`. Every net is generated with
   ∂ℓ/∂(output), from what plain nets have whose weights are independent and of the target variances. Both are geometric
   means over {DRAWS} starts ({MORE_DRAWS} where that is off), as the net starts → after one `hf.calibrate_`, and hold
   within a factor of {FACTOR:g}. Where they hold only after that, **by** says "calibrate_", else "start". A mixture
-  (attention) or a pool has a smaller mean square than what it mixes, which the plan does not make up for (README,
-  Limits), and calibrating does.
+  (attention) or a pool has a smaller mean square than what it mixes, which the plan does not make up for
+  ([limits](limits.md#the-theory)), and calibrating does.
 - **diagnosis**: `hf.diagnose` raises no warning and no error, at the state that counts, in the first {DRAWS} starts.
 - **step**: one step of `hf.AdamW` at {RATE:g} lowers the loss. **frozen**, **saved**: `freeze()`, and a net that was
   saved and loaded, put out the same to 1e-5.

@@ -128,6 +128,22 @@ class Configuration(ABC):
         usual, hidden = {f.name: f.default for f in dataclasses.fields(self)}, {*self.UNTITLED, *omit}
         return {name: value for name, value in self._values().items() if name not in hidden and value != usual[name]}
 
+    def changes_as_text(self, *, omit: Collection[str]) -> list[str]:
+        """The same, for a title."""
+
+        def text(value: object) -> str:
+            if isinstance(value, tuple):
+                return "+".join(map(text, value))
+            return f"{value:g}" if isinstance(value, float) else str(value)
+
+        return [f"{name}-{text(value)}" for name, value in self.changes(omit=omit).items()]
+
+    def check_each_once(self, name: str) -> None:
+        """Raise if a field that lists values is empty, or has a value twice."""
+        values = getattr(self, name)
+        if not values or len(set(values)) < len(values):
+            raise RunError(f"{option(name)} {' '.join(map(str, values))}: name at least one, and each once")
+
 
 class ClassifierConfiguration(Configuration):
     """The configuration of a run that goes through its images several times."""
@@ -199,21 +215,10 @@ class TaskConfiguration(Configuration):
             raise RunError(f"--iterations {self.iterations} is no multiple of --log-every {self.log_every}")
         self.check_each_once("rates")
 
-    def check_each_once(self, name: str) -> None:
-        """Raise if a field that lists values is empty, or has a value twice."""
-        values = getattr(self, name)
-        if not values or len(set(values)) < len(values):
-            raise RunError(f"{option(name)} {' '.join(map(str, values))}: name at least one, and each once")
-
     @property
     def stage(self) -> tuple[str, int]:
         """A task."""
         return "task", self.iterations
-
-    def changes_as_text(self, *, omit: Collection[str]) -> list[str]:
-        """The fields that do not have their default, for a title."""
-        found = self.changes(omit=omit).items()
-        return [f"{k}-{'+'.join(f'{v:g}' for v in value) if isinstance(value, tuple) else value}" for k, value in found]
 
 
 C = TypeVar("C", bound=Configuration)

@@ -14,16 +14,20 @@ from torch import nn
 
 from hyperfan.codes.draw import fill_
 from hyperfan.codes.moments import redraw_dead_codes_
+from hyperfan.codes.trunk import ReluMLP
 from hyperfan.formulas.fans import Fans
 from hyperfan.generators.aims import Aim, Draw, Moments, Solution
 from hyperfan.init.plan import Plan, Row, generated_row, kept_row, written_row
 from hyperfan.init.registry import Reading, fan_in_trunk, has_known_gain, reading
 from hyperfan.init.targets import Targets
+from hyperfan.mainnet.gains import gains
 from hyperfan.mainnet.spec import TensorSpec
 
 if TYPE_CHECKING:
     from hyperfan.hypernet.hypernet import HyperNet
 
+GIVEN_CODE_SQUARE = 4.0
+"""‖h‖² of the codes that a trunk by widths makes of given conditions, by what ``results/conditions`` shows."""
 AS_IT_CAME = "as the mainnet has it"
 
 
@@ -169,7 +173,22 @@ def _kept_bases(net: "HyperNet") -> set[str]:
 
 def _expected_moments(net: "HyperNet") -> list[float | None]:
     exact, preserves = net.fidelity == "exact", net.init.trunk is fan_in_trunk and not net.kept_values.keeps_trunk
-    return net.heads.expected_moments(net.code_source, exact=exact, trunk_preserves=preserves)
+    moments = net.heads.expected_moments(net.code_source, exact=exact, trunk_preserves=preserves)
+    factor = _code_factor(net)
+    return [None if moment is None else moment * factor for moment in moments]
+
+
+def _code_factor(net: "HyperNet") -> float:
+    """The factor on ‖h‖² of a trunk by widths, where conditions are given and most of each weight is common to them.
+
+    A step of SGD moves what is generated ‖h‖² times as far as the base; smaller codes let conditions share more of it.
+    """
+    config, heads = net.embeddings.config, net.heads
+    studied = config.given and heads.base_in_bias and heads.base is None and net.share < 1
+    drawn = isinstance(net.trunk, ReluMLP) and net.init.trunk is fan_in_trunk and not net.kept_values.keeps_trunk
+    if net.fidelity != "exact" or config.normalise or not studied or not drawn:
+        return 1.0
+    return GIVEN_CODE_SQUARE * gains("relu").forward / (heads.width * net.embeddings.mean_square)
 
 
 def _plan(
@@ -193,7 +212,13 @@ def _trunk_rows(net: "HyperNet") -> list[Row]:
         why = "kept: the trunk was given; init_trunk=True draws it"
         return [kept_row(t, why, "trunk.") for t in net.trunk_spec or ()]
     trunk = [t for t in net.trunk_spec or () if t.has_rule]
-    return [written_row(t, net.init, net.fidelity, "trunk", f"trunk.{t.name}") for t in trunk]
+    rows = [written_row(t, net.init, net.fidelity, "trunk", f"trunk.{t.name}") for t in trunk]
+    factor = _code_factor(net)
+    if factor != 1:
+        last = max(i for i, row in enumerate(rows) if row.role == "weight")
+        equation = f"{rows[last].equation}, for codes of ‖h‖² = {GIVEN_CODE_SQUARE:g}"
+        rows[last] = replace(rows[last], variance=(rows[last].variance or 0.0) * factor, equation=equation)
+    return rows
 
 
 def _plain_rows(net: "HyperNet", plain: Sequence[TensorSpec]) -> list[Row]:

@@ -139,8 +139,8 @@ class HyperNetSubject(Subject):
             return None
         one, examples = 2 if config.per == "tensor" else 1, net.embeddings.examples
         expected = config.std**2 if examples is None else examples.double().square().mean().item()
-        codes = _mean_squares(net, net.codes(embedding=given, noise=False)).mean().item()
-        code_ratio = _ratio(codes, _expected_squares(net).mean().item())
+        usual = _conditions(net, EXPECTED_EMBEDDINGS)
+        code_ratio = _ratio(*(_conditioned_square(net, conditions) for conditions in (given, usual)))
         rows = given if given.ndim > one else given.unsqueeze(0)
         return ConditionReading.of(rows, expected, code_ratio, given=True)
 
@@ -251,6 +251,12 @@ def _expected_squares(net: HyperNet) -> Tensor:
     if not net.embeddings.config.given:
         return torch.full((net.heads.n,), math.nan)
     return _mean_squares(net, net.codes(embedding=_conditions(net, EXPECTED_EMBEDDINGS), noise=False))
+
+
+def _conditioned_square(net: HyperNet, conditions: Tensor) -> float:
+    """The mean of ‖h − h₀‖², where h₀ is the code of a condition of zeros, which an identity or a bias may make."""
+    read, zero = (net.heads.head_inputs(net.codes(embedding=e, noise=False)) for e in (conditions, conditions * 0))
+    return code_squares(read - zero.nan_to_num(0.0)).mean().item()
 
 
 def _generated_share(net: HyperNet, index: int, name: str) -> float:

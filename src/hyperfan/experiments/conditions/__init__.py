@@ -12,12 +12,12 @@ SHARES = (1.0, 0.5, 0.2, 0.05, 0.01, 0.0)
 """Of the variance, generated: all is hyperfan-in as published, none is Bias-HyperInit (Beck et al. 2023)."""
 LINEAR = "nn.Linear"
 """The start of a hypernet written by hand: trunk and heads as ``nn.Linear`` draws them."""
-SMALL_CODES = {"‖h‖² = 4": 4.0, "‖h‖² = 1": 1.0}
-"""Starts with a trunk whose codes have another mean of ‖h‖² than the default's, about half of their width."""
+CODE_SQUARES = {f"‖h‖² = {square:g}": square for square in (16.0, 4.0, 1.0)}
+"""Starts with a trunk whose codes have this mean of ‖h‖². A trunk of width d_k that preserves variance makes d_k/2."""
 LINEAR_TRUNK, WEIGHTS_ALONE = "nn.Linear's trunk", "weights alone"
 """The default but for a trunk as nn.Linear draws it; and with biases that are trained and not generated."""
-VARIANTS = (*SMALL_CODES, LINEAR_TRUNK, WEIGHTS_ALONE)
-"""Starts that differ from the default in one thing."""
+VARIANTS = (*CODE_SQUARES, LINEAR_TRUNK, WEIGHTS_ALONE)
+"""Starts that differ from the default in one thing at most."""
 RATES: dict[Optimiser, tuple[float, ...]] = {
     "SGD": (1e-3, 3e-3, 1e-2, 3e-2, 1e-1, 3e-1),
     "AdamW": (3e-4, 1e-3, 3e-3, 1e-2, 3e-2),

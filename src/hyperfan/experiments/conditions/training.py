@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from hyperfan.codes import Embedding
-from hyperfan.experiments.conditions import LINEAR_TRUNK, SMALL_CODES, WEIGHTS_ALONE, Conditions
+from hyperfan.experiments.conditions import CODE_SQUARES, LINEAR_TRUNK, WEIGHTS_ALONE, Conditions
 from hyperfan.experiments.conditions.jobs import (
     NONLINEARITIES,
     Batch,
@@ -96,8 +96,8 @@ def draw(net: HyperNet, seed: int, share: float | None, variant: str | None = No
         if share is not None:
             for head in heads:
                 head.weight.mul_(math.sqrt(before / _code_square(net)))
-    elif variant in SMALL_CODES:  # a ReLU passes a positive factor on
-        factor = math.sqrt(SMALL_CODES[variant] / _code_square(net))
+    elif variant in CODE_SQUARES:  # a ReLU passes a positive factor on
+        factor = math.sqrt(CODE_SQUARES[variant] / _code_square(net))
         for t in (layers[-1].weight, layers[-1].bias):
             t.mul_(factor)
         for head in heads:

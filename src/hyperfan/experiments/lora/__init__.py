@@ -93,9 +93,8 @@ class Lora(Configuration):
         for start in self.starts:
             if start not in STARTS:
                 raise RunError(f"--starts {start} is not known: {nearest(start, STARTS)}")
-        for name, values in (("starts", self.starts), ("rates", self.rates)):
-            if len(set(values)) < len(values) or not self.starts:
-                raise RunError(f"--{name} {' '.join(map(str, values))}: name at least one, and each once")
+        for name in ("starts", "rates") if self.rates else ("starts",):
+            self.check_each_once(name)
         for name, value in (("pretraining", self.pretraining), ("steps", self.steps)):
             if value % self.log_every:
                 raise RunError(f"--{name} {value} is no multiple of --log-every {self.log_every}")
@@ -126,12 +125,7 @@ class Lora(Configuration):
         >>> Lora(rates=(1e-3, 1e-2), seed=3).title
         'seed-3 rates-0.001+0.01'
         """
-        others = [f"{name}-{_text(value)}" for name, value in self.changes(omit=("seed",)).items()]
-        return " ".join([f"seed-{self.seed}", *others])
-
-
-def _text(value: object) -> str:
-    return "+".join(map(str, value)) if isinstance(value, tuple) else str(value)
+        return " ".join([f"seed-{self.seed}", *self.changes_as_text(omit=("seed",))])
 
 
 PROFILES = {

@@ -33,11 +33,11 @@ class Measurement:
 
 @dataclass
 class Claim:
-    """A claim of the paper: what was measured, and the facts that must all be so for it to hold.
+    """A claim: what was measured, and the facts that must all be so for it to hold.
 
     Args:
         name: C1 to C16 for the paper's, or another.
-        statement: what the paper says.
+        statement: what is claimed, by the paper or by us.
         measured: estimates by label.
         facts: by label.
         headline: the number that decides it, with what it is.
@@ -116,7 +116,7 @@ def markdown_table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     return "\n".join(f"| {' | '.join(row)} |" for row in [header, ["---"] * len(header), *rows])
 
 
-VERDICT_HEADER = ("claim", "the paper says", "verdict", "the number that decides", "on even / odd seeds alone")
+VERDICT_HEADER = ("claim", "statement", "verdict", "the number that decides", "on even / odd seeds alone")
 
 
 def verdict_row(link: str, claim: Mapping[str, Any]) -> list[str]:
