@@ -1,4 +1,4 @@
-"""Draw the pictures of docs/reference/coordinate-check.md by running its code: ``python docs/coordinate_figure.py``."""
+"""Draw the pictures of docs/reference/coordinate-check.md by running its code: ``python -m docs.coordinate_figure``."""
 
 import re
 from pathlib import Path
