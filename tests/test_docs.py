@@ -194,3 +194,9 @@ def test_other_libraries_are_told_what_is_said():
         assert "as nn.Linear does by default" in " ".join(net["causes"])
     assert all("Wrong scale of a head in '10.weight'" in net["summary"] for net in seen["hyperlight"])
     assert "only its last weight is found too large." in said("docs/guides/diagnose.md")
+
+
+def test_the_comparison_is_that_of_the_benchmarks():
+    comparison = script("comparison")
+    assert text("docs/comparison.md") == comparison.page()
+    assert text("docs/comparison-scale.svg") == comparison.picture()
