@@ -19,7 +19,7 @@ from hyperfan.data import Labelled, Splits
 from hyperfan.data.lookup import find
 from hyperfan.errors import DataError, HyperfanError
 from hyperfan.experiments import cifar10
-from hyperfan.experiments.folder import environment
+from hyperfan.experiments.environment import environment
 from hyperfan.experiments.mnist import PROFILES, grid, training
 from hyperfan.experiments.results.record import RECORD_FILE, write_record
 

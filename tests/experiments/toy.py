@@ -3,6 +3,8 @@
 Other processes import it too, to be killed or to run out of disk.
 """
 
+import hashlib
+import json
 import os
 import resource
 import signal
@@ -63,7 +65,9 @@ class ToyTraining(MnistTraining):
         self.probe = Probe(self.test_x[: config.probe_images], self.test_y[: config.probe_images])
         mainnet = nn.Sequential(nn.Linear(UNITS, HIDDEN), nn.Tanh(), nn.Linear(HIDDEN, CLASSES))
         net, plan = build(mainnet, config, 4)
-        Classifier.__init__(self, config, net, plan, hf.SGD(net, lr=config.lr, momentum=0.9))
+        kind = hf.SGD if isinstance(net, hf.HyperNet) else torch.optim.SGD
+        given = net if isinstance(net, hf.HyperNet) else net.parameters()
+        Classifier.__init__(self, config, net, plan, kind(given, lr=config.lr, momentum=0.9))
 
 
 def summarise(path):
@@ -102,10 +106,33 @@ class InterruptedAfter(Silent):
             raise KeyboardInterrupt
 
 
+class TerminatedAfter(Silent):
+    """A real SIGTERM, as from a scheduler, after so many batches."""
+
+    def __init__(self, batches):
+        super().__init__()
+        self.batches = batches
+
+    def update(self, step, total, stage):
+        super().update(step, total, stage)
+        if step == self.batches:
+            os.kill(os.getpid(), signal.SIGTERM)
+
+
 def contents(folder):
     """Every file of a run, but for the lock and the times, which alone may differ."""
     files = (p for p in Path(folder).rglob("*") if p.is_file() and p.name not in (".lock", "time.json"))
     return {str(p.relative_to(folder)): p.read_bytes() for p in files}
+
+
+def as_earlier_version(folder):
+    """Make a run's checkpoint one that was saved before it held more than the state of training."""
+    file = folder / "checkpoint" / "state.json"
+    content = json.loads(file.read_text())
+    for name in ("check", "ranks", "metrics_sha256", "config"):
+        del content[name]
+    check = hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
+    file.write_text(json.dumps({**content, "check": check}))
 
 
 # ── in a process of its own ────────────────────────────────────────────────────────────────────────────────────────

@@ -1,7 +1,6 @@
 """Commands about runs of experiments: to make them, and what comes of them."""
 
 import argparse
-import os
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -14,10 +13,12 @@ from hyperfan.cli.nets import Flat
 from hyperfan.cli.output import status
 from hyperfan.errors import HyperfanError, RunError, nearest
 from hyperfan.experiments.experiment import EXPERIMENTS, Experiment, experiment, option
+from hyperfan.experiments.launch import Launch
+from hyperfan.experiments.signals import EXIT_CODE
 from hyperfan.metrics import Outcome
 
-STOPPED = 130
-"""The exit code of a program that Ctrl-C ended."""
+EXIT_CODES = {Outcome.STOPPED: 130, Outcome.TERMINATED: EXIT_CODE}
+"""Of runs that are not over."""
 MAX_RUNS = 12
 """Runs on a page."""
 Profile = Literal["paper", "laptop", "smoke"]
@@ -102,16 +103,14 @@ def _run_command(e: Experiment[Any], profile: str) -> Callable[..., int]:
 
 def _run(e: Experiment[Any], config: Any, default: Any, o: Options) -> int:
     root = Path("runs") / e.name
-    if int(os.environ.get("WORLD_SIZE", "1")) > 1 and (o.all or not e.distributed):
+    launch = Launch.of_environment()
+    if launch.world > 1 and (o.all or not e.distributed):
         distributed = ", ".join(name for name in EXPERIMENTS if experiment(name).distributed)
         raise HyperfanError(f"torchrun is for a single run of {distributed}: start the others without it")
-    if int(os.environ.get("RANK", "0")):
+    if launch.rank:
         from hyperfan.experiments.loop import follow
-        from hyperfan.experiments.ranks import leave_process_group
 
-        follow(config, o.data_dir)
-        leave_process_group()
-        return 0
+        return EXIT_CODES.get(follow(config, o.data_dir), 0)
     if o.jobs is not None and o.jobs < 1:
         raise HyperfanError(f"--jobs {o.jobs}: at least 1 is needed")
     if not o.all:
@@ -143,15 +142,13 @@ def _run_one(config: Any, path: Path, o: Options) -> int:
 
     from hyperfan.experiments.loop import run
     from hyperfan.experiments.progress import Board, Progress
-    from hyperfan.experiments.ranks import leave_process_group
     from hyperfan.experiments.results.write import write_summary
 
     progress = Progress(Console(stderr=True))
     sinks = [Board(path / "tensorboard").record] if o.tensorboard else []
     outcome = run(config, path, progress, data_dir=o.data_dir, resume=o.resume, sinks=sinks)
-    leave_process_group()
-    if outcome == Outcome.STOPPED:
-        return STOPPED
+    if outcome in EXIT_CODES:
+        return EXIT_CODES[outcome]
     shown = path
     try:
         shown, text = write_summary(path)
@@ -170,7 +167,7 @@ def _run_all(runs: dict[Path, Any], o: Options) -> int:
         print(f"{outcome}: {count} of {len(runs)} runs")
     if counts.total() < len(runs) or counts[Outcome.STOPPED]:
         print("--resume goes on with the rest")
-        return STOPPED
+        return EXIT_CODES[Outcome.STOPPED]
     return 2 if counts[FAILED] else 0
 
 

@@ -95,6 +95,12 @@ class Classifier(Training):
         """The first layer that is not finite on the batch after so many batches."""
         return first_overflow(self.plain(), *self.batch(step))
 
+    @property
+    def state_is_exact(self) -> bool:
+        """Unless a head is trained collapsed: then a state has the head, which rounds what is trained from then on."""
+        plan = getattr(self.optimiser, "plan", None)
+        return plan is None or all(row.kind != "collapsed" for row in plan.rows)
+
     def state(self) -> dict[str, Tensor]:
         """Net and optimiser."""
         return state_of(self.net, self.optimiser)

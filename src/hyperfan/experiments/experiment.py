@@ -33,6 +33,11 @@ class Training(ABC):
     plan: Any
     """What the init wrote, as JSON."""
 
+    @property
+    def state_is_exact(self) -> bool:
+        """Whether to take its state changes nothing that comes later, so that a checkpoint may be saved at any step."""
+        return True
+
     @abstractmethod
     def step(self, step: int) -> float:
         """Train on one batch, of which ``step`` came before; returns its loss."""

@@ -1,15 +1,15 @@
 """Several processes that train one net on parts of each batch, as torchrun starts them."""
 
-import os
 from collections.abc import Callable
 from dataclasses import dataclass
-from datetime import timedelta
 
 import torch
 import torch.distributed as dist
 from torch import Tensor
 
 from hyperfan.errors import RunError
+from hyperfan.experiments import group
+from hyperfan.experiments.launch import Launch
 from hyperfan.optim.factor import Factor
 from hyperfan.optim.gradient import FactoredGradient
 
@@ -24,20 +24,20 @@ class Ranks:
 
     @classmethod
     def of_environment(cls, device: str) -> "Ranks":
-        """From the variables that torchrun sets; without them, one process. Each process on a machine has a GPU."""
-        world = int(os.environ.get("WORLD_SIZE", "1"))
-        if world == 1:
+        """From the variables of torchrun or srun; without them, one process. Each process on a machine has a GPU."""
+        launch = Launch.of_environment()
+        if launch.world == 1:
             return cls(0, 1, device)
-        local = int(os.environ["LOCAL_RANK"])
-        if device == "cuda" and local >= torch.cuda.device_count():
-            raise RunError(f"there are {torch.cuda.device_count()} GPUs for more processes: lower --nproc-per-node")
-        if not dist.is_initialized():
-            # The others wait while the first one tests, which takes long on many pictures.
-            dist.init_process_group("nccl" if device.startswith("cuda") else "gloo", timeout=timedelta(hours=12))
-        device = f"{device}:{local}" if device == "cuda" else device
+        if device == "cuda":
+            if launch.local is None:
+                raise RunError("LOCAL_RANK is not set, by which each process has a GPU: torchrun and srun set it")
+            if launch.local >= torch.cuda.device_count():
+                raise RunError(f"there are {torch.cuda.device_count()} GPUs for more processes: lower --nproc-per-node")
+            device = f"cuda:{launch.local}"
         if device.startswith("cuda"):
             torch.cuda.set_device(device)
-        return cls(dist.get_rank(), world, device)
+        group.join(launch, "nccl" if device.startswith("cuda") else "gloo")
+        return cls(launch.rank, launch.world, device)
 
     def mean(self, value: float) -> float:
         """The mean of a value over all processes."""
@@ -93,12 +93,6 @@ class Ranks:
         if self.rank:
             load(tensors)
         return steps[0]
-
-
-def leave_process_group() -> None:
-    """Leave the group of processes, if this process is in one."""
-    if dist.is_initialized():
-        dist.destroy_process_group()
 
 
 SINGLE_PROCESS = Ranks(0, 1, "cpu")

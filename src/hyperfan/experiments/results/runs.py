@@ -18,7 +18,8 @@ from hyperfan.experiments.experiment import (
     experiment,
     read_configuration,
 )
-from hyperfan.experiments.folder import CONFIG_FILE, ENV_FILE, TIMES_FILE, environment
+from hyperfan.experiments.environment import environment
+from hyperfan.experiments.folder import CONFIG_FILE, ENV_FILE, TIMES_FILE, verify
 from hyperfan.experiments.results.record import RECORD_FILE, read_record, rounded, rounded_row
 from hyperfan.experiments.results.statistics import Estimate
 from hyperfan.files import read_json
@@ -131,6 +132,7 @@ def read_run(path: Path) -> Run[Any]:
         config = read_configuration(read_json(path / CONFIG_FILE))
     except RunError as error:
         raise RunError(f"{path / CONFIG_FILE}: {error}") from error
+    verify(path, config)
     kind: type[Run[Any]] = experiment(config.experiment).part("results", "Run")
     return kind(config, read_metrics(path), _read_optional(path / ENV_FILE), path)
 

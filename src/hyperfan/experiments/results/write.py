@@ -11,7 +11,7 @@ from typing import Any, ClassVar, Generic, TypeVar
 
 from hyperfan.errors import RunError
 from hyperfan.experiments.experiment import EXPERIMENTS, Configuration, Experiment, read_configuration
-from hyperfan.experiments.folder import environment
+from hyperfan.experiments.environment import environment
 from hyperfan.experiments.results.claims import (
     VERDICT_HEADER,
     Claim,
