@@ -133,6 +133,12 @@ def test_a_disk_that_is_full_is_one_line(capsys, noise, monkeypatch):
         (["--epochs", "0"], "--epochs 0: at least 1 is needed"),
         (["--jobs", "2"], "--jobs is for --all"),
         (["--all", "--jobs", "0"], "--jobs 0: at least 1 is needed"),
+        (["--on", "tcp://nowhere:1"], "--on is for --all"),
+        (["--index", "2"], "--index is for --all"),
+        (["--all", "--index", "-1"], f"--index -1: there are {RUNS} runs, 0 to {RUNS - 1}"),
+        (["--all", "--index", str(RUNS)], f"--index {RUNS}: there are {RUNS} runs"),
+        (["--all", "--index", "1", "--jobs", "2"], "--index makes one run, here: leave out --jobs and --on"),
+        (["--all", "--on", "tcp://nowhere:1", "--jobs", "2"], "--jobs is for this machine"),
         (["--all", "--tensorboard"], "--tensorboard is for a single run"),
         (["--lr", "inf"], "--lr inf: it must be positive and finite"),
     ],
@@ -158,8 +164,8 @@ def asked(monkeypatch, *args, experiment="mnist"):
     """The configurations that would run, and where."""
     seen = {}
 
-    monkeypatch.setattr(run_commands, "_run_one", lambda config, path, options: seen.update({path: config}))
-    monkeypatch.setattr(run_commands, "_run_all", lambda runs, options: seen.update(runs))
+    monkeypatch.setattr(run_commands, "_run_one", lambda config, path, options: seen.update({path: config}) or 0)
+    monkeypatch.setattr(run_commands, "_run_all", lambda runs, options: seen.update(runs) or 0)
     assert main(["run", experiment, *args]) == 0
     return seen
 
@@ -178,6 +184,15 @@ def test_all_is_the_grid_on_the_options_given(monkeypatch):
     seen = asked(monkeypatch, "--all", "--profile", "smoke", "--seed", "2", "--run-dir", "there")
     assert list(seen.values()) == grid(replace(PROFILES["smoke"], seed=2))
     assert {str(path.parent) for path in seen} == {"there"}
+
+
+def test_an_index_is_one_run_of_the_grid_for_arrays_of_jobs(capsys, monkeypatch):
+    """Also the first."""
+    wanted = grid(PROFILES["smoke"])
+    for number in (0, 3):
+        seen = asked(monkeypatch, "--all", "--profile", "smoke", "--index", str(number))
+        assert seen == {Path("runs/mnist") / wanted[number].folder: wanted[number]}
+        assert f"run {number} of {len(wanted)}: {wanted[number].title}" in capsys.readouterr().out
 
 
 def test_all_goes_on_where_a_record_ends(capsys, monkeypatch, tmp_path):

@@ -72,9 +72,7 @@ def test_a_run_of_an_earlier_version_goes_on_and_says_what_cannot_be_known(half,
     assert not verify(half, Toy())
     told = Silent()
     assert run(Toy(), half, told, resume=True) == "finished"
-    assert told.notes[0] == (
-        "an earlier version saved its checkpoint: whether its metrics were changed is not known"
-    )
+    assert told.notes[0] == ("an earlier version saved its checkpoint: whether its metrics were changed is not known")
     assert contents(half) == undisturbed
 
 

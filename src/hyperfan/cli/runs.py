@@ -1,6 +1,7 @@
 """Commands about runs of experiments: to make them, and what comes of them."""
 
 import argparse
+import os
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -21,6 +22,8 @@ EXIT_CODES = {Outcome.STOPPED: 130, Outcome.TERMINATED: EXIT_CODE}
 """Of runs that are not over."""
 MAX_RUNS = 12
 """Runs on a page."""
+LOCAL = "local"
+"""A sweep on this machine."""
 Profile = Literal["paper", "laptop", "smoke"]
 RUN_HELP = """{summary}
 
@@ -56,6 +59,9 @@ class Options:
         all: Run every setting that the results rest on, with the options given as their base; "hyperfan results" then
             compares them.
         jobs: How many runs at once with --all; by default as many as there are cores for.
+        on: Where to run with --all: "local", or the address of a Dask scheduler, as tcp://host:8786, whose workers
+            share the folder of the runs.
+        index: Of --all, make only the run of this number, from 0: for arrays of jobs.
         resume: Go on with the run in its folder, or start it if there is none.
         run_dir: Folder of the run; with --all, of all runs. By default under runs/, named after its options.
         data_dir: Where the data is, if it needs any. By default $HYPERFAN_DATA, then the user's cache.
@@ -65,6 +71,8 @@ class Options:
     profile: Profile = "paper"
     all: bool = False
     jobs: int | None = None
+    on: str = LOCAL
+    index: int | None = None
     resume: bool = False
     run_dir: Path | None = None
     data_dir: Path | None = None
@@ -107,6 +115,8 @@ def _run(e: Experiment[Any], config: Any, default: Any, o: Options) -> int:
     if launch.world > 1 and (o.all or not e.distributed):
         distributed = ", ".join(name for name in EXPERIMENTS if experiment(name).distributed)
         raise HyperfanError(f"torchrun is for a single run of {distributed}: start the others without it")
+    if launch.world > 1:  # before torch is imported, whose warnings of a lost connection are more than a line
+        os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
     if launch.rank:
         from hyperfan.experiments.loop import follow
 
@@ -114,14 +124,27 @@ def _run(e: Experiment[Any], config: Any, default: Any, o: Options) -> int:
     if o.jobs is not None and o.jobs < 1:
         raise HyperfanError(f"--jobs {o.jobs}: at least 1 is needed")
     if not o.all:
-        if o.jobs is not None:
-            raise HyperfanError("--jobs is for --all")
+        for name, given in (("--jobs", o.jobs is not None), ("--on", o.on != LOCAL), ("--index", o.index is not None)):
+            if given:
+                raise HyperfanError(f"{name} is for --all")
         return _run_one(config, o.run_dir or root / config.folder, o)
     changed = [option(name) for name in e.varied if getattr(config, name) != getattr(default, name)]
     for name in ["--tensorboard"] * o.tensorboard + changed:
         raise HyperfanError(f"{name} is for a single run, not for --all")
     root = o.run_dir or root
+    if o.index is not None:
+        return _run_numbered(e.grid(config), root, o)
     return _run_all({root / c.folder: c for c in _to_run(e, config, root, o.resume)}, o)
+
+
+def _run_numbered(runs: Sequence[Any], root: Path, o: Options) -> int:
+    """One run of a grid, as each job of an array makes one."""
+    if o.jobs is not None or o.on != LOCAL:
+        raise HyperfanError("--index makes one run, here: leave out --jobs and --on")
+    if not 0 <= (number := o.index or 0) < len(runs):
+        raise HyperfanError(f"--index {o.index}: there are {len(runs)} runs, 0 to {len(runs) - 1}")
+    print(f"run {number} of {len(runs)}: {runs[number].title}")
+    return _run_one(runs[number], root / runs[number].folder, o)
 
 
 def _to_run(e: Experiment[Any], base: Any, root: Path, resume: bool) -> list[Any]:
@@ -160,14 +183,19 @@ def _run_one(config: Any, path: Path, o: Options) -> int:
 
 
 def _run_all(runs: dict[Path, Any], o: Options) -> int:
-    from hyperfan.experiments.sweep import FAILED, sweep
+    from hyperfan.experiments.sweep import sweep
+    from hyperfan.experiments.sweep.child import FAILED
 
-    counts = Counter(sweep(runs, o.jobs, data_dir=o.data_dir, resume=o.resume).values())
+    on = None if o.on == LOCAL else o.on
+    if on and o.jobs is not None:
+        raise HyperfanError("--jobs is for this machine: on a cluster, its workers say how many runs there are at once")
+    counts = Counter(sweep(runs, o.jobs, data_dir=o.data_dir, resume=o.resume, on=on).values())
     for outcome, count in counts.items():
         print(f"{outcome}: {count} of {len(runs)} runs")
-    if counts.total() < len(runs) or counts[Outcome.STOPPED]:
+    stopped = [code for outcome, code in EXIT_CODES.items() if counts[outcome]]
+    if stopped or counts.total() < len(runs):
         print("--resume goes on with the rest")
-        return EXIT_CODES[Outcome.STOPPED]
+        return stopped[0] if stopped else EXIT_CODES[Outcome.STOPPED]
     return 2 if counts[FAILED] else 0
 
 

@@ -7,8 +7,6 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import torch
-
 import hyperfan
 
 NO_TRAINING = {"cli", "report", "results", "claims", "sweep"}
@@ -17,6 +15,8 @@ NO_TRAINING = {"cli", "report", "results", "claims", "sweep"}
 
 def environment() -> Mapping[str, Any]:
     """Everything beside the configuration that results may depend on."""
+    import torch
+
     return {
         "hyperfan": hyperfan.__version__,
         "code": fingerprint(Path(hyperfan.__file__).parent),

@@ -34,7 +34,7 @@ from hyperfan.files import (
 from hyperfan.metrics import METRICS_FILE, Row, is_over, read_metrics
 
 CONFIG_FILE, ENV_FILE, PLAN_FILE, TIMES_FILE = "config.json", "env.json", "plan.json", "time.json"
-STATE = "state.json"
+STATE, CHECKPOINT_FOLDER, LOCK_FILE = "state.json", "checkpoint", ".lock"
 SAFETENSORS_PREFIX = ".tmp"
 """Of the temporary files of safetensors."""
 
@@ -66,10 +66,10 @@ class State:
 @contextlib.contextmanager
 def open_run(path: Path, config: Configuration, resume: bool) -> Iterator["RunFolder"]:
     """The folder of a run, locked while it is open. A run that is there must have the same configuration."""
-    lock, explained = Lock(path / ".lock"), explain_write_errors(str(path), "Choose another place with --run-dir")
+    lock, explained = Lock(path / LOCK_FILE), explain_write_errors(str(path), "Choose another place with --run-dir")
     with contextlib.ExitStack() as held:
         with explained:
-            _check_place(path, resume)
+            check_place(path, resume)
             path.mkdir(parents=True, exist_ok=True)
             if not lock.acquire():
                 raise InUseError(f"{path} is in use: another process is running it")
@@ -127,7 +127,7 @@ class RunFolder:
         """Replace the checkpoint by this one."""
         with self._writing("the checkpoint"):
             os.fsync(self._metrics.fileno())
-            folder = self.path / "checkpoint"
+            folder = self.path / CHECKPOINT_FOLDER
             folder.mkdir(exist_ok=True)
             file = folder / f"step-{step}.safetensors"
             with atomic_write(file) as partial:
@@ -144,7 +144,7 @@ class RunFolder:
     def restore(self) -> tuple[State, dict[str, Tensor]] | None:
         """Read the last checkpoint, and cut the metrics back to where they were then."""
         with self._writing(f"{METRICS_FILE} or the checkpoint"):
-            found = load_checkpoint(self.path / "checkpoint")
+            found = load_checkpoint(self.path / CHECKPOINT_FOLDER)
             if found is None and any(row["step"] > 0 for row in read_metrics(self.path)):
                 raise RunError(
                     f"{self.path} has metrics and no checkpoint to go on from: move it away, or start elsewhere with "
@@ -177,7 +177,7 @@ def load_checkpoint(folder: Path) -> tuple[State, dict[str, Tensor]] | None:
     """Read the checkpoint in the folder, if there is one."""
     remove_partial(folder)
     remove_partial(folder, SAFETENSORS_PREFIX)
-    found = _read_state(folder)
+    found = read_state(folder)
     if found is None:
         return None
     state, file, digest = found
@@ -196,7 +196,7 @@ def verify(path: Path, config: Configuration) -> bool:
 
     Returns whether that could be seen: there may be no checkpoint, or one from before it kept their checksums.
     """
-    found = _read_state(path / "checkpoint")
+    found = read_state(path / CHECKPOINT_FOLDER)
     if found is None:
         return False
     _check_state(path, found[0], type(config)().to_dict(), config.to_dict())
@@ -204,7 +204,7 @@ def verify(path: Path, config: Configuration) -> bool:
     return found[0].metrics_sha256 is not None
 
 
-def _read_state(folder: Path) -> tuple[State, Path, str] | None:
+def read_state(folder: Path) -> tuple[State, Path, str] | None:
     """The state in the folder of a checkpoint, if there is one, with the file of its tensors and their checksum."""
     if not (folder / STATE).exists():
         return None
@@ -257,7 +257,7 @@ def _digest(file: Path) -> str:
         return hashlib.file_digest(stream, "sha256").hexdigest()
 
 
-def _check_place(path: Path, resume: bool) -> None:
+def check_place(path: Path, resume: bool) -> None:
     """Raise if a run may not be written there."""
     if path.exists() and not path.is_dir():
         raise RunError(f"{path} is a file; a run is a folder: choose another with --run-dir")

@@ -14,7 +14,6 @@ from datetime import timedelta
 from typing import Any
 
 import torch.distributed as dist
-from torch.distributed.rendezvous import rendezvous
 
 from hyperfan.errors import HyperfanError, RunError
 from hyperfan.experiments.launch import Launch
@@ -44,9 +43,7 @@ class Group:
             self._store.set(f"here/{launch.rank}", "")
             self._store.wait([f"here/{rank}" for rank in range(launch.world)], MEETING)
             self._beat()
-            dist.init_process_group(
-                backend, store=store, rank=launch.rank, world_size=launch.world, timeout=COLLECTIVE
-            )
+            dist.init_process_group(backend, store=store, rank=launch.rank, world_size=launch.world, timeout=COLLECTIVE)
         except (RuntimeError, ValueError) as error:
             raise RunError(
                 f"the {launch.world} processes of this run did not meet at {launch.address}:{launch.port}: "
@@ -56,10 +53,11 @@ class Group:
         self._thread = threading.Thread(target=self._listen, daemon=True)
         self._thread.start()
 
-    def _connect(self) -> dist.Store:
+    def _connect(self) -> Any:
+        from torch.distributed.rendezvous import rendezvous  # which is not there where torch was built without it
+
         store, _, _ = next(rendezvous("env://", self.launch.rank, self.launch.world, timeout=MEETING))
-        found: dist.Store = store
-        return found
+        return store
 
     def _beat(self, value: str | bytes | None = None) -> None:
         self._store.set(f"beat/{self.launch.rank}", value or str(time.time()))
@@ -94,34 +92,45 @@ class Group:
         self._tell(reason)
         sys.stderr.write(f"hyperfan: {reason}: {REMEDY}\n")
         sys.stderr.flush()
+        with contextlib.suppress(RuntimeError):
+            self._await_others()
         os._exit(2)
 
     def _tell(self, reason: str) -> None:
-        """Tell the others why they will end; the first one, whose store may end with it, gives them time to read it."""
+        """Tell the others why they will end."""
         with contextlib.suppress(RuntimeError):
             self._store.set(GONE, reason)
-        if self.launch.rank == 0:
-            time.sleep(2 * BEAT_SECONDS)
 
     def lost(self, error: Exception) -> RunError:
         """What to raise where torch lost a connection: which process is gone, if that becomes known."""
         self._said.acquire()
         reason = f"the connection to another rank was lost ({first_line(error)})"
         with contextlib.suppress(RuntimeError):
-            self._store.wait([GONE], timedelta(seconds=2 * BEAT_SECONDS))
-            reason = self._store.get(GONE).decode()
+            for _ in range(4):
+                if self._store.check([GONE]):
+                    reason = self._store.get(GONE).decode()
+                    break
+                time.sleep(BEAT_SECONDS / 2)
         return RunError(f"{reason}: {REMEDY}")
 
     def leave(self, reason: str | None = None) -> None:
         """Leave the group at the end of training, or for a reason, which ends the others."""
         self._over.set()
         self._thread.join(2 * BEAT_SECONDS)
-        with contextlib.suppress(RuntimeError):
-            self._beat(LEFT)
         if reason is not None:
             self._tell(f"rank {self.launch.rank} has ended: {reason}")
+        with contextlib.suppress(RuntimeError):
+            self._beat(LEFT)
+            self._await_others()
         if dist.is_initialized():
             dist.destroy_process_group()
+
+    def _await_others(self) -> None:
+        """The first one's store may end with it, so it lets the others leave before."""
+        until = time.monotonic() + 2 * BEAT_SECONDS
+        others = [f"beat/{rank}" for rank in range(1, self.launch.world)] if self.launch.rank == 0 else []
+        while time.monotonic() < until and any(self._store.get(name) != LEFT for name in others):
+            time.sleep(BEAT_SECONDS / 10)
 
 
 _joined: list[Group] = []
@@ -168,7 +177,10 @@ def agree(values: Mapping[str, Any]) -> None:
     for rank, theirs in enumerate(everyone):
         if theirs != everyone[0]:
             keys = [key for key in {**everyone[0], **theirs} if everyone[0].get(key) != theirs.get(key)]
-            told = ", ".join(f"{key} is {everyone[0].get(key)!r} in rank 0 and {theirs.get(key)!r} here" for key in keys)
+            told = ", ".join(
+                f"{key} is {everyone[0].get(key)!r} in rank 0 and {theirs.get(key)!r} here" for key in keys
+            )
+            leave()  # without a reason, as all raise the same
             raise RunError(f"rank {rank} has another run: {told}. Start all ranks with the same options, data and code")
 
 

@@ -1,8 +1,8 @@
 """The training loop: one run in its folder, from its last checkpoint to its end.
 
 Checkpoints are taken at fixed steps. Going on from one is then bit-identical to never having stopped, whatever stopped
-the run: a kill, Ctrl-C or a full disk. What was trained since the last one is trained again. After SIGTERM one is taken at
-once if that changes nothing, and otherwise at the next fixed step, if that is reached in time.
+the run: a kill, Ctrl-C or a full disk. What was trained since the last one is trained again. After SIGTERM one is taken
+at once if that changes nothing, and otherwise at the next fixed step, if that is reached in time.
 """
 
 import contextlib
@@ -57,7 +57,9 @@ def run(
             except KeyboardInterrupt as error:
                 by = "SIGTERM" if isinstance(error, Terminated) else ""
                 group.leave(by or "Ctrl-C")
-                progress.note(f"{by and by + ': '}stopped after batch {runner.step}; --resume goes on from batch {runner.saved}")
+                progress.note(
+                    f"{by and by + ': '}stopped after batch {runner.step}; --resume goes on from batch {runner.saved}"
+                )
                 return Outcome.TERMINATED if by else Outcome.STOPPED
             finally:
                 progress.close()
@@ -67,12 +69,15 @@ def follow(config: Configuration, data_dir: Path | None = None) -> Outcome:
     """Train on a part of each batch beside the process that runs and writes the same run."""
     with _process(config) as termination:
         training = config.start(data_dir)
-        stop = _Stop(config, training, termination)
+        schedule = _Schedule(config, training, termination)
         try:
             for step in range(meet(config, training, 0), config.total):
                 if not math.isfinite(training.step(step)):
                     return Outcome.DIVERGED
-                if step + 1 < config.total and stop.due(step + 1):
+                saves, ends = schedule.after(step + 1)
+                if saves:
+                    training.state()  # which may round what is trained, in all processes alike
+                if ends:
                     return Outcome.TERMINATED
         except Terminated:
             return Outcome.TERMINATED
@@ -92,18 +97,20 @@ def _ranks(config: Configuration) -> Ranks:
     return Ranks.of_environment(getattr(config, "device", "cpu"))
 
 
-class _Stop:
-    """When a run ends after SIGTERM, on which all of its processes agree."""
+class _Schedule:
+    """When checkpoints are taken, and when a run ends after SIGTERM; all of its processes agree on both."""
 
     def __init__(self, config: Configuration, training: Training, termination: Termination) -> None:
-        self.every, self.training, self.termination = config.checkpoint_every, training, termination
+        self.config, self.training, self.termination = config, training, termination
         self.ranks = _ranks(config)
         termination.awaited = True
 
-    def due(self, step: int) -> bool:
-        """Whether to save and end after so many batches."""
-        requested = self.ranks.mean(float(self.termination.requested)) > 0
-        return requested and (step % self.every == 0 or self.training.state_is_exact)
+    def after(self, step: int) -> tuple[bool, bool]:
+        """Whether to save after so many batches, and whether to end then, before the last."""
+        fixed, last = step % self.config.checkpoint_every == 0, step == self.config.total
+        requested = not last and self.ranks.mean(float(self.termination.requested)) > 0
+        ends = requested and (fixed or self.training.state_is_exact)
+        return fixed or last or ends, ends
 
 
 class _Runner:
@@ -116,7 +123,7 @@ class _Runner:
         termination: Termination,
     ) -> None:
         self.config, self.training, self.folder, self.progress = config, training, folder, progress
-        self.stop = _Stop(config, training, termination)
+        self.schedule = _Schedule(config, training, termination)
         self.sinks: list[Callable[[Row], None]] = [folder.record, progress.record]
         self.step = self.saved = 0
         self.loss_sum, self.loss_count = 0.0, 0
@@ -128,8 +135,8 @@ class _Runner:
         meet(self.config, self.training, self.step)
         if found is None:
             self.folder.write(PLAN_FILE, self.training.plan)
-            if self.stop.ranks.world > 1:
-                self._record({"kind": Kind.RANKS, "step": 0, "ranks": self.stop.ranks.world})
+            if self.schedule.ranks.world > 1:
+                self._record({"kind": Kind.RANKS, "step": 0, "ranks": self.schedule.ranks.world})
             self._measure()
             self._save(done=False)
         return self._train()
@@ -144,7 +151,7 @@ class _Runner:
         self.step = self.saved = state.step
         self.loss_sum, self.loss_count = state.loss_sum, state.loss_count
         self.progress.note(f"resumed {self.folder.path} at batch {self.step}")
-        world = self.stop.ranks.world
+        world = self.schedule.ranks.world
         if world != (state.ranks or 1):
             self.progress.note(
                 f"{state.ranks or 1} ranks trained it so far, and from here {world}: sums round differently, and batch "
@@ -167,8 +174,8 @@ class _Runner:
             self._measure()
             if self.step == c.total:
                 self._record({"kind": Kind.END, "step": self.step, "outcome": Outcome.FINISHED})
-            ends = self.step < c.total and self.stop.due(self.step)
-            if ends or self.step % c.checkpoint_every == 0 or self.step == c.total:
+            saves, ends = self.schedule.after(self.step)
+            if saves:
                 self._save(done=self.step == c.total)
             self.progress.update(self.step, c.total, c.stage)
             if ends:
@@ -191,7 +198,7 @@ class _Runner:
 
     def _save(self, done: bool) -> None:
         with self._timed("saving"):
-            losses, ranks = (self.loss_sum, self.loss_count), self.stop.ranks.world
+            losses, ranks = (self.loss_sum, self.loss_count), self.schedule.ranks.world
             self.folder.save(self.step, done, losses, self.training.state(), ranks)
         self.folder.write(TIMES_FILE, {**self.seconds, "batches": self.step})
         self.saved = self.step

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -85,14 +86,18 @@ class Ranks:
         """Give all processes the first one's state; returns its step."""
         if self.world == 1:
             return step
-        steps = [step]
-        dist.broadcast_object_list(steps)
         tensors = {name: t.detach().to(self.device).contiguous() for name, t in state().items()}
+        # The first one may have more, as an optimiser has a momentum from its first step on.
+        told: list[Any] = [step, {name: (t.shape, t.dtype) for name, t in tensors.items()}]
+        dist.broadcast_object_list(told)
+        if self.rank:
+            tensors = {name: torch.empty(s, dtype=dtype, device=self.device) for name, (s, dtype) in told[1].items()}
         for name in sorted(tensors):
             dist.broadcast(tensors[name], 0)
         if self.rank:
             load(tensors)
-        return steps[0]
+        found: int = told[0]
+        return found
 
 
 SINGLE_PROCESS = Ranks(0, 1, "cpu")

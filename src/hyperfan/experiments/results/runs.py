@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, Generic, TypeVar
 
 from hyperfan.errors import RunError
+from hyperfan.experiments.environment import environment
 from hyperfan.experiments.experiment import (
     CHOOSING_SEED,
     ClassifierConfiguration,
@@ -18,7 +19,6 @@ from hyperfan.experiments.experiment import (
     experiment,
     read_configuration,
 )
-from hyperfan.experiments.environment import environment
 from hyperfan.experiments.folder import CONFIG_FILE, ENV_FILE, TIMES_FILE, verify
 from hyperfan.experiments.results.record import RECORD_FILE, read_record, rounded, rounded_row
 from hyperfan.experiments.results.statistics import Estimate

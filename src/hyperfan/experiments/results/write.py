@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any, ClassVar, Generic, TypeVar
 
 from hyperfan.errors import RunError
-from hyperfan.experiments.experiment import EXPERIMENTS, Configuration, Experiment, read_configuration
 from hyperfan.experiments.environment import environment
+from hyperfan.experiments.experiment import EXPERIMENTS, Configuration, Experiment, read_configuration
 from hyperfan.experiments.results.claims import (
     VERDICT_HEADER,
     Claim,
