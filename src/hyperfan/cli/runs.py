@@ -112,9 +112,8 @@ def _run_command(e: Experiment[Any], profile: str) -> Callable[..., int]:
 def _run(e: Experiment[Any], config: Any, default: Any, o: Options) -> int:
     root = Path("runs") / e.name
     launch = Launch.of_environment()
-    if launch.world > 1 and (o.all or not e.distributed):
-        distributed = ", ".join(name for name in EXPERIMENTS if experiment(name).distributed)
-        raise HyperfanError(f"torchrun is for a single run of {distributed}: start the others without it")
+    if launch.world > 1 and o.all:
+        raise HyperfanError("torchrun and srun are for a single run: start --all without them, with --on, or --index")
     if launch.world > 1:  # before torch is imported, whose warnings of a lost connection are more than a line
         os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
     if launch.rank:

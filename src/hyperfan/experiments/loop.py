@@ -25,6 +25,9 @@ from hyperfan.experiments.ranks import Ranks
 from hyperfan.experiments.signals import Terminated, Termination, on_sigterm
 from hyperfan.metrics import Kind, Outcome, Row, describe_divergence
 
+NOT_BEGUN = -1
+"""In place of a step: nothing has been measured or saved yet."""
+
 
 def run(
     config: Configuration,
@@ -71,9 +74,14 @@ def follow(config: Configuration, data_dir: Path | None = None) -> Outcome:
         training = config.start(data_dir)
         schedule = _Schedule(config, training, termination)
         try:
-            for step in range(meet(config, training, 0), config.total):
+            first = meet(config, training, 0)
+            if first == NOT_BEGUN:
+                _take_part(training, 0, saves=True)
+            for step in range(max(first, 0), config.total):
                 if not math.isfinite(training.step(step)):
+                    training.state()
                     return Outcome.DIVERGED
+                _take_part(training, step + 1, saves=False)
                 saves, ends = schedule.after(step + 1)
                 if saves:
                     training.state()  # which may round what is trained, in all processes alike
@@ -82,6 +90,15 @@ def follow(config: Configuration, data_dir: Path | None = None) -> Outcome:
         except Terminated:
             return Outcome.TERMINATED
         return Outcome.FINISHED
+
+
+def _take_part(training: Training, step: int, *, saves: bool) -> None:
+    """Measure, and save, as the first process does, where that needs all of them."""
+    if training.collective:
+        for _ in training.tests(step):
+            pass
+        if saves:
+            training.state()
 
 
 def meet(config: Configuration, training: Training, step: int) -> int:
@@ -132,7 +149,7 @@ class _Runner:
     def go(self, found: tuple[State, dict[str, Tensor]] | None) -> Outcome:
         if found is not None:
             self._restore(*found)
-        meet(self.config, self.training, self.step)
+        meet(self.config, self.training, NOT_BEGUN if found is None else self.step)
         if found is None:
             self.folder.write(PLAN_FILE, self.training.plan)
             if self.schedule.ranks.world > 1:
