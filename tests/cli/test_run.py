@@ -225,13 +225,15 @@ def test_without_a_gpu_the_papers_scale_says_what_to_do(capsys, monkeypatch, tmp
     assert not (tmp_path / "runs").exists()
 
 
-@pytest.mark.parametrize("args", [["mnist"], ["cifar10", "--profile", "smoke"], ["imagenet", "--all"]])
 @pytest.mark.parametrize("rank", ["0", "1"])
-def test_torchrun_is_for_one_run_of_imagenet(capsys, monkeypatch, args, rank):
-    monkeypatch.setenv("WORLD_SIZE", "2")
-    monkeypatch.setenv("RANK", rank)
-    assert main(["run", *args]) == 2
-    assert "torchrun is for a single run of imagenet" in capsys.readouterr().err
+def test_torchrun_is_for_a_single_run(capsys, monkeypatch, rank):
+    for name, value in (("WORLD_SIZE", "2"), ("RANK", rank), ("MASTER_ADDR", "here"), ("MASTER_PORT", "1")):
+        monkeypatch.setenv(name, value)
+    assert main(["run", "imagenet", "--all"]) == 2
+    assert "torchrun and srun are for a single run" in capsys.readouterr().err
+    monkeypatch.delenv("MASTER_ADDR")
+    assert main(["run", "mnist"]) == 2
+    assert capsys.readouterr().err.startswith("hyperfan: WORLD_SIZE is 2 and MASTER_ADDR is not set: ")
 
 
 @pytest.mark.parametrize(("outcome", "code"), [("finished", 0), ("diverged", 0), ("failed", 2)])

@@ -1,6 +1,7 @@
 """Several processes that train one run: as one does, or not at all, and not without one of them."""
 
 import json
+import math
 import os
 import signal
 from dataclasses import replace
@@ -10,6 +11,7 @@ import torch
 from toy import Silent, Toy, ToyTraining, as_ranks, contents
 
 from hyperfan.errors import RunError
+from hyperfan.experiments.experiment import experiment
 from hyperfan.experiments.loop import run
 from hyperfan.metrics import read_metrics
 
@@ -17,6 +19,9 @@ pytestmark = [
     pytest.mark.skipif(not torch.distributed.is_available(), reason="torch was built without it"),
     pytest.mark.skipif(os.name == "nt", reason="fork and signals are those of POSIX"),
 ]
+CONTINUAL, DEMONSTRATIONS, CONDITIONS, LORA = (
+    experiment(name).profiles["smoke"] for name in ("continual", "demonstrations", "conditions", "lora")
+)
 GOES_ON = "--resume goes on from the last checkpoint, with any number of ranks"
 
 
@@ -94,6 +99,46 @@ def test_sigterm_to_one_rank_saves_and_ends_all_and_the_same_ranks_go_on_bit_by_
     assert said == ["SIGTERM: stopped after batch 3; --resume goes on from batch 3\n", ""]
     assert ranks(Toy(), Toy(), resume=True)[0] == [0, 0]
     assert contents(tmp_path / "run") == whole
+
+
+GRIDS = {
+    "continual": replace(CONTINUAL, inits=("m2", "m3"), rates=(1e-2, 1e9), seeds=3, iterations=10, checkpoint_every=4),
+    "demonstrations": replace(DEMONSTRATIONS, seeds=3),
+    "conditions": replace(CONDITIONS, seeds=3),
+    "lora": LORA,
+}
+
+
+@pytest.mark.parametrize("name", GRIDS)
+def test_a_grid_over_two_ranks_is_the_grid_of_one(ranks, tmp_path, name):
+    """Two begin, SIGTERM ends them, and one goes on. Of the continual grid, runs diverge and are left out."""
+    config = GRIDS[name]
+    at = config.total // 2
+    assert ranks(config, config, resume=False, action=(1, at, signal.SIGTERM))[0] == [143, 143]
+    assert run(config, tmp_path / "run", Silent(), resume=True) == "finished"
+    assert run(config, tmp_path / "alone", Silent()) == "finished"
+    alone = read_metrics(tmp_path / "alone")
+    together = [row for row in read_metrics(tmp_path / "run") if row["kind"] != "ranks"]
+    assert len(together) == len(alone)
+    for mine, theirs in zip(together, alone, strict=True):
+        assert flat(mine) == pytest.approx(flat(theirs), rel=1e-3, abs=1e-5, nan_ok=True)
+    assert (tmp_path / "run/plan.json").read_bytes() == (tmp_path / "alone/plan.json").read_bytes()
+
+
+def flat(value):
+    """Numbers of a line of metrics by where they are; what is no number as its text."""
+    if isinstance(value, dict):
+        return {f"{k}/{kk}": v for k, inner in value.items() for kk, v in flat(inner).items()}
+    if isinstance(value, list):
+        return {f"{i}/{kk}": v for i, inner in enumerate(value) for kk, v in flat(inner).items()}
+    return {"": math.nan if value is None else value if isinstance(value, (int, float)) else float(len(value))}
+
+
+def test_a_grid_that_is_too_small_for_its_ranks():
+    with pytest.raises(RunError, match="--seeds 3 cannot be shared by 4 processes"):
+        GRIDS["continual"].share(4)
+    with pytest.raises(RunError, match="5 --starts cannot be shared by 6 processes"):
+        LORA.share(6)
 
 
 def test_a_batch_that_is_too_small_for_its_ranks(monkeypatch):

@@ -233,14 +233,21 @@ def as_ranks(configs, path, out, resume=False, action=None):
 def _as_rank(rank, config, path, resume, action):
     group.SILENCE_SECONDS, group.BEAT_SECONDS = 2.0, 0.1
     if action is not None and action[0] == rank:
-        real = ToyTraining.step
+        real_start = type(config).start
 
-        def step(self, at):
-            if at == action[1]:
-                os.kill(os.getpid(), action[2])
-            return real(self, at)
+        def start(self, data_dir):
+            training = real_start(self, data_dir)
+            real_step = training.step
 
-        ToyTraining.step = step
+            def step(at):
+                if at == action[1]:
+                    os.kill(os.getpid(), action[2])
+                return real_step(at)
+
+            training.step = step
+            return training
+
+        type(config).start = start
     progress = Silent()
     try:
         outcome = follow(config) if rank else run(config, path, progress, resume=resume)
