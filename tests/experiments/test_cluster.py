@@ -2,13 +2,16 @@
 
 import os
 import signal
+from pathlib import Path
 
 import pytest
 from test_sweep import Endless
 from toy import Toy, contents, summarise
 
+import hyperfan
 from hyperfan.errors import RunError
 from hyperfan.experiments import sweep as sweeps
+from hyperfan.experiments.environment import fingerprint
 from hyperfan.experiments.sweep import cluster, sweep
 
 distributed = pytest.importorskip("distributed", reason="pip install 'hyperfan[cluster]'")
@@ -17,7 +20,7 @@ distributed = pytest.importorskip("distributed", reason="pip install 'hyperfan[c
 @pytest.fixture(scope="module")
 def address():
     with distributed.LocalCluster(
-        n_workers=2, threads_per_worker=1, processes=False, protocol="tcp://", dashboard_address=None
+        n_workers=2, threads_per_worker=1, processes=False, protocol="tcp://", dashboard_address=":0"
     ) as made:
         yield made.scheduler_address
 
@@ -68,22 +71,23 @@ def test_a_worker_with_other_code_is_refused(tmp_path, address, monkeypatch):
 
 
 def test_a_folder_that_workers_do_not_see_or_may_not_write(tmp_path, address, monkeypatch):
-    monkeypatch.setattr(cluster.os.path, "exists", lambda path: False)
-    assert "it does not see the files in" in refused(tmp_path, address)
+    code = fingerprint(Path(hyperfan.__file__).parent)
+    sign = tmp_path / "sign"
+    assert cluster.look_around(str(sign), code).startswith(f"it does not see the files in {tmp_path}, which must be")
+    sign.write_text("")
+    assert cluster.look_around(str(sign), code) == ""
+    monkeypatch.setattr(cluster, "look_around", lambda sign, code: "it may not write to there")
+    assert refused(tmp_path, address).endswith(" cannot be used: it may not write to there")
     monkeypatch.undo()
-    monkeypatch.setattr(cluster.os, "access", lambda path, mode: False)
-    assert "it may not write to" in refused(tmp_path, address)
-    monkeypatch.undo()
-    (tmp_path / "file").write_text("")
     with pytest.raises(RunError, match=r"could not be written: .* Choose a folder that all workers share"):
-        sweep({tmp_path / "file" / "below" / "run": Toy()}, on=address)
+        sweep({sign / "below" / "run": Toy()}, on=address)
 
 
 def test_a_scheduler_that_does_not_answer_or_has_no_workers(tmp_path, monkeypatch):
     monkeypatch.setattr(cluster, "CONNECT_SECONDS", 1)
     assert refused(tmp_path, "tcp://127.0.0.1:9").startswith("--on tcp://127.0.0.1:9: no Dask scheduler answers there")
     assert refused(tmp_path, "nonsense://x").startswith("--on nonsense://x: no Dask scheduler answers there")
-    with distributed.LocalCluster(n_workers=0, processes=False, protocol="tcp://", dashboard_address=None) as empty:
+    with distributed.LocalCluster(n_workers=0, processes=False, protocol="tcp://", dashboard_address=":0") as empty:
         assert "it has no workers; 'dask worker tcp://" in refused(tmp_path, empty.scheduler_address)
 
 

@@ -95,7 +95,8 @@ class Cluster:
     def stop(self) -> None:
         """Workers end the runs that are under way when the sign of life is gone."""
         self._over.set()
-        self._sign.unlink(missing_ok=True)
+        with contextlib.suppress(OSError):
+            self._sign.unlink(missing_ok=True)
 
 
 class ClusterRun:

@@ -9,6 +9,7 @@ from typing import Any
 from rich.console import Console, Group
 from rich.live import Live
 from rich.table import Table
+from rich.text import Text
 
 from hyperfan.experiments.experiment import Configuration
 from hyperfan.experiments.progress import LINE_SECONDS, duration
@@ -94,4 +95,4 @@ class Progress:
             table.add_column(name, justify="right" if name in ("batch", "loss") else "left", no_wrap=True)
         for row in rows[:MAX_ROWS]:
             table.add_row(*row)
-        self._live.update(Group(summary, table), refresh=True)
+        self._live.update(Group(Text(summary), table), refresh=True)
