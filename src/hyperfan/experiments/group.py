@@ -101,10 +101,10 @@ class Group:
         with contextlib.suppress(RuntimeError):
             self._store.set(GONE, reason)
 
-    def lost(self, error: Exception) -> RunError:
+    def lost(self) -> RunError:
         """What to raise where torch lost a connection: which process is gone, if that becomes known."""
         self._said.acquire()
-        reason = f"the connection to another rank was lost ({first_line(error)})"
+        reason = "the connection to another rank was lost"
         with contextlib.suppress(RuntimeError):
             for _ in range(4):
                 if self._store.check([GONE]):
@@ -161,7 +161,7 @@ def membership() -> Iterator[None]:
         if not _joined or not _is_lost_connection(error):
             leave(f"{type(error).__name__} {first_line(error)}")
             raise
-        found = _joined[0].lost(error)
+        found = _joined[0].lost()
         leave()
         raise found from error
     except BaseException as error:
