@@ -179,12 +179,15 @@ class Runs(Generic[R]):
     def __init__(self, root: Path, experiment: Experiment[Any]) -> None:
         self.experiment = experiment
         self._found: dict[str, R] = {}
+        self.unverified = 0
+        """Runs in folders without checksums of their metrics, of an earlier version, or without their checkpoint."""
         for file in sorted(root.glob(f"*/{CONFIG_FILE}")):
             if not (file.parent / METRICS_FILE).exists():
                 continue  # it has only just begun
             run: Any = read_run(file.parent)
             if run.config.experiment != experiment.name:
                 raise RunError(f"{file.parent} is a run of {run.config.experiment}, not of {experiment.name}")
+            self.unverified += not verify(file.parent, run.config)
             self._add(run)
         if (record := root / RECORD_FILE).exists():
             for line in read_record(record):
