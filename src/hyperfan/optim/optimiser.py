@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from hyperfan.errors import HyperfanError, HyperfanWarning, nearest
 from hyperfan.hypernet import HyperNet
+from hyperfan.optim.ddp import notice
 from hyperfan.optim.map_trainer import Groups, MapTrainer, Rule
 from hyperfan.optim.net_trainer import NetTrainer
 from hyperfan.optim.plan import Kind, TrainingPlan
@@ -153,7 +154,8 @@ class HyperNetOptimiser(torch.optim.Optimizer):
         parts = [(net, part) for net in nets for part in net.heads.parts()]
         first = {id(part.map): (net, part) for net, part in reversed(parts)}  # of nets that share a map
         self._trainers = [
-            MapTrainer(net, part, self.rule, lambda: self.state, self._groups) for net, part in reversed(first.values())
+            MapTrainer(net, part, self.rule, lambda: self.state, self._groups, notice)
+            for net, part in reversed(first.values())
         ]
         uses = Counter(id(p) for trainer in self._trainers for p in (trainer.weight, trainer.bias))
         maps = Counter(id(part.map) for _, part in parts)
