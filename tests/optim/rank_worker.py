@@ -54,8 +54,7 @@ def main(folder: Path) -> None:
         dist.all_gather_object(failed, isinstance(told[case], str))
         if any(failed):
             break
-    if (folder / "events").exists():
-        told |= rank_events.tell(folder)
+    told |= rank_events.tell(folder) if world == 2 else {"loaded": rank_events.load_checkpoint(folder)}
     torch.save(told, folder / f"{world}-{rank}.pt")
     dist.destroy_process_group()
 

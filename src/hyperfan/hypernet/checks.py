@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, get_args
 from torch import Tensor, nn
 
 from hyperfan.codes.draw import Distribution
+from hyperfan.codes.sharded import check_equal, sharded_modules
 from hyperfan.errors import CallError, HyperfanError, HyperfanWarning, InitError, nearest
 from hyperfan.hypernet.plain import named_tensors
 from hyperfan.init.registry import Fidelity, Method
@@ -15,6 +16,14 @@ from hyperfan.init.registry import Fidelity, Method
 if TYPE_CHECKING:
     from hyperfan.hypernet.generated_net import GeneratedNet
     from hyperfan.hypernet.hypernet import HyperNet
+
+
+def ranks_agree(net: "GeneratedNet") -> bool:
+    """Whether processes that hold parts of a net were found to have the same fixed embeddings; raise if not."""
+    if not sharded_modules(net):
+        return False
+    check_equal({f"embeddings.{name}": table for name, table in net.embeddings.named_buffers()})
+    return True
 
 
 def check_choices(mainnet: object, fidelity: str, distribution: str) -> None:

@@ -7,8 +7,10 @@ from collections.abc import Callable, Mapping
 from typing import Any, ClassVar, get_args
 
 import torch
+import torch.distributed as dist
 from torch import Tensor, nn
 
+from hyperfan.codes.sharded import is_sharded_tensor
 from hyperfan.errors import HyperfanError, HyperfanWarning, nearest
 from hyperfan.hypernet import HyperNet
 from hyperfan.optim.ddp import notice
@@ -68,6 +70,12 @@ class HyperNetOptimiser(torch.optim.Optimizer):
                 loss = closure()
         done: set[int] = set()
         groups = self._groups()
+        for trainer in self._trainers if dist.is_available() and dist.is_initialized() else ():
+            if is_sharded_tensor(trainer.map.held[0]) and not is_sharded_tensor(trainer.weight):
+                raise HyperfanError(
+                    "the net was divided by fully_shard after this optimiser was built, which holds the parameters "
+                    "from before: build the optimiser after fully_shard"
+                )
         self._warn_of_tasks(groups)
         for trainer in self._trainers:
             trainer.step(groups, done)
