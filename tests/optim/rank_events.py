@@ -152,6 +152,15 @@ def rates_differ(_: Path) -> str:
 
 
 @event
+def optimisers_differ(_: Path) -> str:
+    net = build()
+    ddp = DistributedDataParallel(net)
+    opt = torch.optim.SGD(net.parameters(), lr=0.1) if dist.get_rank() else hf.SGD(net, lr=0.1)
+    assert opt.param_groups
+    return line(lambda: ddp(torch.zeros(2, 4).double()))
+
+
+@event
 def plans_differ(_: Path) -> str:
     net = build()
     ddp = DistributedDataParallel(net)

@@ -5,11 +5,14 @@ import warnings
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, get_args
 
+import torch
 from torch import Tensor, nn
 
 from hyperfan.codes.draw import Distribution
+from hyperfan.codes.ranks import active_ddp, check_same, gather_objects
 from hyperfan.codes.sharded import check_equal, sharded_modules
 from hyperfan.errors import CallError, HyperfanError, HyperfanWarning, InitError, nearest
+from hyperfan.generators.linear_map import LinearMap
 from hyperfan.hypernet.plain import named_tensors
 from hyperfan.init.registry import Fidelity, Method
 
@@ -19,10 +22,20 @@ if TYPE_CHECKING:
 
 
 def ranks_agree(net: "GeneratedNet") -> bool:
-    """Whether processes that hold parts of a net were found to have the same fixed embeddings; raise if not."""
-    if not sharded_modules(net):
+    """Whether all processes were found to train the same heads alike, and hold the same fixed embeddings.
+
+    Raise in all of them if not; false where there is nothing to compare, outside of DDP and FSDP2.
+    """
+    ddp = active_ddp() if torch.is_grad_enabled() else None
+    if ddp is not None:
+        trainers = {name: m.trainer for name, m in net.heads.named_modules() if isinstance(m, LinearMap)}
+        told = {name: {"optimiser": "torch's"} if t is None else t.settings() for name, t in trainers.items()}
+        settings = {f"heads.{name}: {key}": value for name, each in told.items() for key, value in each.items()}
+        check_same("the heads or how they are trained", gather_objects(settings, ddp.process_group))
+    elif sharded_modules(net):
+        check_equal({f"embeddings.{name}": table for name, table in net.embeddings.named_buffers()})
+    else:
         return False
-    check_equal({f"embeddings.{name}": table for name, table in net.embeddings.named_buffers()})
     return True
 
 

@@ -39,7 +39,7 @@ class GeneratedNet(nn.Module):
         """The mainnet's layers, in which each generated parameter is ``None`` but for the time of a call."""
         self.trainer: NetTrainer | None = None
         self._ranks_agree = False
-        """Whether processes that hold parts of the net were found to have the same fixed embeddings."""
+        """Whether processes that train the net together were found to do so alike."""
 
     def forward(
         self,
@@ -164,7 +164,7 @@ class GeneratedNet(nn.Module):
 
     def attach(self, trainer: NetTrainer | None) -> None:
         """Let an optimiser hand the net what it holds from step to step, or, with ``None``, no longer."""
-        self.trainer = trainer
+        self.trainer, self._ranks_agree = trainer, False
         self.skeleton.mode = contextlib.nullcontext if trainer is None else trainer.mode
 
     def zero_grad(self, set_to_none: bool = True) -> None:

@@ -15,10 +15,10 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
+from hyperfan.codes.ranks import active_ddp
 from hyperfan.errors import HyperfanError
 from hyperfan.generators.linear_map import LinearMap
 from hyperfan.optim.exchange import Exchange
-from hyperfan.optim.exchange_layout import check_same, gather_objects
 from hyperfan.optim.map_trainer import MapTrainer
 
 if dist.is_available():
@@ -80,7 +80,7 @@ _SHARED: "WeakKeyDictionary[nn.Module, SharedHeads]" = WeakKeyDictionary()
 
 def notice(trainer: MapTrainer) -> None:
     """Look, at a forward pass, whether the map of a trainer runs inside a DDP, which then leaves it to hyperfan."""
-    ddp = DistributedDataParallel._active_ddp_module if dist.is_available() else None
+    ddp = active_ddp()
     if ddp is None or not torch.is_grad_enabled():
         return
     shared = _SHARED.get(ddp)
@@ -89,8 +89,6 @@ def notice(trainer: MapTrainer) -> None:
     _check_possible(ddp)
     held = {name: module.trainer for name, module in ddp.module.named_modules() if isinstance(module, LinearMap)}
     trainers = {name: trainer for name, trainer in held.items() if isinstance(trainer, MapTrainer)}
-    settings = {f"{name}: {key}": value for name, t in trainers.items() for key, value in t.settings().items()}
-    check_same("the heads or how they are trained", gather_objects(settings, ddp.process_group))
     if shared is None:
         shared = _SHARED[ddp] = SharedHeads(ddp)
     shared.take(ddp, {name: trainer for name, trainer in trainers.items() if trainer.in_factors})

@@ -20,14 +20,13 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
+from hyperfan.codes.ranks import check_same, gather_objects
 from hyperfan.optim.exchange_layout import (
     DIGEST_BITS,
     Seen,
     Slot,
-    check_same,
     choose_slot,
     digest,
-    gather_objects,
     gathered_views,
     joined_digest,
 )

@@ -2,13 +2,10 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import Literal
 
 import torch
-import torch.distributed as dist
 from torch import Tensor
-
-from hyperfan.errors import HyperfanError
 
 Mode = Literal["absent", "dense", "summed rows", "gathered rows", "as its partner"]
 DIGEST_BITS = 48
@@ -112,26 +109,6 @@ def digest(values: Tensor) -> int:
     places = torch.arange(1, len(bits) + 1, device=bits.device) * _ODD | 1
     mixed = (bits ^ (bits >> 29)) * places
     return int((mixed ^ (mixed >> 17)).sum()) & ((1 << DIGEST_BITS) - 1)
-
-
-def gather_objects(mine: Any, group: Any = None) -> list[Any]:
-    """What each process says."""
-    everyone: list[Any] = [None] * dist.get_world_size(group)
-    dist.all_gather_object(everyone, mine, group)
-    return everyone
-
-
-def check_same(what: str, everyone: Sequence[Mapping[str, Any]]) -> None:
-    """Raise in all processes, with one line, if what they say by name differs."""
-    first = everyone[0]
-    for rank, other in enumerate(everyone):
-        for name in sorted({*first, *other}):
-            if first.get(name) != other.get(name):
-                then, now = (str(each.get(name, "absent")) for each in (first, other))
-                raise HyperfanError(
-                    f"{what} differ between processes: '{name}' is {then} on rank 0 and {now} on rank {rank}. Build "
-                    "the same net, and the same optimiser, on every rank"
-                )
 
 
 def joined_digest(digests: Sequence[int]) -> int:
