@@ -188,6 +188,11 @@ def test_the_table_of_speeds_is_that_of_the_benchmarks():
     assert script("speed_table").filled(text("docs/speed.md")) == text("docs/speed.md")
 
 
+def test_the_tables_of_many_machines_are_those_of_model_and_benchmarks():
+    page = "docs/guides/many-machines.md"
+    assert script("machines_table").filled(text(page)) == text(page), "python docs/machines_table.py writes them"
+
+
 def test_other_libraries_are_told_what_is_said():
     seen = script("numbers").benchmark("peers_diagnosed")["found"]
     for net in (*seen["hypnettorch"], *seen["hyper-nn"]):
