@@ -314,7 +314,9 @@ def load_checkpoint(folder: Path) -> float:
     torch.nn.init.zeros_(next(net.parameters()))
     opt = hf.AdamW(net, lr=1e-2)
     model, state = get_state_dict(net, opt)
-    checkpoint.load({"net": model, "opt": state}, checkpoint_id=folder / "dcp")
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="torch.distributed is disabled, unavailable or uninitialized")
+        checkpoint.load({"net": model, "opt": state}, checkpoint_id=folder / "dcp")
     set_state_dict(net, opt, model_state_dict=model, optim_state_dict=state)
     steps = {int(entry["step"]) for entry in opt.state_dict()["state"].values()}
     assert steps == {2}, steps
