@@ -62,6 +62,15 @@ LINES = {
         "64 codes for 1 to 16 rows each, forward and backward",
         "{ratio:.2f} {spread} times padded products by hand",
     ),
+    "lora_step_grouped": (
+        "a training step of LoRA for a Llama of 4 layers, 8 tasks × 4 samples × 32 tokens, AdamW",
+        "{ratio:.2f} {spread} times hooks and batched products by hand",
+    ),
+    "lora_step_per_sample": ("… a condition for each sample", "{ratio:.2f} {spread} times hooks by hand"),
+    "lora_building_memory": (
+        "building such a net: bytes at peak beside the frozen model, over those of the parameters",
+        "{ratio:.2f}",
+    ),
     "forward_overhead": (
         "forward and backward of the MNIST hypernet, dense",
         HAND,

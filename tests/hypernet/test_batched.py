@@ -78,6 +78,8 @@ BATCHED = {
     "iterated": lambda self, z: torch.stack(list(z)),
     "picked": lambda self, z: z[:, torch.tensor([2, 0])][..., None, :].expand(1, 2, 5, 4) + z[:, :1, None, 0:1],
     "where": lambda self, z: torch.where(z > 0, z, 0 * z).masked_fill(z < -1, 0.5) + z.maximum(self.scale),
+    "differences": lambda self, z: z.diff(dim=1, prepend=z[:, :1] - 1) + torch.diff(z, append=self.scale.view(1, 1, 4)[
+        ..., :1].expand(1, 3, 1)) + self.table.diff(2, 0).sum(),
     "norms": lambda self, z: F.layer_norm(z, (4,), self.scale, self.scale) + F.normalize(z, dim=-1),
     "pools": lambda self, z: F.avg_pool1d(z, 2) + F.max_pool1d(z, 2) + F.pad(z, (1, 1))[..., :2],
     "own size": lambda self, z: z / z.shape[0] + z.size(1) + z.numel() + len(z) + z.dim(),

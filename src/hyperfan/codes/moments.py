@@ -3,7 +3,7 @@
 A generator divides by it. The paper's table is the case where it is d_k·Var(e).
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from typing import cast
 
@@ -20,8 +20,10 @@ GIVEN_CODES = 4096
 """Codes to average over where embeddings are given at the call."""
 MAX_GIVEN_CODES = 2**18
 """The same where each condition makes a code for every identity, of which there may be thousands."""
-MAX_CODES_AT_ONCE = 2**14
-"""Codes that go through the trunk at once, so that memory does not grow with their number."""
+MAX_VALUES_AT_ONCE = 2**17
+"""Values in a layer of the trunk that are computed at once, so that memory does not grow with its width …"""
+MIN_CODES_AT_ONCE, MAX_CODES_AT_ONCE = 2**8, 2**14
+"""… nor with the number of codes: at least and at most so many of them."""
 NOISY_CODES = 16384
 """Codes to average over where stored embeddings have noise: over 16 draws for each, at the least."""
 MIN_DRAWS = 16
@@ -70,13 +72,14 @@ def measured_moments(codes: Codes, spans: Sequence[slice]) -> list[float]:
         zeros = _like(codes, torch.zeros(embeddings.n, config.size, device="cpu"))
         e = zeros if stored is None else stored.detach()
         return _alive(_per_tensor(_squares(codes, e) + drawn, spans))
-    return _alive(_per_tensor(_squares(codes, _samples(codes)), spans))
+    return _alive(_per_tensor(_reduced(codes, _samples(codes), code_squares), spans))
 
 
 def measured_overlaps(codes: Codes, spans: Sequence[slice]) -> list[float]:
     """√(E[Σ_rs (h_r·h_s)²]/R) over the R codes of each tensor, in the same expectation; of equal norms, R = 1: ‖h‖²."""
 
     def overlaps(h: Tensor) -> Tensor:
+        h = h.double()
         of_tensors = (h[..., span, :] for span in _of_codes(spans, h.shape[-2]))
         return torch.stack([(each @ each.mT).square().sum((-1, -2)) / each.shape[-2] for each in of_tensors], -1)
 
@@ -84,20 +87,26 @@ def measured_overlaps(codes: Codes, spans: Sequence[slice]) -> list[float]:
     return _alive(found.reshape(-1, len(spans)).mean(0).sqrt().tolist())
 
 
-def _samples(codes: Codes) -> Tensor:
-    """Conditions to average over: those that are known, with draws of their noise, or draws of those to come."""
+def _samples(codes: Codes) -> Iterable[Tensor]:
+    """Conditions to average over: those that are known, with draws of their noise, or draws of those to come.
+
+    In blocks (…, n, size), of which those that are drawn take no memory before their turn.
+    """
     config, stored = codes.embeddings.config, _known(codes)
     # A generator of its own, so that averaging does not shift anyone else's random numbers.
     generator = torch.Generator().manual_seed(0)
     if stored is None:
-        e = _draws(codes, MIN_DRAWS, generator)
+        blocks = _draws(codes, MIN_DRAWS, generator)
+        if not config.noise:
+            return blocks
+        e = torch.cat(list(blocks))
     else:
         draws = max(NOISY_CODES // (stored.numel() // config.size), MIN_DRAWS) if config.noise else 1
         e = stored.detach().expand(draws, *stored.shape)
     if config.noise:
         noise_draws = torch.empty(e.shape, device="cpu").uniform_(-config.noise, config.noise, generator=generator)
         e = e + noise_draws.to(e)
-    return e
+    return [e]
 
 
 def stored_squares(codes: Codes) -> Tensor | None:
@@ -108,7 +117,8 @@ def stored_squares(codes: Codes) -> Tensor | None:
 
 def code_squares(codes: Tensor) -> Tensor:
     """‖h‖² of each code, (…, width) → (…), in float64."""
-    return codes.double().square().sum(-1)
+    norms: Tensor = torch.linalg.vector_norm(codes, dim=-1, dtype=torch.float64)
+    return norms.square()
 
 
 def moment_scatter(codes: Codes, spans: Sequence[slice]) -> float:
@@ -118,8 +128,10 @@ def moment_scatter(codes: Codes, spans: Sequence[slice]) -> float:
     """
     e = _known(codes) if codes.embeddings.config.given else None
     if e is None or e.ndim < 3 or len(e) < 2:
-        e = _draws(codes, MIN_SCATTER_DRAWS, torch.Generator().manual_seed(0))
-    squares = _squares(codes, e)
+        blocks = _draws(codes, MIN_SCATTER_DRAWS, torch.Generator().manual_seed(0))
+    else:
+        blocks = iter([e])
+    squares = _reduced(codes, blocks, code_squares)
     each = torch.stack([squares[:, span].mean(1) for span in _of_codes(spans, squares.shape[-1])])
     return float((each.var(1) / each.mean(1).square()).max())
 
@@ -198,15 +210,27 @@ def _alive(moments: list[float]) -> list[float]:
     return moments
 
 
-def _draws(codes: Codes, least: int, generator: torch.Generator) -> Tensor:
-    """At least so many conditions as they may come, (draws, n, size), in the dtype and on the device of the net."""
+def _draws(codes: Codes, least: int, generator: torch.Generator) -> Iterator[Tensor]:
+    """At least so many conditions as they may come, in blocks (draws, n, size), as the net's parameters are."""
     embeddings = codes.embeddings
     count = GIVEN_CODES // embeddings.n
     if embeddings.identities:
         count = min(count, MAX_GIVEN_CODES // embeddings.codes)
-    count = max(count, least)
-    e = embeddings.draw_(torch.empty(count, embeddings.n, embeddings.config.size, device="cpu"), generator)
-    return _like(codes, e)
+    left, block = max(count, least), _conditions_at_once(codes, embeddings.n)
+    while left:
+        draws = min(block, left)
+        e = embeddings.draw_(torch.empty(draws, embeddings.n, embeddings.config.size, device="cpu"), generator)
+        yield _like(codes, e)
+        left -= draws
+
+
+def _conditions_at_once(codes: Codes, of_each: int) -> int:
+    """Conditions, each of so many codes, that are computed at once."""
+    modules = [m for m in (codes.trunk, codes.inputs) if m is not None]
+    widest = max([codes.embeddings.size, *(size for m in modules for p in m.parameters() for size in p.shape[-2:])])
+    of_each = codes.embeddings.codes if codes.embeddings.identities else of_each
+    at_once = min(max(MAX_VALUES_AT_ONCE // widest, MIN_CODES_AT_ONCE), MAX_CODES_AT_ONCE)
+    return max(at_once // of_each, 1)
 
 
 def _like(codes: Codes, e: Tensor) -> Tensor:
@@ -221,30 +245,32 @@ def _squares(codes: Codes, e: Tensor) -> Tensor:
     Shape:
         conditions (…, n or 1, size) → (…, n)
     """
-    return _reduced(codes, e, code_squares)
+    return _reduced(codes, [e], code_squares).view(*e.shape[:-2], -1)
 
 
-def _reduced(codes: Codes, e: Tensor, reduce: Callable[[Tensor], Tensor]) -> Tensor:
-    """The same of any function from the codes of each condition, (…, n, width) → (…, values)."""
-    embeddings, conditions = codes.embeddings, e.detach().reshape(-1, *e.shape[-2:])
-    if codes.trunk is None and codes.inputs is None:
-        found = reduce(codes.encode(embeddings.join_identity(conditions).detach().double()))
-        return found.view(*e.shape[:-2], -1)
+def _reduced(codes: Codes, conditions: Iterable[Tensor], reduce: Callable[[Tensor], Tensor]) -> Tensor:
+    """The same of any function of the codes of each condition, in blocks: (…, n, width) → (conditions, values)."""
+    embeddings = codes.embeddings
     source = Codes(embeddings, _copy(codes.trunk), _copy(codes.inputs))
     modules = [m for part in (source.trunk, source.inputs) if part is not None for m in part.train().modules()]
     repeats = DROPOUT_DRAWS if any(isinstance(m, nn.modules.dropout._DropoutNd) for m in modules) else 1
-    of_each = embeddings.codes if embeddings.identities else conditions.shape[1]
-    blocks = []
-    with torch.random.fork_rng([e.device] if e.is_cuda else []), torch.no_grad():
-        for block in torch.split(conditions, max(MAX_CODES_AT_ONCE // of_each, 1)):
-            joined = embeddings.join_identity(block)
-            try:
-                total = sum(reduce(source.encode(joined).double()) for _ in range(repeats))
-            except (RuntimeError, ValueError) as error:
-                rows = joined.numel() // joined.shape[-1]
-                raise InitError(f"the trunk does not run on {rows} codes in training mode: {error}") from error
-            blocks.append(cast(Tensor, total) / repeats)
-    return torch.cat(blocks).view(*e.shape[:-2], -1)
+    devices = {p.device for m in modules for p in m.parameters() if p.is_cuda}
+    found = []
+    with torch.random.fork_rng(devices), torch.no_grad():
+        for e in conditions:
+            each = e.reshape(-1, *e.shape[-2:])
+            if not modules:
+                found.append(reduce(codes.encode(embeddings.join_identity(each).double())))
+                continue
+            for block in torch.split(each, _conditions_at_once(codes, each.shape[1])):
+                joined = embeddings.join_identity(block)
+                try:
+                    total = sum(reduce(source.encode(joined)) for _ in range(repeats))
+                except (RuntimeError, ValueError) as error:
+                    rows = joined.numel() // joined.shape[-1]
+                    raise InitError(f"the trunk does not run on {rows} codes in training mode: {error}") from error
+                found.append(cast(Tensor, total) / repeats)
+    return torch.cat(found)
 
 
 def _copy(module: nn.Module | None) -> nn.Module | None:

@@ -79,15 +79,14 @@ class Samples(TorchFunctionMode):
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         """Run a function of torch by its rule."""
         rule = RULES.get(func)
-        kwargs = kwargs or {}
-        if rule is None or kwargs.pop("out", None) is not None:
+        if rule is None or (kwargs and kwargs.pop("out", None) is not None):
             refuse(func)
         self.in_rule += 1
         try:
             for kind in types:
                 if kind not in PLAIN:
-                    return self._run_special(rule, kind, func, args, kwargs)
-            return rule(self, func, *args, **kwargs)
+                    return self._run_special(rule, kind, func, args, kwargs or {})
+            return rule(self, func, *args, **kwargs) if kwargs else rule(self, func, *args)
         finally:
             self.in_rule -= 1
 
@@ -199,16 +198,18 @@ def check_graph(outputs: Any, sources: Iterable[Any]) -> None:
 
     Its backward pass will run without the mode.
     """
-    known = {x.grad_fn for x in sources if type(x) is Tensor}
-    waiting = [x.grad_fn for x in pytree.tree_leaves(outputs) if isinstance(x, Tensor)]
+    known: set[Any] = {None, *(x.grad_fn for x in sources if type(x) is Tensor)}
+    waiting: list[Any] = [x.grad_fn for x in pytree.tree_leaves(outputs) if isinstance(x, Tensor)]
+    kinds = {}
     while waiting:
         node = waiting.pop()
-        if node is None or node in known:
-            continue
-        known.add(node)
-        if isinstance(node, torch.autograd.function.BackwardCFunction) and not _is_own(node):
-            raise MixingError(f"the autograd function {type(node).__name__.removesuffix('Backward')}")
-        waiting += [before for before, _ in node.next_functions]
+        if node not in known:
+            known.add(node)
+            kinds[type(node)] = node
+            waiting += [before for before, _ in node.next_functions]
+    for kind, node in kinds.items():
+        if issubclass(kind, torch.autograd.function.BackwardCFunction) and not _is_own(node):
+            raise MixingError(f"the autograd function {kind.__name__.removesuffix('Backward')}")
 
 
 def check_outputs(outputs: Any) -> None:

@@ -50,9 +50,12 @@ FACTORIES = (
 )  # fmt: skip
 def pointwise(s: Samples, func: Any, *args: Any, **kwargs: Any) -> Any:
     """All operands, with their dimensions aligned from the last one on."""
-    if (len(args) == 1 or (len(args) == 2 and type(args[1]) in NUMBERS)) and (not kwargs or kwargs == NOT_IN_PLACE):
-        made = func(*args, **kwargs)  # as mostly: to look at all operands takes longer
-        return s.mark(made) if s.has(args[0]) else made
+    if not kwargs or kwargs == NOT_IN_PLACE:  # as mostly: to look at all operands takes longer
+        if len(args) == 1 or (len(args) == 2 and type(args[1]) in NUMBERS):
+            made = func(*args, **kwargs)
+            return s.mark(made) if s.has(args[0]) else made
+        if len(args) == 2 and _are_aligned(s, *args):
+            return s.mark(func(*args, **kwargs))
     tensors = [x for x in (*args, *kwargs.values()) if isinstance(x, Tensor)]
     ours = [x for x in tensors if s.has(x)]
     if kwargs.get("inplace"):
@@ -66,6 +69,15 @@ def pointwise(s: Samples, func: Any, *args: Any, **kwargs: Any) -> Any:
         args = tuple(_aligned(s, x, nd) for x in args)
         kwargs = {name: _aligned(s, x, nd) for name, x in kwargs.items()}
     return s.mark(func(*args, **kwargs))
+
+
+def _are_aligned(s: Samples, a: Any, b: Any) -> bool:
+    """Whether two operands fit as they are stored: with as many dimensions, or the one that all share with fewer."""
+    if not isinstance(a, Tensor) or not isinstance(b, Tensor):
+        return False
+    if s.has(a):
+        return a.ndim > 1 and (a.ndim == b.ndim if s.has(b) else a.ndim > b.ndim)
+    return s.has(b) and b.ndim > 1 and b.ndim > a.ndim
 
 
 def _check_promotion(s: Samples, func: Any, ours: list[Tensor], tensors: list[Tensor]) -> None:

@@ -55,6 +55,16 @@ def along(s: Samples, func: Any, x: Any, *args: Any, dim: Any = None, **kwargs: 
     return refuse(func) if dim is None else s.mark(func(x, s.dim(x, dim), *args, **kwargs))
 
 
+@rule(*named("diff", Tensor, torch))
+def diff(s: Samples, func: Any, x: Any, n: int = 1, dim: int = -1, prepend: Any = None, append: Any = None) -> Any:
+    """Differences along one of the sample's dimensions; what stands before and behind is repeated if it must be."""
+    ends = {name: end for name, end in (("prepend", prepend), ("append", append)) if end is not None}
+    if not s.any((x, *ends.values())):
+        return func(x, n, dim, **ends)
+    x = s.batched(x)
+    return s.mark(func(x, n, s.dim(x, dim), **{name: s.batched(end) for name, end in ends.items()}))
+
+
 @rule(F.normalize)
 def normalize(s: Samples, func: Any, input: Any, p: float = 2.0, dim: Any = 1, eps: float = 1e-12) -> Any:
     """Unit norm along one of the sample's dimensions."""

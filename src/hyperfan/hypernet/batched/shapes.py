@@ -9,6 +9,9 @@ from torch import Tensor
 from hyperfan.hypernet.batched.mode import Samples, getters, named, refuse, rule
 from hyperfan.hypernet.batched.pointwise import align
 
+PLAIN_INDICES = (slice, int, type(None), type(Ellipsis))
+"""Classes of indices that are the same for all samples."""
+
 
 def _sizes(sizes: tuple[Any, ...]) -> tuple[Any, ...]:
     """Sizes given one by one, or as one sequence."""
@@ -128,6 +131,8 @@ def join(s: Samples, func: Any, tensors: Any, dim: int = 0) -> Any:
     tensors = tuple(tensors)
     if not s.any(tensors):
         return func(tensors, dim)
+    if all(s.has(x) and x.ndim == tensors[0].ndim > -dim > 0 for x in tensors):  # as mostly
+        return s.mark(func(tensors, dim))
     if func != torch.stack:  # as torch does, of whatever shape the others are
         tensors = tuple(x for x in tensors if s.shape(x) != (0,)) or tensors
     each = [s.batched(x) for x in tensors]
@@ -193,6 +198,8 @@ def diagonal(s: Samples, func: Any, x: Any, offset: int = 0, dim1: int = 0, dim2
 def get_item(s: Samples, func: Any, x: Any, index: Any) -> Any:
     """Numbers, slices, and tensors whose place in the result is known: side by side, they put theirs where they are."""
     parts = index if isinstance(index, tuple) else (index,)
+    if s.has(x) and all(type(p) in PLAIN_INDICES for p in parts):  # as mostly
+        return s.mark(func(x, (slice(None), *parts)))
     plain = [p is None or p is Ellipsis or isinstance(p, slice) for p in parts]
     tensors = [p for p in parts if isinstance(p, Tensor)]
     numbers = [type(p) is int for p in parts]
