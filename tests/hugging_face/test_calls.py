@@ -63,6 +63,29 @@ def test_cached_keys_and_values_are_ordinary_tensors():
             assert_close(ours.values[i] + 0, theirs.values[0])
 
 
+@pytest.mark.parametrize("grouped", [False, True])
+def test_a_cache_goes_into_a_later_call(grouped):
+    """As when a prompt is read once for each task, and then continued; the cache that was given stays as it was."""
+    net, _ = lora()
+    tasks, ids = torch.tensor(TASKS[:2] if grouped else TASKS), IDS.view(2, 2, -1) if grouped else IDS
+    how = {"task": tasks, "grouped": grouped}
+    whole = net(ids, **how).logits
+    first = net(ids[..., :8], **how, use_cache=True).past_key_values
+    second = net(ids[..., 8:], **how, past_key_values=first)
+    assert_close(second.logits, whole[..., 8:, :])
+    assert first.layers[0].keys.shape[-2] == 8
+    assert second.past_key_values.layers[0].keys.shape == (*ids.shape[:-1], 2, 12, 8)
+    assert set(net.per_sample.mixing.values()) == {None}
+    with pytest.raises(hf.HyperfanError, match="a code for each row"):
+        net(IDS[:, 8:], task=tasks, counts=(1,) * len(tasks), past_key_values=first)
+
+
+def test_a_loss_with_groups_of_unequal_size_says_how_to_go_on():
+    net, _ = lora()
+    with pytest.raises(hf.HyperfanError, match=r"without labels=, or .* embedding=codes.repeat_interleave"):
+        net(IDS, labels=IDS, task=torch.tensor([0, 1]), counts=(3, 1))
+
+
 @pytest.mark.parametrize("reentrant", [False, True])
 @pytest.mark.parametrize("task", [1, torch.tensor(TASKS)], ids=["one", "each"])
 def test_gradient_checkpointing(reentrant, task):
@@ -126,6 +149,17 @@ def test_a_diagnosis_on_a_batch_with_labels():
     net, example = lora()
     seen = hf.diagnose(net, {**example, "labels": IDS}, task=1)
     assert seen.loss == pytest.approx(net(**example, labels=IDS, task=1).loss.item(), rel=1e-6)
+
+
+def test_updates_of_a_frozen_model_are_not_blamed_for_its_gradients():
+    """Of a Llama as the library draws it the gradient of the embedding is 340 times that of the head."""
+    model, example = make("Llama")
+    embedding = hf.Embedding(8, tasks=4, trainable=True, per="net")
+    net = hf.HyperNet(
+        model.requires_grad_(False), embedding, generate=pattern("Llama"), heads=hf.LoRA(2), example=example
+    )
+    assert not hf.diagnose(net, {**example, "labels": IDS}, task=1).findings
+    assert "share=0.1 of A" in repr(net)
 
 
 def test_a_frozen_pretrained_bias_beside_a_generated_weight_is_kept():

@@ -60,9 +60,12 @@ def test_gains_of_ia3_start_at_one():
         hf.HyperNet(model, TASKS, example=ONE)
 
 
-def test_a_pattern_of_the_adapter_starts_as_the_base():
-    model = adapted("LoRA")
+@pytest.mark.parametrize("kind", ["LoRA", "DoRA"])
+def test_a_pattern_of_the_adapter_starts_as_the_base(kind):
+    """DoRA's magnitudes, which are norms of the base, are trained as they are."""
+    model = adapted(kind)
     net = hf.HyperNet(model, TASKS, example=ONE, generate="*lora_*")
+    assert len(net.generated) == 8
     assert torch.equal(net(**ONE, task=1).logits, model(**ONE).logits)
     a = net.generate(task=1)["base_model.model.model.layers.0.self_attn.q_proj.lora_A.default.weight"]
     assert 0.5 < a.var().item() * 32 < 2
@@ -188,4 +191,11 @@ def test_a_vector_of_the_wrong_size_and_an_unknown_module():
     net = hf.HyperNet(model, embedding, example=example, generate="*.q_proj.weight", heads=hf.LoRA(2))
     refused("8", lambda: net(**example, embedding=torch.randn(7)))
     refused("8", lambda: net(**example, embedding=torch.randn(4, 7)))
-    refused("matches no parameter", lambda: hf.HyperNet(model, embedding, example=example, generate="*.query.weight"))
+    refused("matches no parameter.*for whole names, as '\\*.q_proj.weight', which matches 2, such as", lambda: hf.HyperNet(
+        model, embedding, example=example, generate=["q_proj"]))  # fmt: skip
+    refused(r"LoRA\(…, sharing='separate'\)", lambda: hf.HyperNet(
+        model, embedding, example=example, generate="*.q_proj.weight", heads=hf.LoRA(2, sharing="shared")))  # fmt: skip
+    refused(
+        "matches no parameter.*and 13 more$",
+        lambda: hf.HyperNet(model, embedding, example=example, generate="*.query.weight"),
+    )

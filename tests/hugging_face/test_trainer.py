@@ -79,6 +79,24 @@ def test_training_evaluation_and_logged_losses(tmp_path):
     assert losses[-1] < losses[0] - 0.1
 
 
+def test_lower_precision(tmp_path):
+    """Layers run in bfloat16, parameters stay as they are. Without oneDNN, whose kernels not every CPU has."""
+    before, seen = torch._C._get_mkldnn_enabled(), set()
+    _, net = make_net()
+    layer = net.mainnet.model.layers[0].self_attn.q_proj
+    layer.register_forward_hook(lambda _layer, _inputs, out: seen.add(out.dtype))
+    expected = token_loss(net, ROWS[:4]).item()
+    seen.clear()
+    torch._C._set_mkldnn_enabled(False)
+    try:
+        logs = train(tmp_path, net, bf16=True, learning_rate=0.0, max_steps=2).state.log_history
+    finally:
+        torch._C._set_mkldnn_enabled(before)
+    assert seen == {torch.bfloat16}
+    assert {p.dtype for p in net.parameters()} == {torch.float32}
+    assert [log["eval_loss"] for log in logs if "eval_loss" in log] == pytest.approx([expected], rel=2**-7)
+
+
 def test_gradient_accumulation_divides_by_all_tokens(tmp_path):
     found = []
     for size, steps in ((8, 1), (2, 4)):

@@ -176,6 +176,20 @@ def test_a_product_stands_for_the_weights_of_many_samples(kernel, based, right):
     assert_close(fast, torch.stack([run(x[i], product.make()[i]) for i in range(n)]))
 
 
+@pytest.mark.parametrize("heads", [hf.LowRank(2), hf.LoRA(2)])
+@pytest.mark.parametrize("shape", [(), (3,)])
+def test_outputs_under_autocast_are_of_lower_precision(heads, shape):
+    """As those of the layer itself, whose bias is float32; without oneDNN, whose kernels not every CPU has."""
+    net = hf.HyperNet(nn.Linear(8, 6), hf.Embedding(4, given=True, per="net"), heads=heads)
+    before = torch._C._get_mkldnn_enabled()
+    torch._C._set_mkldnn_enabled(False)
+    try:
+        with torch.autocast("cpu", torch.bfloat16):
+            assert net(torch.randn(3, 5, 8), embedding=torch.randn(*shape, 4)).dtype == torch.bfloat16
+    finally:
+        torch._C._set_mkldnn_enabled(before)
+
+
 def test_evaluation_keeps_the_factors(monkeypatch):
     net = hf.HyperNet(layers(), 7, heads=hf.LowRank(2)).eval()
     x = torch.randn(4, 3, 5, 5).double()

@@ -255,7 +255,7 @@ class Generator(nn.Module, ABC):
         if self.head(name).bias.any():
             raise InitError(
                 f"the bias of head {name} is trained, and serves several tensors, so that one of them cannot be scaled "
-                "alone: do it before training, or use heads='separate'"
+                f"alone: do it before training, or use {self.config.separate_heads}"
             )
 
     # ── structure ──────────────────────────────────────────────────────────────────────────────────────────────────

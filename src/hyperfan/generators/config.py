@@ -39,6 +39,11 @@ class GeneratorConfig(ABC):
         return False
 
     @property
+    def separate_heads(self) -> str:
+        """What a user writes for a head for each tensor."""
+        return "heads='separate'"
+
+    @property
     def codes(self) -> Codes | None:
         """Where codes come from, if from another net; mostly from embeddings and a trunk of this net's."""
         return None

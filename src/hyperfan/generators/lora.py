@@ -82,6 +82,11 @@ class LoRA(GeneratorConfig):
         return True
 
     @property
+    def separate_heads(self) -> str:
+        """What a user writes for heads of each tensor's own."""
+        return "LoRA(…, sharing='separate')"
+
+    @property
     def factor(self) -> float:
         """The factor on the product, α/r."""
         return 1.0 if self.alpha is None else self.alpha / self.rank
@@ -152,6 +157,10 @@ class Updates(Products):
 
 class LoRAHeads(Updates):
     """B·A, both generated."""
+
+    def summary(self) -> str:
+        """With the share of A that is generated."""
+        return f"{super().summary()}, share={self.config.share:g} of A"
 
     def __init__(self, config: LoRA, context: BuildContext) -> None:
         super().__init__(config, context)

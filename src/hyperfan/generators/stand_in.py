@@ -254,7 +254,7 @@ class Product(StandIn):
         update = (x @ self.right.mT) @ self.left.mT
         if self.base is not None:
             return F.linear(x, self.base, bias) + update
-        return update if bias is None else update + bias
+        return update if bias is None else update + bias.to(update.dtype)  # as a layer does under autocast
 
     def convolution(self, convolve: Callable[..., Tensor], x: Tensor, bias: Tensor | None, settings: Any) -> Any:
         """The same, where ``left`` is a convolution of width 1."""

@@ -66,7 +66,7 @@ def check_shared_heads(net: "HyperNet") -> None:
     if shared and net.embeddings.config.per == "net" and not net.embeddings.identities:
         raise HyperfanError(
             f"one embedding for the whole net and a shared head would make all tensors of head {shared[0]} equal: "
-            "use heads='separate', Embedding(…, per='tensor'), or, beside a condition, Embedding(…, identity=8)"
+            f"use {net.heads.config.separate_heads}, Embedding(…, per='tensor'), or, beside a condition, Embedding(…, identity=8)"
         )
 
 
@@ -83,7 +83,7 @@ def check_constant_embeddings(net: "HyperNet", method: Method) -> None:
     if shared and not config.trainable:
         warnings.warn(
             f"'{method.name}' gives the tensors of head {', '.join(sorted(shared))} equal embeddings, so they stay "
-            "equal: use heads='separate'",
+            f"equal: use {net.heads.config.separate_heads}",
             HyperfanWarning,
             stacklevel=3,
         )

@@ -211,7 +211,7 @@ class HyperNet(GeneratedNet):
             f"({sum(t.numel for t in self.generated):,} values) of {type(self.skeleton.module).__name__}, "
             f"d_k={self.heads.head_width}, {self.heads.summary()}, "
             f"init={self.init} ({self.fidelity}, {self.distribution})"
-            + ("" if self.share == 1 else f", share={self.share:g}")
+            + ("" if self.share == 1 or self.heads.config.updates_mainnet else f", share={self.share:g}")
         )
 
     def save_pretrained(self, path: str | os.PathLike[str], *, overwrite: bool = False, frozen: bool = False) -> None:

@@ -1,5 +1,6 @@
 """The inputs of a mainnet that runs with many codes: which part of them belongs to which code."""
 
+import copy
 from collections.abc import Callable, Sequence
 from typing import Any, Literal, Self
 
@@ -7,7 +8,7 @@ from torch import Tensor
 from torch.utils import _pytree as pytree
 
 from hyperfan.errors import CallError
-from hyperfan.hypernet.objects import VALUES, change
+from hyperfan.hypernet.objects import VALUES, change, slots
 
 Kind = Literal["sample", "group", "shared"]
 """A row for each code, (n, …), which the mainnet sees as a batch of one; a batch for each, (n, batch, …); the same
@@ -15,7 +16,7 @@ batch for all."""
 
 
 class Inputs:
-    """Arguments of the mainnet, with the tensors among them.
+    """Arguments of the mainnet, with the tensors among them, also those in objects, as in a cache of keys and values.
 
     Args:
         kind: which part of each tensor belongs to which code.
@@ -25,13 +26,19 @@ class Inputs:
     def __init__(self, kind: Kind, args: Any, kwargs: Any) -> None:
         self.kind = kind
         self.tensors: list[Tensor]
-        """As given."""
+        """As given; last those in objects."""
+        self.in_objects = 0
+        """How many are in objects."""
         if not kwargs and all(isinstance(x, Tensor) for x in args):  # as mostly: to look into them takes longer
             self.tensors, self._tree = list(args), None
             return
         self._leaves, self._tree = pytree.tree_flatten((args, kwargs))
         self._places = [i for i, leaf in enumerate(self._leaves) if isinstance(leaf, Tensor)]
         self.tensors = [self._leaves[i] for i in self._places]
+        for holder, key in slots(self._leaves):
+            if holder[key].numel():  # a cache without a layer's keys holds an empty tensor
+                self.tensors.append(holder[key])
+                self.in_objects += 1
 
     def has_rows(self) -> bool:
         """Whether a tensor, with rows of features for each code, is the mainnet's only argument."""
@@ -66,8 +73,13 @@ class Inputs:
         if self._tree is None:
             return tensors, {}
         leaves = list(self._leaves)
-        for i, x in zip(self._places, tensors, strict=True):
+        for i, x in zip(self._places, tensors, strict=False):
             leaves[i] = x
+        if self.in_objects:  # copies, so that those of the caller stay as they are
+            of_objects = zip(self.tensors[-self.in_objects :], tensors[-self.in_objects :], strict=True)
+            memo: dict[int, Any] = {id(old): new for old, new in of_objects}
+            known = (Tensor, *VALUES)
+            leaves = [x if isinstance(x, known) else copy.deepcopy(x, memo) for x in leaves]
         args, kwargs = pytree.tree_unflatten(leaves, self._tree)
         return args, kwargs
 

@@ -30,6 +30,11 @@ class Ragged:
     def __init__(self, counts: Sequence[int], order: Tensor | None, args: Any, kwargs: Any) -> None:
         self.counts, self.order = counts, order
         self.inputs = Inputs("sample", args, kwargs)
+        if self.inputs.in_objects:
+            raise CallError(
+                "counts= and code_index= do not go with tensors in objects, as a cache of keys and values: call without "
+                "them, with a code for each row"
+            )
         for x in self.inputs.tensors:
             if x.ndim and len(x) != sum(counts):
                 raise CallError(
@@ -114,7 +119,8 @@ def _joined(parts: Sequence[Tensor], sizes: Sequence[int], kept: Sequence[Tensor
         if part.ndim < 2 or part.shape[1] != size:
             raise CallError(
                 f"the mainnet makes {tuple(part.shape[1:])} of a group of {size} rows; with counts= or code_index= "
-                "each output needs a row for each of the input's"
+                "each output needs a row for each of the input's: compute a loss from the outputs, as without labels=, "
+                "or give each row its code, as embedding=codes.repeat_interleave(counts, 0), without counts="
             )
         flat.append(part.flatten(0, 1) if rows is None else _pick(part.flatten(0, 1), rows))
     joined = flat[0] if len(flat) == 1 else torch.cat(flat)

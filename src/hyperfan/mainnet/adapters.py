@@ -22,6 +22,9 @@ def with_start(t: TensorSpec) -> TensorSpec:
         return replace(t, start=0.0)
     if "ia3_l" in parts:
         return replace(t, role="scale", start=1.0)
-    if "lora_magnitude_vector" in parts:
-        return replace(t, hand_set=True)
-    return t
+    return replace(t, hand_set=True) if is_magnitude(t) else t
+
+
+def is_magnitude(t: TensorSpec) -> bool:
+    """Whether a parameter holds magnitudes of DoRA, the norms of a frozen weight's rows."""
+    return "lora_magnitude_vector" in t.name.split(".")

@@ -5,9 +5,12 @@ import warnings
 from collections.abc import Callable, Collection, Sequence
 
 from hyperfan.errors import HyperfanWarning, MainnetError, nearest
+from hyperfan.mainnet.adapters import is_magnitude
 from hyperfan.mainnet.spec import Role, Spec, TensorSpec
 
 Generate = str | Sequence[str] | Callable[[TensorSpec], bool]
+MAX_NAMES_SHOWN = 8
+"""Parameters that an error lists."""
 ROLES: dict[str, tuple[Role, ...]] = {"weights": ("weight",), "weights+biases": ("weight", "bias")}
 
 
@@ -35,9 +38,10 @@ def select(spec: Spec, generate: Generate, frozen: Collection[str] = ()) -> tupl
         patterns = [generate] if isinstance(generate, str) else list(generate)
         for pattern in patterns:
             if not any(_matches(t, pattern) for t in spec):
-                known = nearest(pattern, [*ROLES, *(t.name for t in spec)])
-                raise MainnetError(f"generate={pattern!r} matches no parameter of the mainnet: {known}")
+                raise MainnetError(f"generate={pattern!r} matches no parameter of the mainnet: {_meant(pattern, spec)}")
         chosen = [t for t in spec if any(_matches(t, pattern) for pattern in patterns)]
+        if any(t.has_rule for t in chosen):  # what an adapter has beside its weights is not meant by "*lora_*"
+            chosen = [t for t in chosen if not is_magnitude(t)]
         seen = "an empty list of patterns"
     else:
         raise MainnetError(f"generate={generate!r}: give 'weights', 'weights+biases', patterns, or a function")
@@ -77,6 +81,19 @@ def _warn_about_missing_rules(spec: Spec) -> None:
             HyperfanWarning,
             stacklevel=4,
         )
+
+
+def _meant(pattern: str, spec: Spec) -> str:
+    """What a pattern that matches nothing was probably meant to be, as the end of a sentence."""
+    for wider in (f"*.{pattern}", f"*.{pattern}.weight", f"{pattern}.weight", f"*{pattern}*"):
+        found = [t.name for t in spec if _matches(t, wider)]
+        if found:
+            return f"a pattern is for whole names, as {wider!r}, which matches {len(found)}, such as '{found[0]}'"
+    names = [t.name for t in spec]
+    known = nearest(pattern, [*ROLES, *names])
+    if known.startswith("did") or len(names) <= MAX_NAMES_SHOWN:
+        return known
+    return f"there are {', '.join(names[:MAX_NAMES_SHOWN])}, and {len(names) - MAX_NAMES_SHOWN} more"
 
 
 def _matches(tensor: TensorSpec, pattern: str) -> bool:

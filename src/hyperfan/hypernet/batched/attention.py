@@ -18,11 +18,9 @@ def scaled_dot_product_attention(s: Samples, func: Any, query: Any, key: Any, va
     if any(s.ndim(x) != nd for x in qkv) or nd < 3 or len({s.shape(x)[0] for x in qkv}) > 1:
         refuse(func)
     mask = attn_mask
-    if mask is not None and s.has(mask):
+    if mask is not None and (s.has(mask) or (mask.ndim == nd and len(mask) > 1)):
         if s.ndim(mask) != nd or s.shape(mask)[0] != s.shape(query)[0]:
             refuse(func)
-        mask = mask.flatten(0, 1)
-    elif mask is not None and mask.ndim == nd and len(mask) > 1:
-        refuse(func)
+        mask = s.batched(mask).flatten(0, 1)
     made = func(*(s.batched(x).flatten(0, 1) for x in qkv), mask, dropout_p, is_causal, **kwargs)
     return s.mark(made.unflatten(0, (s.n, -1)))

@@ -53,7 +53,11 @@ def lazy_linear(s: Samples, func: Any, input: Any, weight: Any, bias: Any = None
 
 
 def _plus(s: Samples, x: Tensor, bias: Tensor | None) -> Any:
-    return x if bias is None else pointwise(s, torch.add, x, bias)
+    if bias is None:
+        return x
+    if bias.dtype != x.dtype:  # as a layer does under autocast
+        bias = s.mark(bias.to(x.dtype)) if s.has(bias) else bias.to(x.dtype)
+    return pointwise(s, torch.add, x, bias)
 
 
 def _shared_input(s: Samples, x: Tensor, weight: Tensor, bias: Any) -> Tensor:

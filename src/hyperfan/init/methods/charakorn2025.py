@@ -8,15 +8,16 @@ share=0)``, whose A has the variance gain/d_in, where peft's has 1/(3·d_in): a 
 much. Without that option its heads stay as torch draws them; with ``zero_init_head``, without biases and without an
 offset both factors are zero, and nothing would ever be learnt.
 
-*D2L* normalises each code to ‖h‖ = 1. Its A = H·h + β has Var(H) = 0.25/(d_latent + r·d_lora), where d_lora is the
-largest d_in + d_out, and Var(β) = 0.04/(r·d_in); B is H·h times a factor for each rank that starts at 0, so that ΔW =
-0 and the first step trains that factor. The share of A that is generated is
+*D2L* normalises each code to ‖h‖ = 1. Its A = H·h has Var(H) = 0.25/(d_latent + r·d_lora), where d_lora is the largest
+d_in + d_out; B is H·h times a factor for each rank that starts at 0. What is common to all conditions, β, is not added
+to A and B: its code joins it to them as r ranks more, with Var(β) = 0.04/(r·d_in) in A and 0 in B. So ΔW = 0, and the
+first step trains that factor and β of B. Of A's variance over all 2r ranks
 
-    ρ = Var(H)/(Var(H) + Var(β)),
+    ρ = Var(H)/(Var(H) + Var(β))
 
-0.75 for d_in = d_out = 2048, r = 8 and d_latent = 512, as :func:`doc_to_lora_share` computes it. That is
+is generated, 0.75 for d_in = d_out = 2048, r = 8 and d_latent = 512, as :func:`doc_to_lora_share` computes it. That is
 ``Embedding(…, normalise=True)`` with ``LoRA(rank, alpha, share=ρ)``, which puts the zero into H of B instead of
-a factor: the head of B learns from the first step, and A and the trunk from the second, in both.
+a factor, and adds what is common within r ranks: the head of B learns from the first step, and A and the trunk from the second, in both.
 
 Use LoRA's default, a share of 0.1, unless you repeat one of the two.
 """
