@@ -1,5 +1,6 @@
 """Models of the PEFT library as mainnets, and LoRA of one condition as its folders."""
 
+import copy
 import json
 
 import peft
@@ -85,6 +86,14 @@ def test_the_base_is_held_once(tmp_path):
     assert file.stat().st_size < trained + 20_000  # names
     read = hf.HyperNet.from_pretrained(tmp_path, model)
     assert torch.equal(read(**ONE, task=2).logits, net(**ONE, task=2).logits)
+    changed = copy.deepcopy(net)
+    changed.save_pretrained(tmp_path / "copy")
+    assert (tmp_path / "copy" / file.name).stat().st_size == file.stat().st_size
+    frozen = changed.mainnet.get_submodule("base_model.model.lm_head").weight
+    nn.init.zeros_(frozen)
+    changed.save_pretrained(tmp_path / "changed")
+    (with_frozen,) = (tmp_path / "changed").glob("*.safetensors")
+    assert with_frozen.stat().st_size > file.stat().st_size + frozen.numel()  # what was written to is no longer theirs
 
 
 def test_an_adapter_that_is_generated_can_be_saved_by_peft(tmp_path):
@@ -191,7 +200,7 @@ def test_a_vector_of_the_wrong_size_and_an_unknown_module():
     net = hf.HyperNet(model, embedding, example=example, generate="*.q_proj.weight", heads=hf.LoRA(2))
     refused("8", lambda: net(**example, embedding=torch.randn(7)))
     refused("8", lambda: net(**example, embedding=torch.randn(4, 7)))
-    refused("matches no parameter.*for whole names, as '\\*.q_proj.weight', which matches 2, such as", lambda: hf.HyperNet(
+    refused("matches no .* for whole names, as '\\*.q_proj.weight', which matches 2, such as", lambda: hf.HyperNet(
         model, embedding, example=example, generate=["q_proj"]))  # fmt: skip
     refused(r"LoRA\(…, sharing='separate'\)", lambda: hf.HyperNet(
         model, embedding, example=example, generate="*.q_proj.weight", heads=hf.LoRA(2, sharing="shared")))  # fmt: skip

@@ -66,7 +66,8 @@ def check_shared_heads(net: "HyperNet") -> None:
     if shared and net.embeddings.config.per == "net" and not net.embeddings.identities:
         raise HyperfanError(
             f"one embedding for the whole net and a shared head would make all tensors of head {shared[0]} equal: "
-            f"use {net.heads.config.separate_heads}, Embedding(…, per='tensor'), or, beside a condition, Embedding(…, identity=8)"
+            f"use {net.heads.config.separate_heads}, Embedding(…, per='tensor'), or, beside a condition, "
+            "Embedding(…, identity=8)"
         )
 
 

@@ -32,8 +32,8 @@ class Ragged:
         self.inputs = Inputs("sample", args, kwargs)
         if self.inputs.in_objects:
             raise CallError(
-                "counts= and code_index= do not go with tensors in objects, as a cache of keys and values: call without "
-                "them, with a code for each row"
+                "counts= and code_index= do not go with tensors in objects, as a cache of keys and values: call "
+                "without them, with a code for each row"
             )
         for x in self.inputs.tensors:
             if x.ndim and len(x) != sum(counts):

@@ -85,6 +85,9 @@ def _warn_about_missing_rules(spec: Spec) -> None:
 
 def _meant(pattern: str, spec: Spec) -> str:
     """What a pattern that matches nothing was probably meant to be, as the end of a sentence."""
+    role = nearest(pattern, ROLES)
+    if role.startswith("did") and "." not in pattern:
+        return role
     for wider in (f"*.{pattern}", f"*.{pattern}.weight", f"{pattern}.weight", f"*{pattern}*"):
         found = [t.name for t in spec if _matches(t, wider)]
         if found:

@@ -100,6 +100,14 @@ class Skeleton:
         """Note which parameters are held as their owner has them."""
         self._lent = {name: value._version for name, value in frozen.items()}
 
+    def __deepcopy__(self, memo: dict[int, Any]) -> "Skeleton":
+        """A copy that knows which parameters are as their owner has them, though torch counts its changes anew."""
+        made = memo[id(self)] = object.__new__(type(self))
+        made.__dict__.update(copy.deepcopy(self.__dict__, memo))
+        places, lent = made._places.now(), self.lent_parameters()
+        made.lend({name: found for name in lent if (found := places[name].tensor) is not None})
+        return made
+
     def lent_parameters(self) -> dict[str, nn.Parameter]:
         """Those of them that were not written to since, and are still frozen."""
         now = {name: place.tensor for name, place in self._places.now().items() if name in self._lent}

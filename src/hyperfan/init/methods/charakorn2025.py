@@ -16,8 +16,8 @@ first step trains that factor and β of B. Of A's variance over all 2r ranks
     ρ = Var(H)/(Var(H) + Var(β))
 
 is generated, 0.75 for d_in = d_out = 2048, r = 8 and d_latent = 512, as :func:`doc_to_lora_share` computes it. That is
-``Embedding(…, normalise=True)`` with ``LoRA(rank, alpha, share=ρ)``, which puts the zero into H of B instead of
-a factor, and adds what is common within r ranks: the head of B learns from the first step, and A and the trunk from the second, in both.
+``Embedding(…, normalise=True)`` with ``LoRA(rank, alpha, share=ρ)``, which puts the zero into H of B instead of a
+factor, and adds what is common within r ranks: B learns from the first step, A and the trunk from the second, in both.
 
 Use LoRA's default, a share of 0.1, unless you repeat one of the two.
 """
