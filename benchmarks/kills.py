@@ -29,6 +29,8 @@ from hyperfan.experiments.sweep.folders import finished_outcome
 
 RANK_KILLS, WORKER_KILLS = 25, 25
 HANG_SECONDS = 30.0
+BETWEEN_SECONDS = (10.0, 60.0)
+"""Between two kills of a worker, after which a run's process needs some seconds to start."""
 GRID = replace(PROFILES["smoke"], inits=("m2",), rates=(1e-3,), iterations=20, checkpoint_every=5)
 OPTIONS = "--profile smoke --inits m2 --rates 1e-3 --iterations 20 --checkpoint-every 5 --resume".split()
 """The same on the command line."""
@@ -54,7 +56,7 @@ def start_ranks(path: Path) -> list[int]:
             os.environ |= {"RANK": str(rank), "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
             os.dup2(os.open(path.with_suffix(".txt"), os.O_WRONLY | os.O_CREAT | os.O_APPEND), 2)
             os.dup2(2, 1)
-            group.MEETING = timedelta(seconds=20)  # forked, they need not wait long for one that has not come
+            group.MEETING = timedelta(seconds=8)  # forked, they need not wait long for one that has not come
             os._exit(hyperfan(["run", "continual", *OPTIONS, "--run-dir", str(path)]))
     return children
 
@@ -117,8 +119,9 @@ def kill_workers(root: Path, dice: random.Random) -> dict[str, object]:
     with distributed.LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=":0") as cluster:
 
         def kill() -> None:
-            while len(kills) < WORKER_KILLS and not over.wait(dice.uniform(1, 20)):
-                process = dice.choice(list(cluster.workers.values())).process
+            while len(kills) < WORKER_KILLS and not over.wait(dice.uniform(*BETWEEN_SECONDS)):
+                workers = list(cluster.workers.values())
+                process = dice.choice(workers).process if workers else cluster.scale(2)
                 if process is not None and process.pid:
                     os.kill(process.pid, signal.SIGKILL)
                     kills.append(process.pid)
