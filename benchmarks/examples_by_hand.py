@@ -155,7 +155,7 @@ def siren(e: Any) -> Reach:
 
 
 def pfedhn(e: Any) -> Reach:
-    x, y = e.clients(20)
+    x, y = e.clients(20, samples=96)
 
     def reach(ours: bool, rate: float) -> float:
         net = e.hypernet(20) if ours else TasksByHand(e.MAINNET, mlp(16, 64), 64, 20, 16)

@@ -1,4 +1,4 @@
-"""Run the notebooks of docs/notebooks, keep what they show, and write each as a page too: ``python docs/notebooks.py``.
+"""Run the notebooks of docs/notebooks, keep what they show, and write each as a page too: ``python -m docs.notebooks``.
 
 Notebooks are edited in Jupyter, or in this folder as JSON. The pages are Markdown with the outputs as HTML, so that a
 site shows them without a plug-in.

@@ -1,9 +1,11 @@
 """The coordinate check: scales of layers over widths and depths, as a table, a picture and a verdict."""
 
+import importlib.util
 import itertools
 import json
 import math
 import xml.etree.ElementTree as ET
+from pathlib import Path
 
 import pytest
 import torch
@@ -173,3 +175,17 @@ def test_nets_and_functions_are_not_mistaken_for_each_other():
         hf.diagnose(lambda width: net, X, Y)
     with pytest.raises(HyperfanError, match="a diagnosis needs inputs"):
         hf.diagnose(net)
+
+
+def test_the_pages_code_runs_and_its_pictures_are_there():
+    path = Path(__file__).parents[2] / "docs" / "coordinate_figure.py"
+    spec = importlib.util.spec_from_file_location("coordinate_figure", path)
+    page = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(page)
+    found = page.checks()
+    assert found["healthy"].healthy
+    assert found["sick"].findings[0].name == "scale that depends on the width"
+    for name in page.TITLES:
+        picture = page.PAGE.with_name(f"coordinate-check-{name}.svg")
+        assert picture.name in page.PAGE.read_text(encoding="utf-8")
+        assert page.TITLES[name] in picture.read_text(encoding="utf-8").replace("&#x27;", "'")

@@ -11,8 +11,7 @@ from torch import Tensor
 from hyperfan.errors import RunError
 from hyperfan.experiments import group
 from hyperfan.experiments.launch import Launch
-from hyperfan.optim.factor import Factor
-from hyperfan.optim.gradient import FactoredGradient
+from hyperfan.optim.exchange import average_gradients
 
 
 @dataclass(frozen=True)
@@ -56,29 +55,9 @@ class Ranks:
         return shared.item()
 
     def average(self, optimiser: torch.optim.Optimizer) -> None:
-        """All-reduce the gradients of what an optimiser trains, as means; of gradients in factors, the factors.
-
-        The codes of gradients in factors must be the same in all processes.
-        """
-        if self.world == 1:
-            return
-        grads = [p.grad for group in optimiser.param_groups for p in group["params"] if p.grad is not None]
-        rows: dict[int, Tensor] = {}
-        factors: list[Factor] = []
-        for grad in grads:
-            if not isinstance(grad, FactoredGradient):
-                rows[id(grad)] = grad
-                continue
-            if grad.parts is None:
-                rows[id(grad)] = grad.to_dense()
-            for factor, _ in grad.parts or ():
-                rows[id(factor.matrix)] = factor.matrix
-                factors.append(factor)
-        for row in rows.values():
-            dist.all_reduce(row)
-            row.div_(self.world)
-        for factor in factors:
-            factor.accept()
+        """Replace the gradients of what an optimiser trains by their means; of gradients in factors, the factors."""
+        if self.world > 1:
+            average_gradients(optimiser)
 
     def broadcast(
         self, step: int, state: Callable[[], dict[str, Tensor]], load: Callable[[dict[str, Tensor]], None]
