@@ -8,6 +8,7 @@ import sys
 import torch
 from torch import nn
 from torch.nn.functional import cross_entropy
+from torch.utils.data import DataLoader
 
 import hyperfan as hf
 
@@ -71,17 +72,16 @@ def lightning(file, strategy):
             return cross_entropy(self.net(x), y)
 
         def train_dataloader(self):
-            return list(batches(self.trainer.global_rank, self.trainer.world_size))
+            return DataLoader(list(batches(self.trainer.global_rank, self.trainer.world_size)), batch_size=None)
 
         def on_train_end(self):
             assert self.trainer.world_size == 2
             if self.trainer.is_global_zero:
                 save(self.net, file)
 
-    quiet = {"logger": False, "enable_checkpointing": False, "enable_progress_bar": False, "barebones": False}
-    Trainer(
-        accelerator="cpu", devices=2, strategy=strategy, max_epochs=1, enable_model_summary=False, **quiet
-    ).fit(Module())  # fmt: skip
+    quiet = {"logger": False, "enable_checkpointing": False, "enable_progress_bar": False}
+    quiet |= {"enable_model_summary": False, "use_distributed_sampler": False}
+    Trainer(accelerator="cpu", devices=2, strategy=strategy, max_epochs=1, **quiet).fit(Module())
 
 
 if __name__ == "__main__":

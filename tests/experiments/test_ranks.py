@@ -70,6 +70,7 @@ def test_ranks_with_other_options_are_refused(ranks, tmp_path, change):
         (signal.SIGKILL, 1, "the connection to another rank was lost"),
         (signal.SIGKILL, 0, "the connection to another rank was lost"),
         (signal.SIGSTOP, 1, "rank 1 has not been heard of for 2 s"),
+        (signal.SIGSTOP, 0, "rank 0 has not been heard of for 2 s"),
     ],
 )
 def test_a_rank_that_dies_or_is_stopped_ends_the_other_with_one_line(ranks, tmp_path, sent, gone, reason):

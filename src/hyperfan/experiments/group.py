@@ -34,6 +34,8 @@ class Group:
 
     def __init__(self, launch: Launch, backend: str) -> None:
         self.launch = launch
+        self._over, self._said, self._store_answered = threading.Event(), threading.Lock(), 0.0
+        self._threads = [threading.Thread(target=function, daemon=True) for function in (self._listen, self._watch)]
         names = {"RANK": launch.rank, "WORLD_SIZE": launch.world, "MASTER_ADDR": launch.address}
         for name, value in {**names, "MASTER_PORT": launch.port}.items():
             os.environ.setdefault(name, str(value))  # which srun does not set, and torch reads
@@ -42,16 +44,16 @@ class Group:
             self._store, store = (self._connect() for _ in range(2))
             self._store.set(f"here/{launch.rank}", "")
             self._store.wait([f"here/{rank}" for rank in range(launch.world)], MEETING)
-            self._beat()
+            self._store_answered = time.monotonic()
+            for thread in self._threads:
+                thread.start()
             dist.init_process_group(backend, store=store, rank=launch.rank, world_size=launch.world, timeout=COLLECTIVE)
         except (RuntimeError, ValueError) as error:
+            self._over.set()
             raise RunError(
                 f"the {launch.world} processes of this run did not meet at {launch.address}:{launch.port}: "
                 f"{first_line(error)}"
             ) from error
-        self._over, self._said = threading.Event(), threading.Lock()
-        self._thread = threading.Thread(target=self._listen, daemon=True)
-        self._thread.start()
 
     def _connect(self) -> Any:
         from torch.distributed.rendezvous import rendezvous  # which is not there where torch was built without it
@@ -66,12 +68,9 @@ class Group:
         """Beat, and end this process when another is silent: the first one hears all, the others hear the first."""
         others = range(1, self.launch.world) if self.launch.rank == 0 else [0]
         heard: dict[int, tuple[bytes, float]] = {}
-        last = time.monotonic()
-        while not self._over.wait(BEAT_SECONDS):
-            now = time.monotonic()
-            if now - last > SILENCE_SECONDS / 2:  # it was this process that was stopped
+        for now, was_stopped in self._beats():
+            if was_stopped:
                 heard.clear()
-            last = now
             try:
                 self._beat()
                 if self._store.check([GONE]):
@@ -81,19 +80,38 @@ class Group:
                     if rank not in heard or heard[rank][0] != value or value == LEFT:
                         heard[rank] = value, now
                     elif now - heard[rank][1] > SILENCE_SECONDS:
-                        self._end(f"rank {rank} has not been heard of for {SILENCE_SECONDS:.0f} s")
+                        self._end(_silent(rank))
             except RuntimeError:
                 self._end("rank 0 is gone")
+            self._store_answered = time.monotonic()
 
-    def _end(self, reason: str) -> None:
+    def _watch(self) -> None:
+        """End this process when the store does not answer at all, as when the process that holds it is stopped."""
+        for now, was_stopped in self._beats():
+            if was_stopped:
+                self._store_answered = now
+            elif now - self._store_answered > SILENCE_SECONDS:
+                self._end(_silent(0), tell=False)
+
+    def _beats(self) -> Iterator[tuple[float, bool]]:
+        """The time of each beat, until the group is left, and whether this process was stopped before it."""
+        before = time.monotonic()
+        while not self._over.wait(BEAT_SECONDS):
+            now = time.monotonic()
+            yield now, now - before > BEAT_SECONDS + SILENCE_SECONDS / 2
+            before = time.monotonic()
+
+    def _end(self, reason: str, *, tell: bool = True) -> None:
         """End this process at once, since its training may wait for what never comes; its folder survives that."""
         if self._over.is_set() or not self._said.acquire(blocking=False):
             return
-        self._tell(reason)
+        if tell:
+            self._tell(reason)
         sys.stderr.write(f"hyperfan: {reason}: {REMEDY}\n")
         sys.stderr.flush()
-        with contextlib.suppress(RuntimeError):
-            self._await_others()
+        if tell:
+            with contextlib.suppress(RuntimeError):
+                self._await_others()
         os._exit(2)
 
     def _tell(self, reason: str) -> None:
@@ -116,7 +134,8 @@ class Group:
     def leave(self, reason: str | None = None) -> None:
         """Leave the group at the end of training, or for a reason, which ends the others."""
         self._over.set()
-        self._thread.join(2 * BEAT_SECONDS)
+        for thread in self._threads:
+            thread.join(2 * BEAT_SECONDS)
         if reason is not None:
             self._tell(f"rank {self.launch.rank} has ended: {reason}")
         with contextlib.suppress(RuntimeError):
@@ -182,6 +201,10 @@ def agree(values: Mapping[str, Any]) -> None:
             )
             leave()  # without a reason, as all raise the same
             raise RunError(f"rank {rank} has another run: {told}. Start all ranks with the same options, data and code")
+
+
+def _silent(rank: int) -> str:
+    return f"rank {rank} has not been heard of for {SILENCE_SECONDS:.0f} s"
 
 
 def _is_lost_connection(error: RuntimeError) -> bool:
