@@ -14,7 +14,7 @@ import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -44,9 +44,9 @@ def main(name: str, run: Callable[[], bool], measure: Callable[[str], object] | 
         sys.exit(NOT_RUN)
 
 
-def measured(name: str, argument: object) -> Any:
-    """What a benchmark measures in a process of its own."""
-    command = [sys.executable, "-m", f"benchmarks.{name}", str(argument)]
+def measured(name: str, argument: object, before: Sequence[str] = ()) -> Any:
+    """What a benchmark measures in a process of its own, started by a command that may stand before it."""
+    command = [*before, sys.executable, "-m", f"benchmarks.{name}", str(argument)]
     return json.loads(subprocess.run(command, check=True, stdout=subprocess.PIPE).stdout)
 
 

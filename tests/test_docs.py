@@ -40,9 +40,9 @@ def script(name: str) -> ModuleType:
 
 
 @pytest.mark.filterwarnings("error")
-@pytest.mark.parametrize("page", [p for p in PAGES if "```python" in text(p)])
+@pytest.mark.parametrize("page", [p for p in PAGES if "```python" in text(p) and "/notebooks/" not in p])
 def test_the_code_of_a_page_runs(page, request, tmp_path, monkeypatch, capsys):
-    """All blocks in one namespace; what is shown right behind one is what it prints."""
+    """All blocks in one namespace; what is shown right behind one is what it prints. Notebooks are run as such."""
     blocks = re.findall(r"^```python\n(.*?)^```\n(?:```\n(.*?)^```)?", text(page), re.DOTALL | re.MULTILINE)
     assert len(blocks) == text(page).count("```python")
     monkeypatch.chdir(tmp_path)
@@ -63,13 +63,31 @@ def test_links_lead_to_files(page):
 
 
 def test_the_nav_has_every_page_and_every_page_is_there():
-    listed = re.findall(r"^ +- .*: (\S+\.(?:md|ipynb))$", text("mkdocs.yml"), re.MULTILINE)
+    listed = re.findall(r"^ +- .*: (\S+\.md)$", text("mkdocs.yml"), re.MULTILINE)
     elsewhere = {"index.md": "README.md", "changelog.md": "CHANGELOG.md", "contributing.md": "CONTRIBUTING.md"}
     for page in listed:
         path = re.sub(r"^(results/.*)index\.md$", r"\1README.md", elsewhere.get(page, page))
         path = path if path in elsewhere.values() or path.startswith("results/") else f"docs/{path}"
         assert (ROOT / path).exists(), f"mkdocs.yml lists {page}"
     assert {p.removeprefix("docs/") for p in PAGES if p.startswith("docs/")} <= set(listed)
+
+
+def test_the_check_of_the_built_site_finds_what_is_wrong(tmp_path):
+    """``make docs`` runs it."""
+    faults = script("site/check").faults
+    page = '<h1 id="top">A</h1><h2>B</h2><a href="b.html#top">b</a><img src="data:x" alt="A picture"><a href="https://x.y">x</a>'
+    (tmp_path / "a.html").write_text(page)
+    (tmp_path / "b.html").write_text(page.replace("b.html#top", "#top"))
+    assert faults(tmp_path) == []
+    for right, wrong, told in (
+        ("b.html#top", "c.html", "leads to c.html, which is not there"),
+        ("b.html#top", "b.html#end", "leads to b.html#end, which is not there"),
+        (' alt="A picture"', "", "does not describe data:x"),
+        ("data:x", "https://x.y/z.png", "loads https://x.y/z.png"),
+        ("<h2>B</h2>", "<h3>B</h3>", "has headings of levels [1, 3]"),
+    ):
+        (tmp_path / "a.html").write_text(page.replace(right, wrong))
+        assert faults(tmp_path) == [f"a.html {told}"]
 
 
 def test_no_paragraph_of_the_readme_is_long():
@@ -82,6 +100,11 @@ def test_no_paragraph_of_the_readme_is_long():
 def test_every_public_name_is_in_the_reference():
     listed = re.findall(r"^::: hyperfan\.(\w+)", text("docs/reference/index.md"), re.MULTILINE)
     assert set(hf.__all__) <= set(listed)
+
+
+def test_every_example_is_listed():
+    for example in (ROOT / "examples").glob("[!_]*.py"):
+        assert f"](../examples/{example.name})" in text("docs/examples.md")
 
 
 def test_quoted_numbers_are_those_of_the_results():
@@ -163,6 +186,11 @@ def test_the_table_of_speeds_has_a_column_for_each_machine(tmp_path, monkeypatch
 
 def test_the_table_of_speeds_is_that_of_the_benchmarks():
     assert script("speed_table").filled(text("docs/speed.md")) == text("docs/speed.md")
+
+
+def test_the_tables_of_many_machines_are_those_of_model_and_benchmarks():
+    page = "docs/guides/many-machines.md"
+    assert script("machines_table").filled(text(page)) == text(page), "python docs/machines_table.py writes them"
 
 
 def test_other_libraries_are_told_what_is_said():

@@ -18,7 +18,6 @@ from mkdocs.structure.pages import Page
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-import notebooks
 import reference
 
 ROOT = Path(__file__).parents[2]
@@ -40,10 +39,6 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
     config.extra["generated"], pictures = generated()
     for name, picture in pictures.items():
         files.append(File.generated(config, f"reference/findings/{name}", content=picture))
-    for file in [f for f in files if f.src_uri.endswith(".ipynb")]:
-        files.remove(file)
-        page = notebooks.as_markdown(Path(file.abs_src_path))
-        files.append(File.generated(config, file.src_uri.replace(".ipynb", ".md"), content=page))
     places = sources | {
         f"docs/{f.src_uri}": f.src_uri for f in files if f.generated_by is None and f.src_uri[-3:] != ".py"
     }
@@ -124,6 +119,6 @@ def on_page_content(content: str, **_: object) -> str:
         block = match[1] == "div"
         maths = convert(html.unescape(match[2].strip()), display="block" if block else "inline")
         maths = maths.replace(f"<mo>{NORM}</mo>", f'<mo stretchy="false">{NORM}</mo>')
-        return f'<div class="maths" tabindex="0">{maths}</div>' if block else maths
+        return f'<div class="maths" tabindex="0" role="group" aria-label="formula">{maths}</div>' if block else maths
 
     return MATHS.sub(render, content)

@@ -3,10 +3,12 @@
 import contextlib
 import importlib
 import io
+import math
 import os
 import pkgutil
 import re
 import sys
+import textwrap
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -19,16 +21,17 @@ from hyperfan.cli.main import COMMANDS, GROUPS, main
 from hyperfan.experiments.experiment import EXPERIMENTS
 from hyperfan.init import Method, Reading, available, methods
 from hyperfan.mainnet.gains import ACTIVATIONS, gains
-from hyperfan.probe import Diagnosis
 from hyperfan.probe.checks import mistakes
-from hyperfan.probe.diagnosis import Finding, FindingName
+from hyperfan.probe.diagnosis import MAX_NAMES_SHOWN, Finding, FindingName
 from hyperfan.probe.hypernet_subject import HyperNetSubject
 from hyperfan.report import scale_chart
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "tests/probe"))
 
-from patients import FAULTS, Between, Patient, mlp, ours, vectors
+from patients import FAULTS, Between, Patient, mlp, ours, vectors, zero_biases
 
+DEFAULT_FILE = "chang2020"
+"""Of the method that nets start with, which is shown first."""
 HELP_WIDTH = 88
 """Columns of the help on a page."""
 
@@ -85,30 +88,57 @@ MORE_FAULTS = {
 """Findings that are tested without a planted fault of their own, with one."""
 
 
-def examples() -> Iterator[tuple[Finding, str, Diagnosis]]:
-    """Each finding as ``diagnose`` reports a planted fault, with that fault's name and the whole diagnosis."""
+def _one_std(width: int = 192, depth: int = 3) -> dict[str, object]:
+    """Weights of one standard deviation, whatever the width; it is right where that is 96."""
+    mainnet = zero_biases(mlp(nn.ReLU, depth, width))
+    drawn = {n: nn.Parameter(torch.randn(p.shape)) for n, p in mainnet.named_parameters() if p.ndim > 1}
+    stds = {n: math.sqrt((1 if n == "0.weight" else 2) / 96) for n in drawn}
+    return {"net": mainnet, "generated": lambda: {n: std * drawn[n] for n, std in stds.items()}}
+
+
+SIZES = {
+    FindingName.DEPENDS_ON_WIDTH: ("one standard deviation for every width", {"widths": (64, 96, 144)}),
+    FindingName.DEPENDS_ON_DEPTH: ("weights of twice the variance in each layer", {"depths": (2, 3, 5)}),
+}
+"""Findings of a coordinate check, and the sizes over which they are shown."""
+
+
+def examples() -> Iterator[tuple[Finding, str, str]]:
+    """Each finding as ``diagnose`` reports a planted fault, with that fault's name and its picture."""
     planted = {fault.name: (title, fault.plant) for title, fault in reversed(FAULTS.items())}
     vanishing = {FindingName.VANISHING_GRADIENTS: ("vanishing", FAULTS["vanishing"].plant)}
     for name in FindingName:
-        title, plant = (planted | vanishing | MORE_FAULTS)[name]
         torch.manual_seed(0)
-        patient = plant()
-        diagnosis = hf.diagnose(patient.net, patient.x, patient.y, **patient.options)
-        yield next(f for f in diagnosis.findings if f.name == name), title, diagnosis
+        if name in SIZES:
+            title, sizes = SIZES[name]
+            check = hf.diagnose(_one_std, *vectors(), **sizes)
+            seen, chart = check.findings, check.chart(title.capitalize())
+        else:
+            title, plant = (planted | vanishing | MORE_FAULTS)[name]
+            patient = plant()
+            diagnosis = hf.diagnose(patient.net, patient.x, patient.y, **patient.options)
+            of = "gradients" if "gradient" in name else "activations"
+            chart = scale_chart({"measured": diagnosis.layers}, of=of, title=f"{title}: {of} by layer")
+            seen = diagnosis.findings
+        yield next(f for f in seen if f.name == name), title, chart
 
 
 def findings() -> tuple[str, dict[str, str]]:
     """A section for each finding, and its pictures by file name."""
     sections, pictures = [], {}
-    for finding, title, diagnosis in examples():
+    for finding, title, chart in examples():
         slug = re.sub(r"\W+", "-", finding.name.lower())
-        of = "gradients" if "gradient" in finding.name else "activations"
-        chart = scale_chart({"measured": diagnosis.layers}, of=of, title=f"{title}: {of} by layer")
         pictures[f"{slug}.svg"] = chart
-        seen = f"**{finding.severity}** · planted here: {title}\n\n```text\n{finding}\n```"
-        alt = f"{of.capitalize()} of every layer beside the theory's line, with this fault planted: {title}"
-        sections.append(f"## {finding.name}\n\n{seen}\n\n![{alt}](findings/{slug}.svg)")
+        alt = f"The scale of every layer beside the theory's line, with this fault planted: {title}"
+        sections.append(f"## {finding.name}\n\n{_shown(finding, title)}\n\n![{alt}](findings/{slug}.svg)")
     return "\n\n".join(sections), pictures
+
+
+def _shown(finding: Finding, title: str) -> str:
+    where = ", ".join(f"`{name}`" for name in finding.where[:MAX_NAMES_SHOWN])
+    lines = {"planted": title, "where": where, "seen": finding.evidence, "likely": finding.cause}
+    listed = "".join(f"- **{label}**: {line}\n" for label, line in lines.items() if line)
+    return f"*{finding.severity}*\n\n{listed}- **mend**: {finding.remedy}"
 
 
 def usual_mistakes() -> str:
@@ -130,6 +160,7 @@ def gain_table() -> str:
 def init_methods() -> str:
     """A section for each paper: its methods in a table, then the derivation and when to use them."""
     files = [info.name for info in pkgutil.iter_modules(methods.__path__)]
+    files.sort(key=lambda file: file != DEFAULT_FILE)
     sections = []
     for file in files:
         doc = importlib.import_module(f"hyperfan.init.methods.{file}").__doc__ or ""
@@ -174,4 +205,5 @@ def _help(command: list[str]) -> str:
     printed = io.StringIO()
     with contextlib.redirect_stdout(printed), contextlib.suppress(SystemExit):
         main([*command, "--help"])
-    return printed.getvalue().strip()
+    lines = printed.getvalue().strip().splitlines()
+    return "\n".join(part for line in lines for part in textwrap.wrap(line, HELP_WIDTH, drop_whitespace=False) or [""])

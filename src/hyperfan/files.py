@@ -14,6 +14,8 @@ from typing import IO, Any
 from hyperfan.errors import RunError
 
 PARTIAL_PREFIX = ".partial-"
+INTEGER_DIGITS = 300
+"""Of the longest integer in a JSON file; longer ones have no float64."""
 
 
 @contextlib.contextmanager
@@ -47,9 +49,30 @@ def write_json(path: Path, content: Any) -> None:
 def read_json(path: Path) -> Any:
     """Read a JSON file, or raise with the reason why it cannot be read."""
     try:
-        return json.loads(path.read_text(encoding="utf-8"))
+        return parse_json(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
         raise RunError(f"{path} cannot be read: {error}") from error
+
+
+def parse_json(text: str | bytes) -> Any:
+    """Parse JSON; numbers beyond those of float64, as 10^400, and nesting beyond Python's limit are a ValueError."""
+    try:
+        return json.loads(text, parse_int=_int_within_float64, parse_float=_finite_float)
+    except RecursionError as error:
+        raise ValueError("it is nested too deeply") from error
+
+
+def _int_within_float64(digits: str) -> int:
+    if len(digits) > INTEGER_DIGITS:
+        raise ValueError(f"the number {digits[:8]}…, of {len(digits)} digits, is too large")
+    return int(digits)
+
+
+def _finite_float(digits: str) -> float:
+    value = float(digits)
+    if math.isinf(value):
+        raise ValueError(f"the number {digits[:20]} is too large")
+    return value
 
 
 def finite_or_none(value: Any) -> Any:

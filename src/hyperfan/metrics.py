@@ -1,12 +1,12 @@
 """The metrics of a run: what kinds of lines ``metrics.jsonl`` has, and how they are read."""
 
-import json
 from collections.abc import Iterator, Mapping, Sequence
 from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
 from hyperfan.errors import RunError
+from hyperfan.files import parse_json
 
 METRICS_FILE = "metrics.jsonl"
 Row = Mapping[str, Any]
@@ -38,6 +38,8 @@ class Kind(StrEnum):
     """Test error of every run of a grid on every task."""
     DIVERGED = "diverged"
     """Runs of a grid that diverged since the last such line."""
+    RANKS = "ranks"
+    """How many processes share the batches from here on; without such a line, one."""
     END = "end"
     """How the run ended; the last line."""
 
@@ -49,6 +51,12 @@ class Outcome(StrEnum):
     DIVERGED = "diverged"
     STOPPED = "stopped"
     """By Ctrl-C: the run can be resumed, and its metrics have no last line."""
+    TERMINATED = "terminated"
+    """By SIGTERM, in the same way."""
+
+
+UNDECIDED = (Outcome.STOPPED, Outcome.TERMINATED)
+"""Outcomes of runs that are not over."""
 
 
 def of_kind(rows: Rows, kind: Kind) -> Iterator[Row]:
@@ -93,7 +101,7 @@ def read_metrics(path: Path) -> list[dict[str, Any]]:
     rows = []
     try:
         for line in file.read_bytes().split(b"\n")[:-1]:
-            rows.append(json.loads(line))
+            rows.append(parse_json(line))
     except OSError as error:
         raise RunError(f"{file} cannot be read: {error}") from error
     except ValueError as error:

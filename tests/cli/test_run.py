@@ -19,7 +19,7 @@ from hyperfan.data import Labelled, Splits
 from hyperfan.data.lookup import find
 from hyperfan.errors import DataError, HyperfanError
 from hyperfan.experiments import cifar10
-from hyperfan.experiments.folder import environment
+from hyperfan.experiments.environment import environment
 from hyperfan.experiments.mnist import PROFILES, grid, training
 from hyperfan.experiments.results.record import RECORD_FILE, write_record
 
@@ -133,6 +133,12 @@ def test_a_disk_that_is_full_is_one_line(capsys, noise, monkeypatch):
         (["--epochs", "0"], "--epochs 0: at least 1 is needed"),
         (["--jobs", "2"], "--jobs is for --all"),
         (["--all", "--jobs", "0"], "--jobs 0: at least 1 is needed"),
+        (["--on", "tcp://nowhere:1"], "--on is for --all"),
+        (["--index", "2"], "--index is for --all"),
+        (["--all", "--index", "-1"], f"--index -1: there are {RUNS} runs, 0 to {RUNS - 1}"),
+        (["--all", "--index", str(RUNS)], f"--index {RUNS}: there are {RUNS} runs"),
+        (["--all", "--index", "1", "--jobs", "2"], "--index makes one run, here: leave out --jobs and --on"),
+        (["--all", "--on", "tcp://nowhere:1", "--jobs", "2"], "--jobs is for this machine"),
         (["--all", "--tensorboard"], "--tensorboard is for a single run"),
         (["--lr", "inf"], "--lr inf: it must be positive and finite"),
     ],
@@ -158,8 +164,8 @@ def asked(monkeypatch, *args, experiment="mnist"):
     """The configurations that would run, and where."""
     seen = {}
 
-    monkeypatch.setattr(run_commands, "_run_one", lambda config, path, options: seen.update({path: config}))
-    monkeypatch.setattr(run_commands, "_run_all", lambda runs, options: seen.update(runs))
+    monkeypatch.setattr(run_commands, "_run_one", lambda config, path, options: seen.update({path: config}) or 0)
+    monkeypatch.setattr(run_commands, "_run_all", lambda runs, options: seen.update(runs) or 0)
     assert main(["run", experiment, *args]) == 0
     return seen
 
@@ -178,6 +184,15 @@ def test_all_is_the_grid_on_the_options_given(monkeypatch):
     seen = asked(monkeypatch, "--all", "--profile", "smoke", "--seed", "2", "--run-dir", "there")
     assert list(seen.values()) == grid(replace(PROFILES["smoke"], seed=2))
     assert {str(path.parent) for path in seen} == {"there"}
+
+
+def test_an_index_is_one_run_of_the_grid_for_arrays_of_jobs(capsys, monkeypatch):
+    """Also the first."""
+    wanted = grid(PROFILES["smoke"])
+    for number in (0, 3):
+        seen = asked(monkeypatch, "--all", "--profile", "smoke", "--index", str(number))
+        assert seen == {Path("runs/mnist") / wanted[number].folder: wanted[number]}
+        assert f"run {number} of {len(wanted)}: {wanted[number].title}" in capsys.readouterr().out
 
 
 def test_all_goes_on_where_a_record_ends(capsys, monkeypatch, tmp_path):
@@ -210,13 +225,15 @@ def test_without_a_gpu_the_papers_scale_says_what_to_do(capsys, monkeypatch, tmp
     assert not (tmp_path / "runs").exists()
 
 
-@pytest.mark.parametrize("args", [["mnist"], ["cifar10", "--profile", "smoke"], ["imagenet", "--all"]])
 @pytest.mark.parametrize("rank", ["0", "1"])
-def test_torchrun_is_for_one_run_of_imagenet(capsys, monkeypatch, args, rank):
-    monkeypatch.setenv("WORLD_SIZE", "2")
-    monkeypatch.setenv("RANK", rank)
-    assert main(["run", *args]) == 2
-    assert "torchrun is for a single run of imagenet" in capsys.readouterr().err
+def test_torchrun_is_for_a_single_run(capsys, monkeypatch, rank):
+    for name, value in (("WORLD_SIZE", "2"), ("RANK", rank), ("MASTER_ADDR", "here"), ("MASTER_PORT", "1")):
+        monkeypatch.setenv(name, value)
+    assert main(["run", "imagenet", "--all"]) == 2
+    assert "torchrun and srun are for a single run" in capsys.readouterr().err
+    monkeypatch.delenv("MASTER_ADDR")
+    assert main(["run", "mnist"]) == 2
+    assert capsys.readouterr().err.startswith("hyperfan: WORLD_SIZE is 2 and MASTER_ADDR is not set: ")
 
 
 @pytest.mark.parametrize(("outcome", "code"), [("finished", 0), ("diverged", 0), ("failed", 2)])

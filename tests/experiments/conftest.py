@@ -31,7 +31,9 @@ def in_a_process():
     context = multiprocessing.get_context("spawn")
     here, there = context.Pipe()
     server = context.Process(target=serve, args=(there,), daemon=True)
-    server.start()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("TORCH_CPP_LOG_LEVEL", "ERROR")  # as the command does
+        server.start()
 
     def call(function, *args, kill_after=None):
         here.send((function, args, kill_after))

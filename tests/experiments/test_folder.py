@@ -15,8 +15,9 @@ from toy import InterruptedAfter, Silent, Toy, as_nobody, contents
 
 import hyperfan
 from hyperfan.errors import HyperfanError, RunError
+from hyperfan.experiments.environment import fingerprint
 from hyperfan.experiments.experiment import EXPERIMENTS
-from hyperfan.experiments.folder import fingerprint, load_checkpoint, open_run
+from hyperfan.experiments.folder import load_checkpoint, open_run
 from hyperfan.experiments.loop import run
 from hyperfan.files import Lock, atomic_write, finite_or_none, read_json, write_json
 from hyperfan.metrics import read_metrics

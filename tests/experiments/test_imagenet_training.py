@@ -368,18 +368,19 @@ sys.path.insert(0, {tests!r})
 from test_imagenet_training import SMALL
 from toy import Silent
 from hyperfan.experiments.loop import follow, run
-from hyperfan.experiments.ranks import leave_process_group
+
 config, pictures = replace(SMALL, **{fields!r}), Path({pictures!r})
 if int(os.environ["RANK"]):
     print(follow(config, pictures))
 else:
     print(run(config, Path({out!r}), Silent(), data_dir=pictures, resume={resume}))
-leave_process_group()
+
 """
 AVERAGED = """
 import os, sys, torch, hyperfan as hf
 from torch import nn
-from hyperfan.experiments.ranks import Ranks, leave_process_group
+from hyperfan.experiments.group import leave
+from hyperfan.experiments.ranks import Ranks
 ranks = Ranks.of_environment("cpu")
 torch.manual_seed(0)
 mainnet = nn.Sequential(nn.Linear(5, 6), nn.Tanh(), nn.Linear(6, 6), nn.Tanh(), nn.Linear(6, 3)).double()
@@ -400,7 +401,7 @@ for noise in (0.3, 0.0):
     values = net.state_dict().values()
     total = sum((t.double() * torch.arange(1, t.numel() + 1).view(t.shape)).sum().item() for t in values)
     print(*kinds, f"{total:.10e}", f"{ranks.mean(loss.item()):.10e}")
-leave_process_group()
+leave()
 """
 
 

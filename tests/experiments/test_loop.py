@@ -4,12 +4,14 @@ import dataclasses
 import json
 import os
 import signal
+import time
 
 import pytest
 import torch
-from toy import InterruptedAfter, Silent, Toy, ToyTraining, contents, interrupted
+from toy import InterruptedAfter, Silent, TerminatedAfter, Toy, ToyTraining, as_earlier_version, contents, interrupted
 
 from hyperfan.errors import RunError
+from hyperfan.experiments import signals
 from hyperfan.experiments.loop import run
 from hyperfan.metrics import read_metrics
 
@@ -160,6 +162,53 @@ def test_a_real_interrupt(tmp_path, in_a_process, undisturbed):
     assert contents(tmp_path) == undisturbed
 
 
+# ── SIGTERM ────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.skipif(os.name == "nt", reason="signals are those of POSIX")
+@pytest.mark.parametrize(("exact", "saved"), [(True, 2), (False, 3)])
+def test_sigterm_saves_a_checkpoint_at_once_or_at_the_next_fixed_step(tmp_path, monkeypatch, exact, saved):
+    """At once only if that changes nothing: a head that is trained collapsed is rounded by a checkpoint."""
+    config = Toy(init="classical") if exact else Toy()
+    whole = end(config, tmp_path / "whole")
+    told = TerminatedAfter(1)
+    assert run(config, tmp_path / "ended", told) == "terminated"
+    assert told.notes == [f"SIGTERM: stopped after batch {saved}; --resume goes on from batch {saved}"]
+    assert (tmp_path / "ended" / "checkpoint" / f"step-{saved}.safetensors").exists()
+    assert run(config, tmp_path / "ended", Silent(), resume=True) == "finished"
+    assert contents(tmp_path / "ended") == whole
+
+
+@pytest.mark.skipif(os.name == "nt", reason="signals are those of POSIX")
+def test_sigterm_without_time_to_save_keeps_what_was_saved(tmp_path, monkeypatch, undisturbed):
+    monkeypatch.setattr(signals, "GRACE_SECONDS", 0.01)
+    real = ToyTraining.step
+
+    def slow(self, at):
+        if at == 1:
+            os.kill(os.getpid(), signal.SIGTERM)
+            time.sleep(5)
+        return real(self, at)
+
+    told = Silent()
+    with monkeypatch.context() as patch:
+        patch.setattr(ToyTraining, "step", slow)
+        assert run(Toy(), tmp_path, told) == "terminated"
+    assert told.notes == ["SIGTERM: stopped after batch 1; --resume goes on from batch 0"]
+    assert run(Toy(), tmp_path, Silent(), resume=True) == "finished"
+    assert contents(tmp_path) == undisturbed
+
+
+@pytest.mark.skipif(os.name == "nt", reason="signals are those of POSIX")
+def test_sigterm_before_training_raises_at_once(tmp_path, monkeypatch):
+    monkeypatch.setattr(Toy, "start", lambda self, data_dir: os.kill(os.getpid(), signal.SIGTERM))
+    before = signal.getsignal(signal.SIGTERM)
+    with pytest.raises(signals.Terminated):
+        run(Toy(), tmp_path / "run", Silent())
+    assert not (tmp_path / "run").exists()
+    assert signal.getsignal(signal.SIGTERM) is before
+
+
 # ── runs that are over ─────────────────────────────────────────────────────────────────────────────────────────────
 
 
@@ -237,6 +286,7 @@ def test_numbers_that_overflow_are_no_crash_where_they_are_measured(tmp_path, mo
 
 def test_a_run_that_is_over_says_how_or_that_it_cannot(tmp_path):
     run(Toy(), tmp_path, Silent())
+    as_earlier_version(tmp_path)
     lines = (tmp_path / "metrics.jsonl").read_bytes()
     last = lines.splitlines()[-1]
     for broken, message in ((b"x" * len(last), "is damaged in line"), (b" " * (len(last) - 2) + b"{}", "how the run")):

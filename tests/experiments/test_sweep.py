@@ -2,52 +2,162 @@
 
 import os
 import signal
+import threading
+import time
 from dataclasses import dataclass
 
 import pytest
-from toy import Toy, contents, summarise
+from rich.console import Console
+from toy import Silent, Toy, ToyTraining, contents, summarise
 
-from hyperfan.experiments.sweep import EXIT_CODES, _run_one, sweep
+from hyperfan.experiments import sweep as sweeps
+from hyperfan.experiments.folder import open_run
+from hyperfan.experiments.loop import run
+from hyperfan.experiments.sweep import sweep
+from hyperfan.experiments.sweep.child import EXIT_CODES, Job, name_of, run_job
+from hyperfan.experiments.sweep.table import Progress, standing
+
+needs_signals = pytest.mark.skipif(os.name == "nt", reason="signals are those of POSIX")
 
 
 @dataclass(frozen=True)
-class Dies(Toy):
+class DiesOnce(Toy):
+    """Its process is gone after a checkpoint; the second one comes to the end."""
+
     def start(self, data_dir):
-        os._exit(9)
+        return DiesOnceTraining(self, data_dir)
+
+
+class DiesOnceTraining(ToyTraining):
+    loaded = False
+
+    def load(self, state):
+        super().load(state)
+        self.loaded = True
+
+    def step(self, step):
+        if step == 3 and not self.loaded:
+            os._exit(9)
+        return super().step(step)
 
 
 @dataclass(frozen=True)
-class InterruptsAll(Toy):
-    """Ctrl-C in a terminal: all processes of the sweep get the signal."""
+class Endless(Toy):
+    """It says that it began, and waits."""
 
     def start(self, data_dir):
-        os.kill(os.getppid(), signal.SIGINT)
-        raise KeyboardInterrupt
+        return EndlessTraining(self, data_dir)
 
 
-def test_a_run_that_dies_does_not_keep_others_from_running(tmp_path, undisturbed, capfd):
-    ended = sweep({tmp_path / "dies": Dies(), tmp_path / "good": Toy()}, 2, summarise=summarise)
-    assert ended == {tmp_path / "dies": "failed", tmp_path / "good": "finished"}
-    assert contents(tmp_path / "good") == {**undisturbed, "report.html": b"drawn"}
-    assert [p.name for p in tmp_path.iterdir()] == ["good"]
+class EndlessTraining(ToyTraining):
+    def step(self, step):
+        time.sleep(0.05)
+        return super().step(step % 5)
+
+
+def test_a_run_whose_process_dies_goes_on_from_its_checkpoint(tmp_path, undisturbed, capfd, monkeypatch):
+    path = tmp_path / "dies"
+    assert sweep({path: DiesOnce()}, 1, summarise=summarise) == {path: "finished"}
+    assert contents(path) == {**undisturbed, "report.html": b"drawn"}
     err = capfd.readouterr().err
-    assert "toy: its process died with exit code 9" in err
-    assert "toy: epoch 3/3  loss " in err
+    assert err.count("toy: its process died, and it goes on from batch 3\n") == 1
+    assert f"toy: resumed {path} at batch 3\n" in err
+    # Again: nothing is started, since the sweep sees that it is over.
+    monkeypatch.setattr(sweeps.Local, "start", None)
+    assert sweep({path: Toy()}, resume=True) == {path: "finished"}
+    assert sweep({path: Toy()}) == {path: "failed"}
+    assert "dies exists: --resume goes on with it" in capfd.readouterr().err
+
+
+def test_a_process_that_always_dies_is_a_run_that_failed(tmp_path, capfd, monkeypatch):
+    class Dies:
+        place, poll = "here", lambda self: (-9, ["cannot allocate memory"])
+
+    monkeypatch.setattr(sweeps.Local, "start", lambda self, job: Dies())
+    assert sweep({tmp_path / "dies": Toy()}) == {tmp_path / "dies": "failed"}
+    err = capfd.readouterr().err
+    assert err.count("its process died, and it goes on from batch 0") == sweeps.MAX_DEATHS - 1
+    assert err.endswith("cannot allocate memory\ntoy: its process died with exit code -9\n")
 
 
 def test_a_run_that_fails_says_why(tmp_path, capsys):
-    with pytest.raises(SystemExit) as ended:
-        _run_one(Toy(init="nonsense"), tmp_path / "wrong", None, False, summarise)
-    assert ended.value.code == EXIT_CODES["failed"]
+    job = Job(Toy(init="nonsense"), tmp_path / "wrong", None, name_of(summarise))
+    assert Job.of_json(job.to_json()) == job
+    assert run_job(job) == "failed"
     assert capsys.readouterr().err.startswith("toy: there is no init method 'nonsense'")
 
 
-@pytest.mark.skipif(os.name == "nt", reason="signals are those of POSIX")
-def test_ctrl_c_starts_no_more_runs(tmp_path):
-    runs = {tmp_path / "0": InterruptsAll(), **{tmp_path / str(i): Toy() for i in range(1, 6)}}
-    assert sweep(runs, 1) == {tmp_path / "0": "stopped"}
-    assert list(tmp_path.iterdir()) == []
+def test_a_run_that_another_sweep_makes_is_not_lost(tmp_path, capfd, monkeypatch):
+    """It is looked at again, and is over when the other one ends it; a process that meets it says that it is in use."""
+    monkeypatch.setattr(sweeps, "RETRY_SECONDS", 0.05)
+    monkeypatch.setattr(sweeps.Local, "start", None)
+    path = tmp_path / "run"
+    with open_run(path, Toy(), resume=False):
+        assert run_job(Job(Toy(), path, None, name_of(summarise))) == "in use"
+        found = {}
+        ours = threading.Thread(target=lambda: found.update(sweep({path: Toy()}, resume=True)))
+        ours.start()
+        time.sleep(0.3)
+        assert not found
+    # Between the two a child may take the lock, which is not tried here.
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sweeps, "in_use", lambda path: True)
+        run(Toy(), path, Silent(), resume=True)
+        summarise(path)
+        ours.join(20)
+    assert found == {path: "finished"}
+
+
+@needs_signals
+@pytest.mark.parametrize(
+    ("sent", "code"),
+    [(signal.SIGTERM, 143), (signal.SIGKILL, -9), pytest.param(signal.SIGINT, 130, marks=pytest.mark.full)],
+)
+def test_a_sweep_that_is_ended_ends_its_runs_which_save(tmp_path, in_a_process, sent, code):
+    """Also by a kill: a run sees that its starter is gone."""
+    path = tmp_path / "run"
+    assert in_a_process(sweep_until_a_signal, path, sent) == (code, None)
+    deadline = time.monotonic() + 60
+    while sweeps.in_use(path) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert not sweeps.in_use(path)
+    assert sweeps.saved_step(path) >= 2
+    assert not (tmp_path / "run2").exists()
+
+
+def sweep_until_a_signal(path, sent):
+    """Sweep, and when the first run has begun, send this process a signal; returns the exit code of its outcome."""
+    main = os.getpid()
+
+    def send():
+        while standing(path)[0] < 2:
+            time.sleep(0.02)
+        os.kill(main, sent)
+
+    threading.Thread(target=send, daemon=True).start()
+    runs = {path: Endless(total=10**6, init="classical"), path.with_name("run2"): Endless()}
+    return EXIT_CODES[sweep(runs, 1, summarise=summarise)[path]]
 
 
 def test_nothing_to_run():
     assert sweep({}) == {}
+
+
+def test_the_table_tells_how_far_runs_are_and_the_time_to_go(tmp_path, monkeypatch, capsys):
+    now = [1000.0]
+    monkeypatch.setattr("hyperfan.experiments.sweep.table.time.monotonic", lambda: now[0])
+    paths = [tmp_path / str(i) for i in range(3)]
+    for terminal in (False, True):
+        for path in paths:
+            path.mkdir(exist_ok=True)
+            (path / "metrics.jsonl").write_text("")
+        console = Console(force_terminal=terminal, width=100)
+        with Progress(console, {path: Toy(total=100) for path in paths}) as table:
+            now[0] += 60
+            (paths[1] / "metrics.jsonl").write_text('{"kind": "train", "step": 20, "loss": 2.5}\n{"kind": "te')
+            table.show({paths[1]: "here"}, {paths[0]: "finished"})
+        out = capsys.readouterr().out
+        assert "1 of 3 runs over, 1 under way, about 90 s left" in out  # 120 of 300 batches in 60 s
+        assert "20 of 100" in out
+    assert standing(tmp_path / "nowhere") == (0, None)
+    assert set(EXIT_CODES) >= {"finished", "diverged", "failed", "in use", "stopped", "terminated"}

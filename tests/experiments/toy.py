@@ -3,9 +3,12 @@
 Other processes import it too, to be killed or to run out of disk.
 """
 
+import hashlib
+import json
 import os
 import resource
 import signal
+import socket
 import sys
 import time
 import traceback
@@ -18,9 +21,10 @@ from torch import nn
 
 import hyperfan as hf
 from hyperfan.errors import HyperfanError
+from hyperfan.experiments import group
 from hyperfan.experiments.classifier import Classifier, build
 from hyperfan.experiments.experiment import Configuration
-from hyperfan.experiments.loop import run
+from hyperfan.experiments.loop import follow, run
 from hyperfan.experiments.mnist.training import MnistTraining
 from hyperfan.experiments.seeds import generator
 from hyperfan.probe import Probe
@@ -63,7 +67,9 @@ class ToyTraining(MnistTraining):
         self.probe = Probe(self.test_x[: config.probe_images], self.test_y[: config.probe_images])
         mainnet = nn.Sequential(nn.Linear(UNITS, HIDDEN), nn.Tanh(), nn.Linear(HIDDEN, CLASSES))
         net, plan = build(mainnet, config, 4)
-        Classifier.__init__(self, config, net, plan, hf.SGD(net, lr=config.lr, momentum=0.9))
+        kind = hf.SGD if isinstance(net, hf.HyperNet) else torch.optim.SGD
+        given = net if isinstance(net, hf.HyperNet) else net.parameters()
+        Classifier.__init__(self, config, net, plan, kind(given, lr=config.lr, momentum=0.9))
 
 
 def summarise(path):
@@ -102,10 +108,33 @@ class InterruptedAfter(Silent):
             raise KeyboardInterrupt
 
 
+class TerminatedAfter(Silent):
+    """A real SIGTERM, as from a scheduler, after so many batches."""
+
+    def __init__(self, batches):
+        super().__init__()
+        self.batches = batches
+
+    def update(self, step, total, stage):
+        super().update(step, total, stage)
+        if step == self.batches:
+            os.kill(os.getpid(), signal.SIGTERM)
+
+
 def contents(folder):
     """Every file of a run, but for the lock and the times, which alone may differ."""
     files = (p for p in Path(folder).rglob("*") if p.is_file() and p.name not in (".lock", "time.json"))
     return {str(p.relative_to(folder)): p.read_bytes() for p in files}
+
+
+def as_earlier_version(folder):
+    """Make a run's checkpoint one that was saved before it held more than the state of training."""
+    file = folder / "checkpoint" / "state.json"
+    content = json.loads(file.read_text())
+    for name in ("check", "ranks", "metrics_sha256", "config"):
+        del content[name]
+    check = hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
+    file.write_text(json.dumps({**content, "check": check}))
 
 
 # ── in a process of its own ────────────────────────────────────────────────────────────────────────────────────────
@@ -169,6 +198,70 @@ def with_small_files(experiment, path, size, action):
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     resource.setrlimit(resource.RLIMIT_FSIZE, (size, resource.RLIM_INFINITY))
     return resume(experiment, path)
+
+
+def as_ranks(configs, path, out, resume=False, action=None):
+    """One process for each configuration, which train together.
+
+    An action is a rank, a batch and a signal, which that rank sends itself before that batch. What each process says is
+    in a file of the folder ``out``, as are their exit codes; a process that is stopped has none.
+    """
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    running = {}
+    for rank, config in enumerate(configs):
+        child = os.fork()
+        if child == 0:
+            os.environ |= {"RANK": str(rank), "WORLD_SIZE": str(len(configs)), "MASTER_ADDR": "127.0.0.1"}
+            os.environ["MASTER_PORT"] = str(port)
+            os.dup2(os.open(out / f"{rank}.txt", os.O_WRONLY | os.O_CREAT | os.O_TRUNC), 2)
+            os._exit(_as_rank(rank, config, path, resume, action))
+        running[child] = rank
+    codes = [None] * len(configs)
+    stopped = action is not None and action[2] == signal.SIGSTOP
+    while len(running) > stopped:
+        child, status = os.waitpid(-1, 0)
+        codes[running.pop(child)] = os.waitstatus_to_exitcode(status)
+    for child in running:
+        os.kill(child, signal.SIGKILL)
+        os.waitpid(child, 0)
+    (out / "codes").write_text(json.dumps(codes))
+    return 0
+
+
+def _as_rank(rank, config, path, resume, action):
+    group.SILENCE_SECONDS, group.BEAT_SECONDS = 2.0, 0.1
+    if action is not None and action[0] == rank:
+        real_start = type(config).start
+
+        def start(self, data_dir):
+            training = real_start(self, data_dir)
+            real_step = training.step
+
+            def step(at):
+                if at == action[1]:
+                    os.kill(os.getpid(), action[2])
+                return real_step(at)
+
+            training.step = step
+            return training
+
+        type(config).start = start
+    progress = Silent()
+    try:
+        outcome = follow(config) if rank else run(config, path, progress, resume=resume)
+        code = {"terminated": 143}.get(outcome, 0)
+    except HyperfanError as error:
+        progress.note(f"hyperfan: {error}")
+        code = 2
+    except BaseException:
+        traceback.print_exc()
+        code = 70
+    for note in progress.notes:
+        print(note, file=sys.stderr)
+    sys.stderr.flush()
+    return code
 
 
 def as_nobody(experiment, path):

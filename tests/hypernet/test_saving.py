@@ -1,6 +1,8 @@
 """Saved nets: what is refused, what is kept, and that nothing is half-written."""
 
 import json
+import subprocess
+import sys
 
 import pytest
 import safetensors.torch
@@ -72,7 +74,7 @@ def test_another_activation_or_a_trunk_too_many(saved):
     config = json.loads((saved / "config.json").read_text())
     config["embedding"]["colour"] = "red"
     (saved / "config.json").write_text(json.dumps(config))
-    with pytest.raises(hf.HyperfanError, match="an embedding or heads that are not known here"):
+    with pytest.raises(hf.HyperfanError, match="an embedding, heads, settings or a plan that are not known here"):
         load(saved)
 
 
@@ -270,3 +272,40 @@ def test_loading_does_not_change_the_mainnet():
     assert torch.equal(net.mainnet[2].weight, before + 1)
     with pytest.raises(RuntimeError, match=r"Missing key\(s\) in state_dict: \"mainnet.0.bias\""):
         net.load_state_dict({k: v for k, v in state.items() if k != "mainnet.0.bias"})
+
+
+@pytest.mark.parametrize("damaged", [
+    {"plan": None}, {"plan": {"rows": [{}]}}, {"plan": {"rows": 3}}, {"modules": []}, {"settings": "x"}, {"mainnet": 3},
+    {"tasks": 3}, {"base": True}, {"buffers": ["x"]}, {"frozen_values": {"x": 1.0}}, {"heads": "x"},
+], ids=str)  # fmt: skip
+def test_a_damaged_configuration_is_one_line(saved, damaged):
+    config = json.loads((saved / "config.json").read_text())
+    (saved / "config.json").write_text(json.dumps({**config, **damaged}))
+    with pytest.raises(hf.HyperfanError, match=r"config\.json"):
+        load(saved)
+
+
+@pytest.mark.parametrize("text", ["[" * 100_000, '{"a":' * 100_000, "3", "null"], ids=["lists", "tables", "3", "null"])
+def test_what_is_no_configuration_is_one_line(saved, text):
+    (saved / "config.json").write_text(text)
+    with pytest.raises(hf.HyperfanError, match=r"config\.json is"):
+        load(saved)
+
+
+def test_a_full_disk_is_one_line_and_leaves_what_was_saved(saved):
+    """A limit on the size of files stands for it, in a process of its own, which it cannot leave."""
+    script = f"""
+import resource, signal, torch, hyperfan as hf
+from torch import nn
+signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+resource.setrlimit(resource.RLIMIT_FSIZE, (500, 500))
+try:
+    hf.HyperNet(nn.Linear(9, 9), 7).save_pretrained({str(saved)!r}, overwrite=True)
+except hf.HyperfanError as error:
+    print(error)
+"""
+    before = {file.name: file.read_bytes() for file in saved.iterdir()}
+    said = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True).stdout
+    assert "the disk is full" in said
+    assert said.count("\n") == 1
+    assert {file.name: file.read_bytes() for file in saved.iterdir()} == before

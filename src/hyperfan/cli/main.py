@@ -10,6 +10,7 @@ import tyro
 import hyperfan
 from hyperfan.cli import data, nets, runs
 from hyperfan.errors import HyperfanError
+from hyperfan.experiments.signals import EXIT_CODE, Terminated
 
 DESCRIPTION = """\
 Hypernetworks that start at the right scale.
@@ -60,6 +61,9 @@ def main(args: list[str] | None = None) -> int:
     except BrokenPipeError:  # the reader of the output has closed it
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
+    except Terminated:
+        print("hyperfan: SIGTERM: stopped", file=sys.stderr)
+        return EXIT_CODE
     except KeyboardInterrupt:
         print("hyperfan: stopped", file=sys.stderr)
         return 130

@@ -247,7 +247,7 @@ def _coordinate_check(
 
 
 def _environment() -> dict[str, str]:
-    from hyperfan.experiments.folder import environment
+    from hyperfan.experiments.environment import environment
 
     return {name: str(value) for name, value in environment().items()}
 

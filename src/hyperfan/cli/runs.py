@@ -14,12 +14,16 @@ from hyperfan.cli.nets import Flat
 from hyperfan.cli.output import status
 from hyperfan.errors import HyperfanError, RunError, nearest
 from hyperfan.experiments.experiment import EXPERIMENTS, Experiment, experiment, option
+from hyperfan.experiments.launch import Launch
+from hyperfan.experiments.signals import EXIT_CODE
 from hyperfan.metrics import Outcome
 
-STOPPED = 130
-"""The exit code of a program that Ctrl-C ended."""
+EXIT_CODES = {Outcome.STOPPED: 130, Outcome.TERMINATED: EXIT_CODE}
+"""Of runs that are not over."""
 MAX_RUNS = 12
 """Runs on a page."""
+LOCAL = "local"
+"""A sweep on this machine."""
 Profile = Literal["paper", "laptop", "smoke"]
 RUN_HELP = """{summary}
 
@@ -55,6 +59,9 @@ class Options:
         all: Run every setting that the results rest on, with the options given as their base; "hyperfan results" then
             compares them.
         jobs: How many runs at once with --all; by default as many as there are cores for.
+        on: Where to run with --all: "local", or the address of a Dask scheduler, as tcp://host:8786, whose workers
+            share the folder of the runs.
+        index: Of --all, make only the run of this number, from 0: for arrays of jobs.
         resume: Go on with the run in its folder, or start it if there is none.
         run_dir: Folder of the run; with --all, of all runs. By default under runs/, named after its options.
         data_dir: Where the data is, if it needs any. By default $HYPERFAN_DATA, then the user's cache.
@@ -64,6 +71,8 @@ class Options:
     profile: Profile = "paper"
     all: bool = False
     jobs: int | None = None
+    on: str = LOCAL
+    index: int | None = None
     resume: bool = False
     run_dir: Path | None = None
     data_dir: Path | None = None
@@ -102,27 +111,39 @@ def _run_command(e: Experiment[Any], profile: str) -> Callable[..., int]:
 
 def _run(e: Experiment[Any], config: Any, default: Any, o: Options) -> int:
     root = Path("runs") / e.name
-    if int(os.environ.get("WORLD_SIZE", "1")) > 1 and (o.all or not e.distributed):
-        distributed = ", ".join(name for name in EXPERIMENTS if experiment(name).distributed)
-        raise HyperfanError(f"torchrun is for a single run of {distributed}: start the others without it")
-    if int(os.environ.get("RANK", "0")):
+    launch = Launch.of_environment()
+    if launch.world > 1 and o.all:
+        raise HyperfanError("torchrun and srun are for a single run: start --all without them, with --on, or --index")
+    if launch.world > 1:  # before torch is imported, whose warnings of a lost connection are more than a line
+        os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
+    if launch.rank:
         from hyperfan.experiments.loop import follow
-        from hyperfan.experiments.ranks import leave_process_group
 
-        follow(config, o.data_dir)
-        leave_process_group()
-        return 0
+        return EXIT_CODES.get(follow(config, o.data_dir), 0)
     if o.jobs is not None and o.jobs < 1:
         raise HyperfanError(f"--jobs {o.jobs}: at least 1 is needed")
     if not o.all:
-        if o.jobs is not None:
-            raise HyperfanError("--jobs is for --all")
+        for name, given in (("--jobs", o.jobs is not None), ("--on", o.on != LOCAL), ("--index", o.index is not None)):
+            if given:
+                raise HyperfanError(f"{name} is for --all")
         return _run_one(config, o.run_dir or root / config.folder, o)
     changed = [option(name) for name in e.varied if getattr(config, name) != getattr(default, name)]
     for name in ["--tensorboard"] * o.tensorboard + changed:
         raise HyperfanError(f"{name} is for a single run, not for --all")
     root = o.run_dir or root
+    if o.index is not None:
+        return _run_numbered(e.grid(config), root, o)
     return _run_all({root / c.folder: c for c in _to_run(e, config, root, o.resume)}, o)
+
+
+def _run_numbered(runs: Sequence[Any], root: Path, o: Options) -> int:
+    """One run of a grid, as each job of an array makes one."""
+    if o.jobs is not None or o.on != LOCAL:
+        raise HyperfanError("--index makes one run, here: leave out --jobs and --on")
+    if not 0 <= (number := o.index or 0) < len(runs):
+        raise HyperfanError(f"--index {o.index}: there are {len(runs)} runs, 0 to {len(runs) - 1}")
+    print(f"run {number} of {len(runs)}: {runs[number].title}")
+    return _run_one(runs[number], root / runs[number].folder, o)
 
 
 def _to_run(e: Experiment[Any], base: Any, root: Path, resume: bool) -> list[Any]:
@@ -143,15 +164,13 @@ def _run_one(config: Any, path: Path, o: Options) -> int:
 
     from hyperfan.experiments.loop import run
     from hyperfan.experiments.progress import Board, Progress
-    from hyperfan.experiments.ranks import leave_process_group
     from hyperfan.experiments.results.write import write_summary
 
     progress = Progress(Console(stderr=True))
     sinks = [Board(path / "tensorboard").record] if o.tensorboard else []
     outcome = run(config, path, progress, data_dir=o.data_dir, resume=o.resume, sinks=sinks)
-    leave_process_group()
-    if outcome == Outcome.STOPPED:
-        return STOPPED
+    if outcome in EXIT_CODES:
+        return EXIT_CODES[outcome]
     shown = path
     try:
         shown, text = write_summary(path)
@@ -163,14 +182,19 @@ def _run_one(config: Any, path: Path, o: Options) -> int:
 
 
 def _run_all(runs: dict[Path, Any], o: Options) -> int:
-    from hyperfan.experiments.sweep import FAILED, sweep
+    from hyperfan.experiments.sweep import sweep
+    from hyperfan.experiments.sweep.child import FAILED
 
-    counts = Counter(sweep(runs, o.jobs, data_dir=o.data_dir, resume=o.resume).values())
+    on = None if o.on == LOCAL else o.on
+    if on and o.jobs is not None:
+        raise HyperfanError("--jobs is for this machine: on a cluster, its workers say how many runs there are at once")
+    counts = Counter(sweep(runs, o.jobs, data_dir=o.data_dir, resume=o.resume, on=on).values())
     for outcome, count in counts.items():
         print(f"{outcome}: {count} of {len(runs)} runs")
-    if counts.total() < len(runs) or counts[Outcome.STOPPED]:
+    stopped = [code for outcome, code in EXIT_CODES.items() if counts[outcome]]
+    if stopped or counts.total() < len(runs):
         print("--resume goes on with the rest")
-        return STOPPED
+        return stopped[0] if stopped else EXIT_CODES[Outcome.STOPPED]
     return 2 if counts[FAILED] else 0
 
 

@@ -6,6 +6,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
+from hyperfan.codes.sharded import is_sharded_tensor, set_shards_
 from hyperfan.errors import InitError
 
 Distribution = Literal["uniform", "normal"]
@@ -18,7 +19,15 @@ def fill_(
     mean: float = 0.0,
     generator: torch.Generator | None = None,
 ) -> Tensor:
-    """Fill with independent draws of this mean and variance; variance 0 is a constant."""
+    """Fill with independent draws of this mean and variance; variance 0 is a constant.
+
+    A tensor of which each process has a part gets parts of one draw, as if it were whole.
+    """
+    if is_sharded_tensor(tensor):
+        whole = torch.empty(tensor.shape, dtype=tensor.dtype, device=tensor.device)
+        with torch.no_grad():
+            set_shards_(tensor, fill_(whole, variance, distribution, mean, generator))
+        return tensor
     with torch.no_grad():
         if variance == 0:
             return tensor.fill_(mean)

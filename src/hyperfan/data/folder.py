@@ -2,6 +2,7 @@
 
 import importlib
 import os
+import stat
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -156,6 +157,9 @@ def open_picture(path: str) -> "Image":
     need_pillow()
     from PIL import Image
 
+    with read_errors(path):
+        if not stat.S_ISREG(os.stat(path).st_mode):  # to open a pipe would wait for somebody who writes to it
+            raise DataError(f"{path} is no file, but a folder, a pipe or a device: delete it, or put a picture there")
     with read_errors(path), open(path, "rb") as stream:
         try:
             return Image.open(stream).convert("RGB")

@@ -13,7 +13,7 @@ from torch.nn.functional import cross_entropy
 from hyperfan.codes import Embedding
 from hyperfan.errors import HyperfanWarning, RunError
 from hyperfan.experiments.experiment import CLASSICAL, ClassifierConfiguration, Training
-from hyperfan.experiments.ranks import SINGLE_PROCESS, Ranks
+from hyperfan.experiments.ranks import Ranks
 from hyperfan.experiments.seeds import generator
 from hyperfan.hypernet import HyperNet
 from hyperfan.metrics import Kind, Row
@@ -33,9 +33,11 @@ class Classifier(Training):
         net: nn.Module,
         plan: Any,
         optimiser: torch.optim.Optimizer,
-        ranks: Ranks = SINGLE_PROCESS,
+        ranks: Ranks | None = None,
     ) -> None:
-        self.config, self.ranks = config, ranks
+        self.config, self.ranks = config, ranks or Ranks.of_environment(getattr(config, "device", "cpu"))
+        if config.batch < self.ranks.world:
+            raise RunError(f"--batch {config.batch} cannot be shared by {self.ranks.world} processes: use a larger one")
         self.net, self.plan, self.optimiser = net, plan, optimiser
 
     x: Tensor
@@ -49,9 +51,10 @@ class Classifier(Training):
         return images
 
     def batch(self, step: int) -> tuple[Tensor, Tensor]:
-        """Inputs and classes of the batch after so many."""
+        """Inputs and classes of this process's part of the batch after so many."""
         chosen = indices(self.config, step).to(self.x.device)
-        return self.inputs(self.x[chosen], step), self.y[chosen]
+        mine = slice(self.ranks.rank, None, self.ranks.world)
+        return self.inputs(self.x[chosen], step)[mine], self.y[chosen][mine]
 
     def test_batches(self) -> Iterator[tuple[Tensor, Tensor]]:
         """Inputs and classes of all test images, in pieces that fit into memory."""
@@ -94,6 +97,12 @@ class Classifier(Training):
     def first_overflow(self, step: int) -> str | None:
         """The first layer that is not finite on the batch after so many batches."""
         return first_overflow(self.plain(), *self.batch(step))
+
+    @property
+    def state_is_exact(self) -> bool:
+        """Unless a head is trained collapsed: then a state has the head, which rounds what is trained from then on."""
+        plan = getattr(self.optimiser, "plan", None)
+        return plan is None or all(row.kind != "collapsed" for row in plan.rows)
 
     def state(self) -> dict[str, Tensor]:
         """Net and optimiser."""

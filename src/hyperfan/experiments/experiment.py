@@ -9,11 +9,12 @@ import json
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
 
 from hyperfan.errors import RunError
+from hyperfan.experiments.launch import Launch
 from hyperfan.metrics import Row
 
 if TYPE_CHECKING:
@@ -32,6 +33,14 @@ class Training(ABC):
 
     plan: Any
     """What the init wrote, as JSON."""
+
+    collective: ClassVar[bool] = False
+    """Whether ``tests`` and ``state`` need all processes of the run, not the first alone."""
+
+    @property
+    def state_is_exact(self) -> bool:
+        """Whether to take its state changes nothing that comes later, so that a checkpoint may be saved at any step."""
+        return True
 
     @abstractmethod
     def step(self, step: int) -> float:
@@ -58,8 +67,20 @@ class Training(ABC):
         """Restore such a state."""
 
     def synchronise(self, step: int) -> int:
-        """Give all processes that share the batches the state of the first one; returns its step."""
+        """Give all processes of a run the state of the first one; returns its step."""
         return step
+
+
+class GridTraining(Training):
+    """Many runs side by side, whose metrics list values by run."""
+
+    latest: "Tensor"
+    """The losses of the last batch, of all runs that are left."""
+
+    @staticmethod
+    def typical(losses: "Tensor") -> float:
+        """What stands for the losses of all runs: their mean, or NaN if none is left."""
+        return losses.mean().item() if len(losses) else math.nan
 
 
 class Configuration(ABC):
@@ -109,9 +130,28 @@ class Configuration(ABC):
         return Path(self.title.replace(" ", "_"))
 
     def start(self, data_dir: Path | None) -> Training:
-        """Build net, optimiser and data from the seed."""
-        training: Training = experiment(self.experiment).part("training", "Training")(self, data_dir)
-        return training
+        """Build net, optimiser and data from the seed; among several processes, this one's part of it."""
+        kind = experiment(self.experiment).part("training", "Training")
+        world = Launch.of_environment().world
+        parts = self.share(world) if world > 1 else None
+        if parts is None:
+            training: Training = kind(self, data_dir)
+            return training
+        from hyperfan.experiments.shards import Shards
+
+        return Shards(parts, kind, data_dir)
+
+    def share(self, ranks: int) -> "list[tuple[Configuration, int]] | None":
+        """Of a grid, the part of each process and its number of members; ``None`` if processes share each batch."""
+        return None
+
+    def share_seeds(self: Any, ranks: int) -> "list[tuple[Configuration, int]]":
+        """Parts that have some of the seeds each."""
+        if self.seeds < ranks:
+            raise RunError(f"--seeds {self.seeds} cannot be shared by {ranks} processes: each needs one at least")
+        counts = [self.seeds // ranks + (rank < self.seeds % ranks) for rank in range(ranks)]
+        firsts = [self.seed + sum(counts[:rank]) for rank in range(ranks)]
+        return [(replace(self, seed=first, seeds=n), n) for first, n in zip(firsts, counts, strict=True)]
 
     def _values(self) -> dict[str, Any]:
         assert dataclasses.is_dataclass(self)
@@ -220,6 +260,10 @@ class TaskConfiguration(Configuration):
         """A task."""
         return "task", self.iterations
 
+    def share(self, ranks: int) -> list[tuple[Configuration, int]]:
+        """Each process has some of the seeds."""
+        return self.share_seeds(ranks)
+
 
 C = TypeVar("C", bound=Configuration)
 
@@ -237,7 +281,6 @@ class Experiment(Generic[C]):
         profiles: configurations to start from: "paper", "laptop" and "smoke".
         grid: from a profile to all runs that the results rest on.
         varied: the fields that the grid sets.
-        distributed: whether torchrun's processes may share its batches.
     """
 
     config: type[C]
@@ -248,7 +291,6 @@ class Experiment(Generic[C]):
     grid: Callable[[C], list[C]]
     varied: tuple[str, ...]
     help: str = ""
-    distributed: bool = False
 
     @property
     def name(self) -> str:

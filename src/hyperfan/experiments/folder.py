@@ -2,26 +2,25 @@
 
 Only ``time.json`` differs between two runs of one configuration. Nothing is overwritten silently, and one process at a
 time may write. A process killed at any instant leaves the last checkpoint intact: its ``state.json`` names the file
-with the tensors, which is complete before it is named.
+with the tensors, which is complete before it is named. It also ties the folder together: it has the checksums of the
+tensors and of the metrics so far, the configuration, the number of ranks, and a checksum of all these.
 """
 
 import contextlib
 import hashlib
 import json
 import os
-import platform
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import IO, Any
 
-import torch
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
-import hyperfan
 from hyperfan.errors import RunError
+from hyperfan.experiments.environment import environment
 from hyperfan.experiments.experiment import Configuration
 from hyperfan.files import (
     Lock,
@@ -35,11 +34,9 @@ from hyperfan.files import (
 from hyperfan.metrics import METRICS_FILE, Row, is_over, read_metrics
 
 CONFIG_FILE, ENV_FILE, PLAN_FILE, TIMES_FILE = "config.json", "env.json", "plan.json", "time.json"
-STATE = "state.json"
+STATE, CHECKPOINT_FOLDER, LOCK_FILE = "state.json", "checkpoint", ".lock"
 SAFETENSORS_PREFIX = ".tmp"
 """Of the temporary files of safetensors."""
-READERS = {"cli", "report", "results", "claims"}
-"""Rooms, folders and modules that only read finished runs."""
 
 
 @dataclass(frozen=True)
@@ -51,6 +48,9 @@ class State:
         metrics: bytes of ``metrics.jsonl`` written by then.
         done: whether the run is over.
         loss_sum, loss_count: training losses since the last line of metrics.
+        ranks: processes that shared the last batch; this and what follows is ``None`` in states of earlier versions.
+        metrics_sha256: checksum of these bytes of ``metrics.jsonl``.
+        config: the content of ``config.json``.
     """
 
     step: int
@@ -58,18 +58,21 @@ class State:
     done: bool
     loss_sum: float
     loss_count: int
+    ranks: int | None = None
+    metrics_sha256: str | None = None
+    config: Mapping[str, Any] | None = None
 
 
 @contextlib.contextmanager
 def open_run(path: Path, config: Configuration, resume: bool) -> Iterator["RunFolder"]:
     """The folder of a run, locked while it is open. A run that is there must have the same configuration."""
-    lock, explained = Lock(path / ".lock"), explain_write_errors(str(path), "Choose another place with --run-dir")
+    lock, explained = Lock(path / LOCK_FILE), explain_write_errors(str(path), "Choose another place with --run-dir")
     with contextlib.ExitStack() as held:
         with explained:
-            _check_place(path, resume)
+            check_place(path, resume)
             path.mkdir(parents=True, exist_ok=True)
             if not lock.acquire():
-                raise RunError(f"{path} is in use: another process is running it")
+                raise InUseError(f"{path} is in use: another process is running it")
             held.callback(lock.release)
             _check_configuration(path / CONFIG_FILE, config)
             if not (path / ENV_FILE).exists():
@@ -77,17 +80,23 @@ def open_run(path: Path, config: Configuration, resume: bool) -> Iterator["RunFo
             remove_partial(path)
             metrics = (path / METRICS_FILE).open("ab")
         try:
-            yield RunFolder(path, metrics)
+            yield RunFolder(path, config, metrics)
         finally:
             with contextlib.suppress(OSError):  # a failed write was reported when it was tried
                 metrics.close()
 
 
+class InUseError(RunError):
+    """Another process holds the folder of a run."""
+
+
 class RunFolder:
     """The folder of one run, in which this process alone writes."""
 
-    def __init__(self, path: Path, metrics: IO[bytes]) -> None:
-        self.path, self._metrics = path, metrics
+    def __init__(self, path: Path, config: Configuration, metrics: IO[bytes]) -> None:
+        self.path, self._config, self._metrics = path, config, metrics
+        self._written = hashlib.sha256()
+        """Of the metrics."""
 
     def other_environment(self) -> str:
         """How this environment differs from the one the run was started in; empty if it does not."""
@@ -107,14 +116,18 @@ class RunFolder:
     def record(self, row: Row) -> None:
         """Add a line to the metrics."""
         with self._writing(METRICS_FILE):
-            self._metrics.write((json.dumps(finite_or_none(row), allow_nan=False) + "\n").encode())
+            line = (json.dumps(finite_or_none(row), allow_nan=False) + "\n").encode()
+            self._metrics.write(line)
             self._metrics.flush()
+            self._written.update(line)
 
-    def save(self, step: int, done: bool, losses: tuple[float, int], tensors: dict[str, Tensor]) -> None:
+    def save(
+        self, step: int, done: bool, losses: tuple[float, int], tensors: dict[str, Tensor], ranks: int = 1
+    ) -> None:
         """Replace the checkpoint by this one."""
         with self._writing("the checkpoint"):
             os.fsync(self._metrics.fileno())
-            folder = self.path / "checkpoint"
+            folder = self.path / CHECKPOINT_FOLDER
             folder.mkdir(exist_ok=True)
             file = folder / f"step-{step}.safetensors"
             with atomic_write(file) as partial:
@@ -122,7 +135,8 @@ class RunFolder:
                     save_file({name: t.detach().contiguous().cpu() for name, t in tensors.items()}, partial)
                 except SafetensorError as error:
                     raise OSError(str(error)) from error
-            state = State(step, self._metrics.tell(), done, *losses)
+            digest, config = self._written.hexdigest(), self._config.to_dict()
+            state = State(step, self._metrics.tell(), done, *losses, ranks, digest, config)
             content = {**asdict(state), "tensors": file.name, "sha256": _digest(file)}
             write_json(folder / STATE, {**content, "check": _check(content)})
             _remove_others(folder, file)
@@ -130,15 +144,17 @@ class RunFolder:
     def restore(self) -> tuple[State, dict[str, Tensor]] | None:
         """Read the last checkpoint, and cut the metrics back to where they were then."""
         with self._writing(f"{METRICS_FILE} or the checkpoint"):
-            found = load_checkpoint(self.path / "checkpoint")
+            found = load_checkpoint(self.path / CHECKPOINT_FOLDER)
             if found is None and any(row["step"] > 0 for row in read_metrics(self.path)):
                 raise RunError(
                     f"{self.path} has metrics and no checkpoint to go on from: move it away, or start elsewhere with "
                     "--run-dir"
                 )
-            size = 0 if found is None else found[0].metrics
-            if self._metrics.seek(0, os.SEEK_END) < size:
-                raise RunError(f"{self.path / METRICS_FILE} is shorter than at the last checkpoint: lines were lost")
+            size = 0
+            if found is not None:
+                state, size = found[0], found[0].metrics
+                _check_state(self.path, state, type(self._config)().to_dict(), self._config.to_dict())
+                self._written = _check_metrics(self.path, state)
             self._metrics.truncate(size)
             self._metrics.seek(size)
         return found
@@ -161,16 +177,10 @@ def load_checkpoint(folder: Path) -> tuple[State, dict[str, Tensor]] | None:
     """Read the checkpoint in the folder, if there is one."""
     remove_partial(folder)
     remove_partial(folder, SAFETENSORS_PREFIX)
-    if not (folder / STATE).exists():
+    found = read_state(folder)
+    if found is None:
         return None
-    content: dict[str, Any] = read_json(folder / STATE)
-    try:
-        if content.pop("check") != _check(content):
-            raise RunError(f"{folder / STATE} is damaged: it does not match its checksum")
-        file, digest = folder / Path(content.pop("tensors")).name, content.pop("sha256")
-        state = State(**content)
-    except (AttributeError, KeyError, TypeError) as error:
-        raise RunError(f"{folder / STATE} is not the state of a checkpoint: {error}") from error
+    state, file, digest = found
     try:
         if _digest(file) != digest:
             raise RunError(f"{file} is damaged: its checksum is not the one in {STATE}")
@@ -179,6 +189,56 @@ def load_checkpoint(folder: Path) -> tuple[State, dict[str, Tensor]] | None:
         raise RunError(f"{file} cannot be read: {error}") from error
     _remove_others(folder, file)
     return state, tensors
+
+
+def verify(path: Path, config: Configuration) -> bool:
+    """Raise if configuration and metrics in a run's folder are not those of its checkpoint.
+
+    Returns whether that could be seen: there may be no checkpoint, or one from before it kept their checksums.
+    """
+    found = read_state(path / CHECKPOINT_FOLDER)
+    if found is None:
+        return False
+    _check_state(path, found[0], type(config)().to_dict(), config.to_dict())
+    _check_metrics(path, found[0])
+    return found[0].metrics_sha256 is not None
+
+
+def read_state(folder: Path) -> tuple[State, Path, str] | None:
+    """The state in the folder of a checkpoint, if there is one, with the file of its tensors and their checksum."""
+    if not (folder / STATE).exists():
+        return None
+    content: dict[str, Any] = read_json(folder / STATE)
+    try:
+        if content.pop("check") != _check(content):
+            raise RunError(f"{folder / STATE} is damaged: it does not match its checksum")
+        file, digest = folder / Path(content.pop("tensors")).name, content.pop("sha256")
+        return State(**content), file, digest
+    except (AttributeError, KeyError, TypeError) as error:
+        raise RunError(f"{folder / STATE} is not the state of a checkpoint: {error}") from error
+
+
+def _check_state(path: Path, state: State, defaults: Mapping[str, Any], wanted: Mapping[str, Any]) -> None:
+    """Raise if a checkpoint was saved under another configuration."""
+    if state.config is not None and (changes := _changes({**defaults, **state.config}, wanted)):
+        raise RunError(
+            f"the checkpoint in {path} is that of another run: {changes}. Put back its own, or start with --run-dir"
+        )
+
+
+def _check_metrics(path: Path, state: State) -> "hashlib._Hash":
+    """The checksum of the metrics up to a checkpoint; raises if they are not as they were then."""
+    with (path / METRICS_FILE).open("rb") as stream:
+        content = stream.read(state.metrics)
+    if len(content) < state.metrics:
+        raise RunError(f"{path / METRICS_FILE} is shorter than at the last checkpoint: lines were lost")
+    digest = hashlib.sha256(content)
+    if state.metrics_sha256 not in (None, digest.hexdigest()):
+        raise RunError(
+            f"{path / METRICS_FILE} was changed: it does not match the checksum in {STATE}. Put back what the run "
+            "wrote, or start anew with --run-dir"
+        )
+    return digest
 
 
 def _remove_others(folder: Path, file: Path) -> None:
@@ -197,7 +257,7 @@ def _digest(file: Path) -> str:
         return hashlib.file_digest(stream, "sha256").hexdigest()
 
 
-def _check_place(path: Path, resume: bool) -> None:
+def check_place(path: Path, resume: bool) -> None:
     """Raise if a run may not be written there."""
     if path.exists() and not path.is_dir():
         raise RunError(f"{path} is a file; a run is a folder: choose another with --run-dir")
@@ -216,12 +276,15 @@ def _check_configuration(file: Path, config: Configuration) -> None:
     wanted = config.to_dict()
     if not file.exists():
         write_json(file, wanted)
-    found = {**type(config)().to_dict(), **_read_mapping(file)}
-    if found != wanted:
-        texts = [{key: repr(value) for key, value in values.items()} for values in (found, wanted)]
-        old, new = ({key: text.get(key, "absent") for key in {**found, **wanted}} for text in texts)
-        changes = ", ".join(f"{key} was {old[key]} and is now {new[key]}" for key in old if old[key] != new[key])
+    if changes := _changes({**type(config)().to_dict(), **_read_mapping(file)}, wanted):
         raise RunError(f"{file.parent} was started with another configuration: {changes}. Use the same, or --run-dir")
+
+
+def _changes(then: Mapping[str, Any], now: Mapping[str, Any]) -> str:
+    """Which values differ, for people; empty if none does."""
+    texts = [{key: repr(value) for key, value in values.items()} for values in (then, now)]
+    old, new = ({key: text.get(key, "absent") for key in {**then, **now}} for text in texts)
+    return ", ".join(f"{key} was {old[key]} and is now {new[key]}" for key in old if old[key] != new[key])
 
 
 def _read_mapping(file: Path) -> dict[str, Any]:
@@ -229,37 +292,3 @@ def _read_mapping(file: Path) -> dict[str, Any]:
     if not isinstance(content, dict):
         raise RunError(f"{file} is damaged: it should hold names and values")
     return content
-
-
-def environment() -> Mapping[str, Any]:
-    """Everything beside the configuration that results may depend on."""
-    return {
-        "hyperfan": hyperfan.__version__,
-        "code": fingerprint(Path(hyperfan.__file__).parent),
-        "python": platform.python_version(),
-        "torch": torch.__version__,
-        "system": platform.system(),
-        "processor": _processor(),
-    }
-
-
-def fingerprint(root: Path) -> str:
-    """A checksum of all code under the package's root that can change the numbers of a run.
-
-    That is every module but those that only read finished runs (:data:`READERS`); no module that trains may import one
-    of them, which a contract on imports checks.
-    """
-    digest = hashlib.sha256()
-    for file in sorted(root.rglob("*.py")):
-        name = file.relative_to(root)
-        if not READERS & {*name.parent.parts, name.stem}:
-            digest.update(name.as_posix().encode() + b"\0" + file.read_bytes())
-    return digest.hexdigest()[:12]
-
-
-def _processor() -> str:
-    with contextlib.suppress(OSError):
-        for line in Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines():
-            if line.startswith("model name"):
-                return line.partition(":")[2].strip()
-    return platform.processor() or platform.machine()

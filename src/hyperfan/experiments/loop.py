@@ -1,11 +1,12 @@
 """The training loop: one run in its folder, from its last checkpoint to its end.
 
-Checkpoints are taken at fixed steps only. Going on from one is then bit-identical to never having stopped, whatever
-stopped the run: a kill, Ctrl-C or a full disk. What was trained since the last one is trained again.
+Checkpoints are taken at fixed steps. Going on from one is then bit-identical to never having stopped, whatever stopped
+the run: a kill, Ctrl-C or a full disk. What was trained since the last one is trained again. After SIGTERM one is taken
+at once if that changes nothing, and otherwise at the next fixed step, if that is reached in time.
 """
 
+import contextlib
 import math
-import os
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
@@ -15,10 +16,17 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
+from hyperfan.experiments import group
+from hyperfan.experiments.environment import environment
 from hyperfan.experiments.experiment import Configuration, Training
 from hyperfan.experiments.folder import CONFIG_FILE, PLAN_FILE, TIMES_FILE, RunFolder, State, open_run
 from hyperfan.experiments.progress import Progress
+from hyperfan.experiments.ranks import Ranks
+from hyperfan.experiments.signals import Terminated, Termination, on_sigterm
 from hyperfan.metrics import Kind, Outcome, Row, describe_divergence
+
+NOT_BEGUN = -1
+"""In place of a step: nothing has been measured or saved yet."""
 
 
 def run(
@@ -30,8 +38,11 @@ def run(
     resume: bool = False,
     sinks: Sequence[Callable[[Row], None]] = (),
 ) -> Outcome:
-    """Train to the end, or until Ctrl-C. Divergence is a result, not an error. Sinks are given each line of metrics."""
-    with _threads(config.threads):
+    """Train to the end, or until Ctrl-C or SIGTERM. Divergence is a result, not an error.
+
+    Sinks are given each line of metrics.
+    """
+    with _process(config) as termination:
         # Before a new folder is made, so that what cannot start leaves none behind.
         training = None if resume and (path / CONFIG_FILE).exists() else config.start(data_dir)
         with open_run(path, config, resume) as folder:
@@ -39,54 +50,131 @@ def run(
             if found is not None and found[0].done:
                 end = folder.end()
                 progress.note(f"{path} is over already: {_describe_end(end)}")
-                if int(os.environ.get("WORLD_SIZE", "1")) > 1:
-                    config.start(data_dir).synchronise(config.total)  # so that no other process waits
+                if _ranks(config).world > 1:
+                    meet(config, config.start(data_dir), config.total)  # so that no other process waits
                 return Outcome(end["outcome"])
-            runner = _Runner(config, training or config.start(data_dir), folder, progress)
+            runner = _Runner(config, training or config.start(data_dir), folder, progress, termination)
             runner.sinks += sinks
             try:
                 return runner.go(found)
-            except KeyboardInterrupt:
-                progress.note(f"stopped after batch {runner.step}; --resume goes on from batch {runner.saved}")
-                return Outcome.STOPPED
+            except KeyboardInterrupt as error:
+                by = "SIGTERM" if isinstance(error, Terminated) else ""
+                group.leave(by or "Ctrl-C")
+                progress.note(
+                    f"{by and by + ': '}stopped after batch {runner.step}; --resume goes on from batch {runner.saved}"
+                )
+                return Outcome.TERMINATED if by else Outcome.STOPPED
             finally:
                 progress.close()
 
 
 def follow(config: Configuration, data_dir: Path | None = None) -> Outcome:
     """Train on a part of each batch beside the process that runs and writes the same run."""
-    with _threads(config.threads):
+    with _process(config) as termination:
         training = config.start(data_dir)
-        for step in range(training.synchronise(0), config.total):
-            if not math.isfinite(training.step(step)):
-                return Outcome.DIVERGED
+        schedule = _Schedule(config, training, termination)
+        try:
+            first = meet(config, training, 0)
+            if first == NOT_BEGUN:
+                _take_part(training, 0, saves=True)
+            for step in range(max(first, 0), config.total):
+                if not math.isfinite(training.step(step)):
+                    training.state()
+                    return Outcome.DIVERGED
+                _take_part(training, step + 1, saves=False)
+                saves, ends = schedule.after(step + 1)
+                if saves:
+                    training.state()  # which may round what is trained, in all processes alike
+                if ends:
+                    return Outcome.TERMINATED
+        except Terminated:
+            return Outcome.TERMINATED
         return Outcome.FINISHED
 
 
+def _take_part(training: Training, step: int, *, saves: bool) -> None:
+    """Measure, and save, as the first process does, where that needs all of them."""
+    if training.collective:
+        for _ in training.tests(step):
+            pass
+        if saves:
+            training.state()
+
+
+def meet(config: Configuration, training: Training, step: int) -> int:
+    """Start all processes of a run from the first one's state; raises if they do not run the same. Returns its step."""
+    if _ranks(config).world > 1:
+        found = environment()
+        data = training.plan.get("data") if isinstance(training.plan, dict) else None
+        group.agree({**config.to_dict(), "code": found["code"], "torch": found["torch"], "data": data})
+    return training.synchronise(step)
+
+
+def _ranks(config: Configuration) -> Ranks:
+    return Ranks.of_environment(getattr(config, "device", "cpu"))
+
+
+class _Schedule:
+    """When checkpoints are taken, and when a run ends after SIGTERM; all of its processes agree on both."""
+
+    def __init__(self, config: Configuration, training: Training, termination: Termination) -> None:
+        self.config, self.training, self.termination = config, training, termination
+        self.ranks = _ranks(config)
+        termination.awaited = True
+
+    def after(self, step: int) -> tuple[bool, bool]:
+        """Whether to save after so many batches, and whether to end then, before the last."""
+        fixed, last = step % self.config.checkpoint_every == 0, step == self.config.total
+        requested = not last and self.ranks.mean(float(self.termination.requested)) > 0
+        ends = requested and (fixed or self.training.state_is_exact)
+        return fixed or last or ends, ends
+
+
 class _Runner:
-    def __init__(self, config: Configuration, training: Training, folder: RunFolder, progress: Progress) -> None:
+    def __init__(
+        self,
+        config: Configuration,
+        training: Training,
+        folder: RunFolder,
+        progress: Progress,
+        termination: Termination,
+    ) -> None:
         self.config, self.training, self.folder, self.progress = config, training, folder, progress
+        self.schedule = _Schedule(config, training, termination)
         self.sinks: list[Callable[[Row], None]] = [folder.record, progress.record]
         self.step = self.saved = 0
         self.loss_sum, self.loss_count = 0.0, 0
         self.seconds: defaultdict[str, float] = defaultdict(float)
 
     def go(self, found: tuple[State, dict[str, Tensor]] | None) -> Outcome:
+        if found is not None:
+            self._restore(*found)
+        meet(self.config, self.training, NOT_BEGUN if found is None else self.step)
         if found is None:
             self.folder.write(PLAN_FILE, self.training.plan)
+            if self.schedule.ranks.world > 1:
+                self._record({"kind": Kind.RANKS, "step": 0, "ranks": self.schedule.ranks.world})
             self._measure()
             self._save(done=False)
-        else:
-            state, tensors = found
-            if other := self.folder.other_environment():
-                self.progress.note(f"not the environment it was started in, so bits may differ: {other}")
-            self.seconds.update(self.folder.times())
-            self.training.load(tensors)
-            self.step = self.saved = state.step
-            self.loss_sum, self.loss_count = state.loss_sum, state.loss_count
-            self.progress.note(f"resumed {self.folder.path} at batch {self.step}")
-        self.training.synchronise(self.step)
         return self._train()
+
+    def _restore(self, state: State, tensors: dict[str, Tensor]) -> None:
+        if other := self.folder.other_environment():
+            self.progress.note(f"not the environment it was started in, so bits may differ: {other}")
+        if state.metrics_sha256 is None:
+            self.progress.note("an earlier version saved its checkpoint: whether its metrics were changed is not known")
+        self.seconds.update(self.folder.times())
+        self.training.load(tensors)
+        self.step = self.saved = state.step
+        self.loss_sum, self.loss_count = state.loss_sum, state.loss_count
+        self.progress.note(f"resumed {self.folder.path} at batch {self.step}")
+        world = self.schedule.ranks.world
+        if world != (state.ranks or 1):
+            self.progress.note(
+                f"{state.ranks or 1} ranks trained it so far, and from here {world}: sums round differently, and batch "
+                "norm sees parts of another size, so results equal those of neither; metrics.jsonl records it"
+            )
+            self._record({"kind": Kind.RANKS, "step": self.step, "ranks": world})
 
     def _train(self) -> Outcome:
         c = self.config
@@ -103,9 +191,12 @@ class _Runner:
             self._measure()
             if self.step == c.total:
                 self._record({"kind": Kind.END, "step": self.step, "outcome": Outcome.FINISHED})
-            if self.step % c.checkpoint_every == 0 or self.step == c.total:
+            saves, ends = self.schedule.after(self.step)
+            if saves:
                 self._save(done=self.step == c.total)
             self.progress.update(self.step, c.total, c.stage)
+            if ends:
+                raise Terminated
         return Outcome.FINISHED
 
     def _end_diverged(self) -> Outcome:
@@ -124,7 +215,8 @@ class _Runner:
 
     def _save(self, done: bool) -> None:
         with self._timed("saving"):
-            self.folder.save(self.step, done, (self.loss_sum, self.loss_count), self.training.state())
+            losses, ranks = (self.loss_sum, self.loss_count), self.schedule.ranks.world
+            self.folder.save(self.step, done, losses, self.training.state(), ranks)
         self.folder.write(TIMES_FILE, {**self.seconds, "batches": self.step})
         self.saved = self.step
 
@@ -141,6 +233,16 @@ class _Runner:
 
 def _describe_end(end: Row) -> str:
     return describe_divergence(end) if end["outcome"] == Outcome.DIVERGED else f"finished after batch {end['step']}"
+
+
+@contextmanager
+def _process(config: Configuration) -> Iterator[Termination]:
+    """What holds while a process trains: torch's threads, SIGTERM, and membership among the processes of the run."""
+    with contextlib.ExitStack() as held:
+        held.enter_context(_threads(config.threads))
+        found = held.enter_context(on_sigterm())
+        held.enter_context(group.membership())
+        yield found
 
 
 @contextmanager

@@ -45,7 +45,7 @@ class Progress:
         parts += [f"{label} {value}" for label, value in sorted(self._values.items())]
         steps, seconds = step - self._first[0], now - self._first[1]
         if steps and seconds and step < total:
-            parts += [f"{steps / seconds:.3g} batches/s", f"{_duration((total - step) * seconds / steps)} left"]
+            parts += [f"{steps / seconds:.3g} batches/s", f"{duration((total - step) * seconds / steps)} left"]
         if self._live and step < total:
             self._live.start()
             self._live.update(self.prefix + "  ".join(parts))
@@ -62,15 +62,25 @@ class Progress:
             self._live.stop()
 
 
-def _duration(seconds: float) -> str:
+def duration(seconds: float) -> str:
     """A duration in the largest unit that gives at least two digits.
 
-    >>> _duration(40), _duration(400), _duration(40000)
+    >>> duration(40), duration(400), duration(40000)
     ('40 s', '7 min', '11 h')
     """
     if seconds < 100:
         return f"{seconds:.0f} s"
     return f"{seconds / 60:.0f} min" if seconds < 6000 else f"{seconds / 3600:.0f} h"
+
+
+class Notes(Progress):
+    """Shows the notes of a run alone, where a table tells how far it has come."""
+
+    def record(self, row: Row) -> None:
+        """Nothing is shown of it."""
+
+    def update(self, step: int, total: int, stage: tuple[str, int]) -> None:
+        """Nothing is shown of it."""
 
 
 class Board:

@@ -1,17 +1,17 @@
 """Several processes that train one net on parts of each batch, as torchrun starts them."""
 
-import os
 from collections.abc import Callable
 from dataclasses import dataclass
-from datetime import timedelta
+from typing import Any
 
 import torch
 import torch.distributed as dist
 from torch import Tensor
 
 from hyperfan.errors import RunError
-from hyperfan.optim.factor import Factor
-from hyperfan.optim.gradient import FactoredGradient
+from hyperfan.experiments import group
+from hyperfan.experiments.launch import Launch
+from hyperfan.optim.exchange import average_gradients
 
 
 @dataclass(frozen=True)
@@ -24,20 +24,20 @@ class Ranks:
 
     @classmethod
     def of_environment(cls, device: str) -> "Ranks":
-        """From the variables that torchrun sets; without them, one process. Each process on a machine has a GPU."""
-        world = int(os.environ.get("WORLD_SIZE", "1"))
-        if world == 1:
+        """From the variables of torchrun or srun; without them, one process. Each process on a machine has a GPU."""
+        launch = Launch.of_environment()
+        if launch.world == 1:
             return cls(0, 1, device)
-        local = int(os.environ["LOCAL_RANK"])
-        if device == "cuda" and local >= torch.cuda.device_count():
-            raise RunError(f"there are {torch.cuda.device_count()} GPUs for more processes: lower --nproc-per-node")
-        if not dist.is_initialized():
-            # The others wait while the first one tests, which takes long on many pictures.
-            dist.init_process_group("nccl" if device.startswith("cuda") else "gloo", timeout=timedelta(hours=12))
-        device = f"{device}:{local}" if device == "cuda" else device
+        if device == "cuda":
+            if launch.local is None:
+                raise RunError("LOCAL_RANK is not set, by which each process has a GPU: torchrun and srun set it")
+            if launch.local >= torch.cuda.device_count():
+                raise RunError(f"there are {torch.cuda.device_count()} GPUs for more processes: lower --nproc-per-node")
+            device = f"cuda:{launch.local}"
         if device.startswith("cuda"):
             torch.cuda.set_device(device)
-        return cls(dist.get_rank(), world, device)
+        group.join(launch, "nccl" if device.startswith("cuda") else "gloo")
+        return cls(launch.rank, launch.world, device)
 
     def mean(self, value: float) -> float:
         """The mean of a value over all processes."""
@@ -55,29 +55,9 @@ class Ranks:
         return shared.item()
 
     def average(self, optimiser: torch.optim.Optimizer) -> None:
-        """All-reduce the gradients of what an optimiser trains, as means; of gradients in factors, the factors.
-
-        The codes of gradients in factors must be the same in all processes.
-        """
-        if self.world == 1:
-            return
-        grads = [p.grad for group in optimiser.param_groups for p in group["params"] if p.grad is not None]
-        rows: dict[int, Tensor] = {}
-        factors: list[Factor] = []
-        for grad in grads:
-            if not isinstance(grad, FactoredGradient):
-                rows[id(grad)] = grad
-                continue
-            if grad.parts is None:
-                rows[id(grad)] = grad.to_dense()
-            for factor, _ in grad.parts or ():
-                rows[id(factor.matrix)] = factor.matrix
-                factors.append(factor)
-        for row in rows.values():
-            dist.all_reduce(row)
-            row.div_(self.world)
-        for factor in factors:
-            factor.accept()
+        """Replace the gradients of what an optimiser trains by their means; of gradients in factors, the factors."""
+        if self.world > 1:
+            average_gradients(optimiser)
 
     def broadcast(
         self, step: int, state: Callable[[], dict[str, Tensor]], load: Callable[[dict[str, Tensor]], None]
@@ -85,20 +65,18 @@ class Ranks:
         """Give all processes the first one's state; returns its step."""
         if self.world == 1:
             return step
-        steps = [step]
-        dist.broadcast_object_list(steps)
         tensors = {name: t.detach().to(self.device).contiguous() for name, t in state().items()}
+        # The first one may have more, as an optimiser has a momentum from its first step on.
+        told: list[Any] = [step, {name: (t.shape, t.dtype) for name, t in tensors.items()}]
+        dist.broadcast_object_list(told)
+        if self.rank:
+            tensors = {name: torch.empty(s, dtype=dtype, device=self.device) for name, (s, dtype) in told[1].items()}
         for name in sorted(tensors):
             dist.broadcast(tensors[name], 0)
         if self.rank:
             load(tensors)
-        return steps[0]
-
-
-def leave_process_group() -> None:
-    """Leave the group of processes, if this process is in one."""
-    if dist.is_initialized():
-        dist.destroy_process_group()
+        found: int = told[0]
+        return found
 
 
 SINGLE_PROCESS = Ranks(0, 1, "cpu")

@@ -35,6 +35,9 @@ class Trainer(Protocol):
         ``None`` if the trainer has no way of its own.
         """
 
+    def settings(self) -> dict[str, str]:
+        """How the map is trained, and the options of that, by name."""
+
     def sync(self) -> None:
         """Write to the map what was trained without it."""
 

@@ -5,16 +5,38 @@ import warnings
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, get_args
 
+import torch
 from torch import Tensor, nn
 
 from hyperfan.codes.draw import Distribution
+from hyperfan.codes.ranks import active_ddp, check_same, gather_objects
+from hyperfan.codes.sharded import check_equal, sharded_modules
 from hyperfan.errors import CallError, HyperfanError, HyperfanWarning, InitError, nearest
+from hyperfan.generators.linear_map import LinearMap
 from hyperfan.hypernet.plain import named_tensors
 from hyperfan.init.registry import Fidelity, Method
 
 if TYPE_CHECKING:
     from hyperfan.hypernet.generated_net import GeneratedNet
     from hyperfan.hypernet.hypernet import HyperNet
+
+
+def ranks_agree(net: "GeneratedNet") -> bool:
+    """Whether all processes were found to train the same heads alike, and hold the same fixed embeddings.
+
+    Raise in all of them if not; false where there is nothing to compare, outside of DDP and FSDP2.
+    """
+    ddp = active_ddp() if torch.is_grad_enabled() else None
+    if ddp is not None:
+        trainers = {name: m.trainer for name, m in net.heads.named_modules() if isinstance(m, LinearMap)}
+        told = {name: {"optimiser": "torch's"} if t is None else t.settings() for name, t in trainers.items()}
+        settings = {f"heads.{name}: {key}": value for name, each in told.items() for key, value in each.items()}
+        check_same("the heads or how they are trained", gather_objects(settings, ddp.process_group))
+    elif sharded_modules(net):
+        check_equal({f"embeddings.{name}": table for name, table in net.embeddings.named_buffers()})
+    else:
+        return False
+    return True
 
 
 def check_choices(mainnet: object, fidelity: str, distribution: str) -> None:

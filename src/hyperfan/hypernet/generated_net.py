@@ -4,11 +4,13 @@ import contextlib
 from collections.abc import Mapping, Sequence
 from typing import Any, Self, cast
 
+import torch
 from torch import Tensor, nn
 
 from hyperfan.codes.codes import Codes
 from hyperfan.codes.embedding import Task
 from hyperfan.codes.embeddings import Embeddings
+from hyperfan.codes.sharded import check_whole, unsharded
 from hyperfan.errors import CallError
 from hyperfan.generators.base import Generator
 from hyperfan.generators.linear_map import NetTrainer, zero_held_gradients
@@ -36,6 +38,8 @@ class GeneratedNet(nn.Module):
         self.mainnet = skeleton.module
         """The mainnet's layers, in which each generated parameter is ``None`` but for the time of a call."""
         self.trainer: NetTrainer | None = None
+        self._ranks_agree = False
+        """Whether processes that train the net together were found to do so alike."""
 
     def forward(
         self,
@@ -65,6 +69,8 @@ class GeneratedNet(nn.Module):
                 but one for the batch, its mean, if ``num_items_in_batch=`` is given as Hugging Face's Trainer does.
         """
         checks.check_mainnet(self)
+        if not self._ranks_agree and torch.distributed.is_available() and torch.distributed.is_initialized():
+            self._ranks_agree = checks.ranks_agree(self)
         kwargs = kwargs if labels is None else {**kwargs, "labels": labels}
         special = grouped or shared or counts is not None or code_index is not None
         if embedding is None and not noise and not special:
@@ -120,8 +126,9 @@ class GeneratedNet(nn.Module):
         It takes no other arguments; a mainnet's own method of this name is called in :meth:`bound`.
         """
         attributes.check_generate(args, kwargs)
-        codes = self.codes(task=task, embedding=embedding, noise=noise)
-        tensors: dict[str, Tensor] = self.heads(codes, copy=True)
+        with unsharded(self):
+            codes = self.codes(task=task, embedding=embedding, noise=noise)
+            tensors: dict[str, Tensor] = self.heads(codes, copy=True)
         return tensors
 
     def freeze(self, *, task: int | None = None, embedding: Tensor | None = None) -> nn.Module:
@@ -129,7 +136,8 @@ class GeneratedNet(nn.Module):
         tensors, first = self.generate(task=task, embedding=embedding, noise=False), self.heads.tensors[0]
         if tensors[first.name].ndim > len(first.shape):
             raise CallError("freeze() makes one net: pass one task or one embedding, not one per sample")
-        return self.skeleton.materialise(tensors)
+        with unsharded(self):
+            return self.skeleton.materialise(tensors)
 
     def bound(
         self, *, task: int | None = None, embedding: Tensor | None = None, noise: bool | None = None
@@ -139,6 +147,7 @@ class GeneratedNet(nn.Module):
         For its methods, and for many calls with the same weights: ``with net.bound(task=2) as model:
         model.generate(ids)``. Gradients reach the hypernet. Afterwards the mainnet is as before.
         """
+        check_whole(self, "bound()")
         return attributes.bound(self, self.generate(task=task, embedding=embedding, noise=noise))
 
     def __getattr__(self, name: str) -> Any:
@@ -155,7 +164,7 @@ class GeneratedNet(nn.Module):
 
     def attach(self, trainer: NetTrainer | None) -> None:
         """Let an optimiser hand the net what it holds from step to step, or, with ``None``, no longer."""
-        self.trainer = trainer
+        self.trainer, self._ranks_agree = trainer, False
         self.skeleton.mode = contextlib.nullcontext if trainer is None else trainer.mode
 
     def zero_grad(self, set_to_none: bool = True) -> None:

@@ -136,7 +136,7 @@ class HyperNet(GeneratedNet):
         """
         other_mainnet.check_own_heads(self)
         checks.check_values(self, self._valueless)
-        self.plan = start.reset(self, generator, embeddings)
+        self.plan, self._ranks_agree = start.reset(self, generator, embeddings), False
 
     def restart_(self, init: str | Method, spec: Spec | None = None) -> None:
         """Draw everything anew by another method, for which the mainnet may have been read again."""

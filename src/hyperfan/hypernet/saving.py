@@ -8,6 +8,7 @@ import dataclasses
 import hashlib
 import json
 import os
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -16,8 +17,10 @@ from torch import nn
 
 import hyperfan
 from hyperfan.codes.embedding import Embedding
+from hyperfan.codes.sharded import gathered, sharded_modules
 from hyperfan.codes.trunk import trunk_widths
-from hyperfan.errors import CheckpointError
+from hyperfan.errors import CheckpointError, HyperfanError
+from hyperfan.files import explain_write_errors
 from hyperfan.generators import GeneratorConfig
 from hyperfan.hypernet.checks import check_unchanged
 from hyperfan.hypernet.unsaved import check_marks, frozen_values, given_bases, marks
@@ -35,6 +38,13 @@ MAINNET = "mainnet."
 _KEYS = set(
     "weights sha256 embedding generate trunk heads init settings fidelity distribution mainnet modules plan".split()
 )
+_KINDS: dict[str, type] = {
+    **dict.fromkeys("weights sha256 init".split(), str),
+    **dict.fromkeys("embedding settings mainnet modules plan tasks frozen_values base_values base".split(), dict),
+    **dict.fromkeys("generate buffers".split(), list),
+}
+"""What the values of a configuration are, where anything else would be met later, by someone who cannot say why."""
+_KIND_NAMES: dict[type, str] = {str: "text", dict: "table", list: "list"}
 _Net = TypeVar("_Net", bound="HyperNet")
 
 
@@ -50,32 +60,47 @@ def save(net: "HyperNet", path: str | os.PathLike[str], overwrite: bool, frozen:
 
 def write(net: "HyperNet", folder: Path, *, frozen: bool, name: str | None = None) -> None:
     """Write the net over whatever the folder holds; the file of weights has this name, or one after its content."""
-    from safetensors.torch import save_file  # when a net is saved, not when hyperfan is imported
-
     check_unchanged(net, "from_pretrained")
     net.heads.config.to_json()  # of a net that uses another's heads an error, before anything is written
     if net.init.name not in (m.name for m in available()):
         raise CheckpointError(
             f"the init method '{net.init.name}' is not known by name: hyperfan.init.register it first"
         )
+    left_out = {} if frozen else net.skeleton.lent_parameters()
+    state = {k: v for k, v in net.state_dict().items() if k.removeprefix(MAINNET) not in left_out}
+    others = {n: b for n, b in net.mainnet.named_buffers() if MAINNET + n not in state}  # which no state_dict holds
+    state |= {MAINNET + n: b for n, b in others.items()}
+    sharded = bool(sharded_modules(net))
+    state, frozen_there = gathered(state), gathered(left_out)
+    if not sharded or torch.distributed.get_rank() == 0:
+        remedy = "Make room, or choose another place; what was saved there before is as it was"
+        with explain_write_errors(str(folder), remedy):
+            _write_files(net, folder, name, state, {"frozen_values": marks(frozen_there), "buffers": list(others)})
+    if sharded:
+        torch.distributed.barrier()
+
+
+def _write_files(
+    net: "HyperNet", folder: Path, name: str | None, state: Mapping[str, torch.Tensor], more: dict[str, Any]
+) -> None:
+    from safetensors import SafetensorError  # when a net is saved, not when hyperfan is imported
+    from safetensors.torch import save_file
+
     folder.mkdir(parents=True, exist_ok=True)
     try:  # the file that an earlier save wrote here is the only one that a new save may remove
         replaced = os.path.basename(_read_config(folder)["weights"])
     except CheckpointError:
         replaced = None
     partial = folder / f".partial-{os.getpid()}"
-    left_out = {} if frozen else net.skeleton.lent_parameters()
-    state = {k: v for k, v in net.state_dict().items() if k.removeprefix(MAINNET) not in left_out}
-    others = {n: b for n, b in net.mainnet.named_buffers() if MAINNET + n not in state}  # which no state_dict holds
-    state |= {MAINNET + n: b for n, b in others.items()}
     try:
         save_file({k: v.detach().contiguous().cpu() for k, v in state.items()}, partial)
         digest = _digest(partial)
         weights = name or f"model-{digest[:12]}.safetensors"
         os.replace(partial, folder / weights)
-        config = _config(net, weights, digest) | {"frozen_values": marks(left_out), "buffers": list(others)}
-        partial.write_text(json.dumps(config, indent=2) + "\n", encoding="utf-8")
+        partial.write_text(json.dumps(_config(net, weights, digest) | more, indent=2) + "\n", encoding="utf-8")
         os.replace(partial, folder / CONFIG)
+    except SafetensorError as error:
+        raise OSError(str(error)) from error
     finally:
         partial.unlink(missing_ok=True)
     if replaced is not None and replaced != weights:
@@ -100,11 +125,18 @@ def load(
         raise CheckpointError(f"{folder} was saved with a trunk module of its own: pass one like it with trunk=")
     try:
         embedding, heads = Embedding.from_json(config["embedding"]), GeneratorConfig.from_json(config["heads"])
-    except (KeyError, TypeError) as error:
+        init = method(config["init"], **config["settings"])
+        plan = Plan(**{**config["plan"], "rows": tuple(Row(**row) for row in config["plan"]["rows"])})
+    except HyperfanError:
+        raise
+    except (KeyError, TypeError, ValueError) as error:
         raise CheckpointError(
-            f"{folder / CONFIG} has an embedding or heads that are not known here: {error}"
+            f"{folder / CONFIG} has an embedding, heads, settings or a plan that are not known here: {error}"
         ) from error
-    names, tasks = set(config["generate"]), config.get("tasks", {"added": 0, "frozen": []})
+    known = config["mainnet"].keys() >= (config.get("base") or {}).keys()
+    if not known or not isinstance(config.get("share", 1.0), (int, float)):
+        raise CheckpointError(f"{folder / CONFIG} is damaged: its base or share is not that of a net")
+    names, tasks = set(config["generate"]), {"added": 0, "frozen": [], **config.get("tasks", {})}
     if tasks["added"]:
         embedding = dataclasses.replace(embedding, tasks=(embedding.tasks or 0) - tasks["added"])
     net = cls(
@@ -114,7 +146,7 @@ def load(
         trunk=config["trunk"] if trunk is None else trunk,
         init_biases=config.get("init_biases"),
         heads=heads,
-        init=method(config["init"], **config["settings"]) if config.get("share", 1.0) < 1 else method("m2"),
+        init=init if config.get("share", 1.0) < 1 else method("m2"),
         share=None if heads.updates_mainnet else config.get("share", 1.0),
         base_op=config.get("base_op", "add"),
         base=_given_base(config.get("base"), mainnet),
@@ -128,15 +160,18 @@ def load(
     for task in tasks["frozen"]:
         net.embeddings.freeze_task(task)
     state = _read_weights(folder, config)
+    unknown = [name for name in config.get("buffers", ()) if f"{MAINNET}{name}" not in state]
+    unknown += [name for name in config.get("frozen_values", ()) if name not in config["mainnet"]]
+    if unknown:
+        raise CheckpointError(f"{folder / CONFIG} is damaged: it names '{unknown[0]}', which is not in the net")
     saved = {name: state.pop(MAINNET + name) for name in config.get("buffers", ())}
     buffers = {name: saved.get(name, buffer) if buffer.is_meta else buffer for name, buffer in mainnet.named_buffers()}
     frozen_marks = config.get("frozen_values", {})
     frozen = frozen_values(frozen_marks, dict(mainnet.named_parameters()))
     state |= {MAINNET + name: value for name, value in frozen.items()}
     _check_fit(folder, state, net.state_dict())
-    plan = Plan(**{**config["plan"], "rows": tuple(Row(**row) for row in config["plan"]["rows"])})
     kept = net.kept_values.with_values(config.get("init_trunk", config["trunk"] is not None))
-    net.restore_(method(config["init"], **config["settings"]), plan, state, buffers, kept)
+    net.restore_(init, plan, state, buffers, kept)
     net.skeleton.lend(frozen)
     check_marks({**given_bases(net), **frozen}, {**config.get("base_values", {}), **frozen_marks})
     return net
@@ -191,12 +226,16 @@ def _read_config(folder: Path) -> dict[str, Any]:
         config = json.loads((folder / CONFIG).read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise CheckpointError(f"{folder} holds no saved hypernet: it has no {CONFIG}") from None
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise CheckpointError(f"{folder / CONFIG} is damaged: {error}") from error
-    missing = _KEYS - set(config)
+    missing = _KEYS - set(config if isinstance(config, dict) else ())
     if missing:
         raise CheckpointError(f"{folder / CONFIG} is not of a saved hypernet: it lacks {', '.join(sorted(missing))}")
-    return dict(config)
+    config = {key: value for key, value in config.items() if value is not None or key not in _KINDS.keys() - _KEYS}
+    for key, kind in _KINDS.items():
+        if not isinstance(config.get(key, kind()), kind):
+            raise CheckpointError(f"{folder / CONFIG} is damaged: '{key}' is no {_KIND_NAMES[kind]}")
+    return config
 
 
 def _check_mainnet(config: dict[str, Any], mainnet: nn.Module, folder: Path) -> None:

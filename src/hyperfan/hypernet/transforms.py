@@ -1,6 +1,13 @@
-"""Whether torch.func is at work."""
+"""Whether torch.func is at work, and methods that torch.compile leaves alone."""
+
+import functools
+from collections.abc import Callable
+from typing import ParamSpec, TypeVar
 
 import torch
+
+P = ParamSpec("P")
+R = TypeVar("R")
 
 
 def transformed() -> bool:
@@ -12,3 +19,14 @@ def differentiated() -> bool:
     """Inside grad, jvp or another transform of torch.func that is not vmap."""
     stack = torch._C._functorch.get_interpreter_stack() or ()
     return any(level.key() != torch._C._functorch.TransformType.Vmap for level in stack)
+
+
+def outside_graphs(method: Callable[P, R]) -> Callable[P, R]:
+    """Break a graph that is being compiled at each call: the method looks at values, and gradients pass by it."""
+    breaking: Callable[P, R] = torch.compiler.disable(method)  # type: ignore[no-untyped-call]  # torch leaves it without types
+
+    @functools.wraps(method)
+    def run(*args: P.args, **kwargs: P.kwargs) -> R:
+        return (breaking if torch.compiler.is_compiling() else method)(*args, **kwargs)
+
+    return run

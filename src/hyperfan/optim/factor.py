@@ -50,8 +50,21 @@ class Factor:
             add_to_(target.view(row.shape), row, 1.0, 0.0)
         return memory
 
+    @property
+    def row_size(self) -> int:
+        """Values of one code's row of gradients."""
+        return self.grads.shape[-1] if isinstance(self.grads, Tensor) else self.grads[0].numel()
+
+    def write_to(self, memory: Tensor, scale: float) -> None:
+        """Write the gradients times a scale to memory of shape (layers, m, outputs)."""
+        if isinstance(self.grads, Tensor):
+            torch.mul(self.grads.view(memory.shape), scale, out=memory)
+        else:
+            for target, row in zip(memory.view(-1, memory.shape[-1]), self.grads, strict=True):
+                add_to_(target.view(row.shape), row, scale, 0.0)
+
     def accept(self) -> None:
-        """Take the gradients as they are now, changed in place on purpose, as by processes that share theirs."""
+        """Take the gradients as they are now, changed in place on purpose."""
         self._versions = self._count_changes()
 
     @property

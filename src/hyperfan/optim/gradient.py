@@ -20,6 +20,8 @@ from torch._C._functorch import is_functorch_wrapped_tensor, is_legacy_batchedte
 from hyperfan.optim.factor import Factor, add_to_
 
 aten = torch.ops.aten
+Parts = tuple[tuple[Factor, float], ...]
+"""Factors with their scales."""
 
 
 def is_batched(tensor: Tensor) -> bool:
@@ -32,9 +34,7 @@ class Value:
 
     __slots__ = ("dense", "elementwise", "parts", "summed", "viewed")
 
-    def __init__(
-        self, parts: tuple[tuple[Factor, float], ...], dense: Tensor | None = None, summed: bool = False
-    ) -> None:
+    def __init__(self, parts: Parts, dense: Tensor | None = None, summed: bool = False) -> None:
         self.parts, self.dense = parts, dense
         self.summed = summed
         """Whether it is Σ a·1ᵀ·G, as for a bias."""
@@ -63,7 +63,7 @@ class FactoredGradient(Tensor):
         return gradient
 
     @property
-    def parts(self) -> tuple[tuple[Factor, float], ...] | None:
+    def parts(self) -> Parts | None:
         """The factors with their scales, unless only the dense tensor holds."""
         if self.value.viewed and self.value.factored:
             seen, self.value.dense = self.value.dense, None

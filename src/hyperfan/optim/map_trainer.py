@@ -1,10 +1,9 @@
 """Trains one linear map of a hypernet: makes what it makes in the fastest exact form, and applies its gradient."""
 
 import contextlib
-import functools
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, ParamSpec, Protocol, TypeVar
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor
@@ -12,14 +11,12 @@ from torch import Tensor
 from hyperfan.errors import HyperfanError, HyperfanWarning
 from hyperfan.generators.part import Part
 from hyperfan.hypernet import HyperNet
-from hyperfan.hypernet.transforms import differentiated, transformed
+from hyperfan.hypernet.transforms import differentiated, outside_graphs, transformed
 from hyperfan.optim.factored import CodesLast, Factored, apply_function
 from hyperfan.optim.form import Form, Group, Held, State
 from hyperfan.optim.gradient import FactoredGradient
 from hyperfan.optim.plan import Choice, Kind, Row, choose
 
-P = ParamSpec("P")
-R = TypeVar("R")
 Groups = Mapping[int, Group]
 """The group of each parameter, by its id: to hash a tensor itself takes longer."""
 
@@ -46,17 +43,6 @@ class Rule(Protocol):
         """Whether the step of such a map is compiled."""
 
 
-def outside_graphs(method: Callable[P, R]) -> Callable[P, R]:
-    """Break a graph that is being compiled at each call: the method looks at values, and gradients pass by it."""
-    breaking: Callable[P, R] = torch.compiler.disable(method)  # type: ignore[no-untyped-call]  # torch leaves it without types
-
-    @functools.wraps(method)
-    def run(*args: P.args, **kwargs: P.kwargs) -> R:
-        return (breaking if torch.compiler.is_compiling() else method)(*args, **kwargs)
-
-    return run
-
-
 class MapTrainer:
     """A :class:`hyperfan.generators.linear_map.Trainer`: one optimiser's side of one map.
 
@@ -66,20 +52,27 @@ class MapTrainer:
         rule: the optimiser's.
         state: returns the optimiser's state.
         groups: returns the optimiser's group of each parameter.
+        notice: called with the trainer at each forward pass, as by which processes that train together are found.
     """
 
     def __init__(
-        self, net: HyperNet, part: Part, rule: Rule, state: Callable[[], State], groups: Callable[[], Groups]
+        self,
+        net: HyperNet,
+        part: Part,
+        rule: Rule,
+        state: Callable[[], State],
+        groups: Callable[[], Groups],
+        notice: "Callable[[MapTrainer], None]",
     ) -> None:
         self.net, self.part, self.map, self.name, self.rule = net, part, part.map, part.name, rule
-        self._state, self._groups = state, groups
+        self._state, self._groups, self._notice = state, groups, notice
         self.revision = self.forms_made = 0
         self._codes_read = part.codes
         self._shared: Choice | None = None
         self._asked = False
         self.override: Choice | None = None
         """A choice in place of the fastest, with the reason."""
-        self.weight, self.bias = self.map.weight, self.map.bias
+        self.weight, self.bias = self.pair = (self.map.weight, self.map.bias)
         sources = [net.embeddings, *([] if net.trunk is None else [net.trunk]), part.map]
         sources += [] if part.input_map is None else [part.input_map]
         self._watched = [p for source in sources for p in source.parameters()]
@@ -122,6 +115,19 @@ class MapTrainer:
                 self.drop()
             self._chosen, self._chosen_for = fastest, seen
         return self._chosen
+
+    @property
+    def in_factors(self) -> bool:
+        """Whether the map's gradient comes in factors."""
+        return self.attached and self.chosen().kind in ("collapsed", "factored")
+
+    def settings(self) -> dict[str, str]:
+        """How the map is trained, and the options of that, by name."""
+        groups = self._groups()
+        told = {"optimiser": f"hyperfan's, {type(self.rule).__name__}", "plan": self.chosen().kind}
+        for p, prefix in zip(self.pair, ("", "bias: "), strict=True):
+            told |= {prefix + key: str(value) for key, value in _options(groups.get(id(p), {})).items()}
+        return told
 
     def choose_anew(self) -> None:
         """Forget what was chosen."""
@@ -171,6 +177,7 @@ class MapTrainer:
             return None
         if self.chosen().kind != "factored" or not self._holds_parameters():
             return None
+        self._notice(self)
         self._codes_read = len(codes) * self.part.codes
         outputs: Tensor = apply_function(CodesLast, x, codes, self.weight, self.bias)[0]
         return outputs
@@ -179,6 +186,8 @@ class MapTrainer:
     def product(self, codes: Tensor) -> Tensor:
         """What the map makes of codes, in one tensor."""
         kind = self.chosen().kind
+        if not transformed():
+            self._notice(self)
         held = self.rows(codes, None) if kind == "collapsed" else None
         if held is not None:
             return held[0]
@@ -199,6 +208,7 @@ class MapTrainer:
             self.sync()
             return None
         training = torch.is_grad_enabled()
+        self._notice(self)
         if not self._is_known(codes):
             with _plainly(codes.device.type):
                 self.drop()
@@ -214,13 +224,13 @@ class MapTrainer:
                     self._form, self._codes, self.override = None, None, Choice("factored", reason)
                     return None
                 form.make()
-        pair = (self.weight, self.bias)
-        held: Sequence[Tensor] = apply_function(Held, ((form, shape),), *pair) if training else form.tensors(shape)
+        held: Sequence[Tensor] = apply_function(Held, ((form, shape),), *self.pair) if training else form.tensors(shape)
         return held
 
     def ready(self) -> Form | None:
         """The form in which the map is trained, if what it holds is up to date."""
         form = self._form
+        self._notice(self)
         if self.chosen().kind != "collapsed" or form is None or form.outputs is None or not self._holds_parameters():
             return None
         return form if form.holds(thorough=False) else None
@@ -246,7 +256,7 @@ class MapTrainer:
             self.write()
             self.map.sync()  # another optimiser's trainer may be ahead
             return
-        pair = (self.weight, self.bias)
+        pair = self.pair
         grads = [p.grad if id(p) in groups and id(p) not in done else None for p in pair]
         if not any(isinstance(g, FactoredGradient) for g in grads):
             if any(g is not None for g in grads):

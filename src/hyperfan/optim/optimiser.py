@@ -7,10 +7,13 @@ from collections.abc import Callable, Mapping
 from typing import Any, ClassVar, get_args
 
 import torch
+import torch.distributed as dist
 from torch import Tensor, nn
 
+from hyperfan.codes.sharded import is_sharded_tensor
 from hyperfan.errors import HyperfanError, HyperfanWarning, nearest
 from hyperfan.hypernet import HyperNet
+from hyperfan.optim.ddp import notice
 from hyperfan.optim.map_trainer import Groups, MapTrainer, Rule
 from hyperfan.optim.net_trainer import NetTrainer
 from hyperfan.optim.plan import Kind, TrainingPlan
@@ -67,6 +70,12 @@ class HyperNetOptimiser(torch.optim.Optimizer):
                 loss = closure()
         done: set[int] = set()
         groups = self._groups()
+        for trainer in self._trainers if dist.is_available() and dist.is_initialized() else ():
+            if is_sharded_tensor(trainer.map.held[0]) and not is_sharded_tensor(trainer.weight):
+                raise HyperfanError(
+                    "the net was divided by fully_shard after this optimiser was built, which holds the parameters "
+                    "from before: build the optimiser after fully_shard"
+                )
         self._warn_of_tasks(groups)
         for trainer in self._trainers:
             trainer.step(groups, done)
@@ -153,7 +162,8 @@ class HyperNetOptimiser(torch.optim.Optimizer):
         parts = [(net, part) for net in nets for part in net.heads.parts()]
         first = {id(part.map): (net, part) for net, part in reversed(parts)}  # of nets that share a map
         self._trainers = [
-            MapTrainer(net, part, self.rule, lambda: self.state, self._groups) for net, part in reversed(first.values())
+            MapTrainer(net, part, self.rule, lambda: self.state, self._groups, notice)
+            for net, part in reversed(first.values())
         ]
         uses = Counter(id(p) for trainer in self._trainers for p in (trainer.weight, trainer.bias))
         maps = Counter(id(part.map) for _, part in parts)

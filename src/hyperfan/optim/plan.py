@@ -6,12 +6,14 @@ from typing import Literal
 
 import torch
 
+from hyperfan.codes.sharded import is_sharded_tensor, sharded_modules
 from hyperfan.generators.part import Part
 from hyperfan.hypernet import HyperNet
 from hyperfan.text import table
 
 Kind = Literal["collapsed", "factored", "dense", "frozen"]
 HOOKED = "it has hooks"
+SHARDED = "fully_shard divided it, and its gradient is averaged and divided as it is"
 
 
 @dataclass(frozen=True)
@@ -67,6 +69,8 @@ def choose(net: HyperNet, part: Part, given: Callable[[torch.Tensor], bool]) -> 
         given: whether a parameter was given to the optimiser.
     """
     weight, bias = part.map.held
+    if sharded_modules(net) or is_sharded_tensor(weight):
+        return Choice("dense", SHARDED)
     if not (weight.requires_grad or bias.requires_grad):
         return Choice("frozen", "requires no gradients")
     trained = [p.requires_grad and given(p) for p in (weight, bias)]

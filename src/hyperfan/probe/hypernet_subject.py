@@ -11,6 +11,7 @@ from torch.utils import _pytree as pytree
 
 from hyperfan.codes.embedding import Task
 from hyperfan.codes.moments import code_squares, moment_scatter
+from hyperfan.codes.sharded import check_whole
 from hyperfan.errors import CallError, HyperfanError
 from hyperfan.hypernet import HyperNet
 from hyperfan.hypernet.plain import named_tensors
@@ -36,6 +37,7 @@ class HyperNetSubject(Subject):
     net: HyperNet
 
     def __init__(self, net: HyperNet, example: Any, task: Task | None, embedding: Tensor | None) -> None:
+        check_whole(net, "diagnose and calibrate_")
         if any(t.is_meta for t in net.parameters()):
             raise CallError("the net is on the meta device: call net.to_empty(device='cpu') and net.reset_parameters()")
         copied, config = _copy(net), net.embeddings.config

@@ -10,6 +10,7 @@ from hyperfan.data import CIFAR10, cifar10, standardise
 from hyperfan.data.augment import shift_and_flip
 from hyperfan.experiments.cifar10 import Cifar10
 from hyperfan.experiments.classifier import Classifier, build, device_named, optimiser
+from hyperfan.experiments.ranks import Ranks
 from hyperfan.experiments.seeds import generator
 from hyperfan.generators import Chunks
 from hyperfan.metrics import Row
@@ -25,7 +26,9 @@ class Cifar10Training(Classifier):
     config: Cifar10
 
     def __init__(self, config: Cifar10, data_dir: Path | None) -> None:
-        device = device_named(config.device)
+        device_named(config.device)
+        ranks = Ranks.of_environment(config.device)
+        device = device_named(ranks.device)
         data = cifar10(data_dir)
         self.x, self.y = data.train.images.to(device), data.train.labels.to(device)
         self.test_x = data.test.images[: config.test_images].to(device)
@@ -33,7 +36,7 @@ class Cifar10Training(Classifier):
         with torch.device("meta"):
             mainnet = all_cnn()
         net, plan = build(mainnet, config, config.embedding, heads=Chunks(one_head=True))
-        super().__init__(config, net, plan, optimiser(net.to(device), config.rate))
+        super().__init__(config, net, plan, optimiser(net.to(device), config.rate), ranks)
 
     def inputs(self, images: Tensor, step: int | None) -> Tensor:
         """Standardised images, in training also augmented if so configured."""

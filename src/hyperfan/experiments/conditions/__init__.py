@@ -100,6 +100,10 @@ class Conditions(Configuration):
         """The learning rates that are tried."""
         return RATES[self.optimiser]
 
+    def share(self, ranks: int) -> list[tuple[Configuration, int]]:
+        """Each process has some of the seeds."""
+        return self.share_seeds(ranks)
+
     @property
     def total(self) -> int:
         """Batches in all."""

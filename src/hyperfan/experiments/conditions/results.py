@@ -35,6 +35,7 @@ from hyperfan.experiments.results.side_by_side import SideBySide
 from hyperfan.experiments.results.statistics import Estimate, ratios
 from hyperfan.experiments.results.write import Results
 from hyperfan.hypernet.bases import GIVEN_SHARE, TASKS_SHARE
+from hyperfan.hypernet.start import GIVEN_CODE_SQUARE
 from hyperfan.metrics import Kind
 from hyperfan.report import RunData, losses_by_share
 from hyperfan.text import table, two_digits
@@ -226,6 +227,7 @@ class ConditionsResults(Results[Conditions, ConditionsRun]):
             "given_share": f"{GIVEN_SHARE:g}",
             "tasks_share": f"{TASKS_SHARE:g}",
             "share_count": len(c.shares),
+            "code_square": f"{GIVEN_CODE_SQUARE:g}",
             "margin": LOSS_MARGIN,
             "enough": MIN_PAIRS,
             "losses": self._medians(END),

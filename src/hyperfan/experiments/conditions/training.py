@@ -27,7 +27,7 @@ from hyperfan.experiments.conditions.jobs import (
 )
 from hyperfan.experiments.conditions.pictures import Clients, Field
 from hyperfan.experiments.conditions.stack import ConditionStack, values_of
-from hyperfan.experiments.experiment import Training
+from hyperfan.experiments.experiment import GridTraining
 from hyperfan.experiments.seeds import generator
 from hyperfan.experiments.stack import Tensors
 from hyperfan.hypernet import HyperNet
@@ -115,7 +115,7 @@ def _code_square(net: HyperNet) -> float:
     return net.heads.measured_moments(net.code_source)[0]
 
 
-class ConditionsTraining(Training):
+class ConditionsTraining(GridTraining):
     """All runs, trained side by side, those of each start as one stack. One that diverges has a loss of NaN then on."""
 
     def __init__(self, config: Conditions, data_dir: Path | None = None) -> None:
@@ -189,8 +189,8 @@ class ConditionsTraining(Training):
             loss = partial(self._loss, stack, chosen, batch)
             found.append(stack.step(loss, step % length + 1, self.job.beta))
         losses = torch.cat(found)
-        left = losses[losses.isfinite()]
-        return left.mean().item() if len(left) else math.nan
+        self.latest = losses[losses.isfinite()]
+        return self.typical(self.latest)
 
     def _loss(self, stack: ConditionStack, chosen: Tensor, batch: Batch, theta: Tensors) -> Tensor:
         """Of every run of a stack under each condition."""

@@ -15,7 +15,7 @@ from hyperfan.data.regression import Task
 from hyperfan.errors import RunError
 from hyperfan.experiments.continual import TASKS, Continual, GridRun
 from hyperfan.experiments.continual.batch import Batch, Structure
-from hyperfan.experiments.experiment import Training
+from hyperfan.experiments.experiment import GridTraining
 from hyperfan.experiments.seeds import generator
 from hyperfan.experiments.stack import Tensors
 from hyperfan.hypernet import HyperNet
@@ -73,7 +73,7 @@ def dtype(config: Continual) -> torch.dtype:
     return torch.float32 if config.precision == "float32" else torch.float64
 
 
-class ContinualTraining(Training):
+class ContinualTraining(GridTraining):
     """All runs of a grid, trained side by side. One whose loss is not finite leaves the batch, which is recorded."""
 
     def __init__(self, config: Continual, data_dir: Path | None = None) -> None:
@@ -127,8 +127,13 @@ class ContinualTraining(Training):
             gone = members[~losses.isfinite()]
             self.diverged[gone[self.diverged[gone] < 0]] = step
             all_losses.append(losses[losses.isfinite()])
-        left = torch.cat(all_losses) if all_losses else torch.empty(0)
-        return left.median().item() if len(left) else float("nan")
+        self.latest = torch.cat(all_losses) if all_losses else torch.empty(0)
+        return self.typical(self.latest)
+
+    @staticmethod
+    def typical(losses: Tensor) -> float:
+        """The median, since losses of a grid differ by orders of magnitude."""
+        return losses.median().item() if len(losses) else math.nan
 
     def _under_way(self) -> list[tuple[Batch, Tensor]]:
         """The batches that have runs left, with their runs."""

@@ -12,7 +12,7 @@ from hyperfan.codes import Embedding
 from hyperfan.data.curves import SHAPES, demonstrations
 from hyperfan.experiments.demonstrations import DEMONSTRATIONS, WINDOW, Biases, Demonstrations
 from hyperfan.experiments.demonstrations.stack import PathStack, errors, values_of
-from hyperfan.experiments.experiment import Training
+from hyperfan.experiments.experiment import GridTraining
 from hyperfan.experiments.seeds import generator
 from hyperfan.hypernet import HyperNet
 from hyperfan.metrics import Kind, Row
@@ -77,7 +77,7 @@ def demonstrated(config: Demonstrations, seed: int) -> Tensor:
     return torch.stack(drawn)
 
 
-class DemonstrationsTraining(Training):
+class DemonstrationsTraining(GridTraining):
     """All runs, trained side by side, those of one rate together. What diverges has a loss of NaN from then on."""
 
     def __init__(self, config: Demonstrations, data_dir: Path | None = None) -> None:
@@ -98,8 +98,8 @@ class DemonstrationsTraining(Training):
         if iteration == 0:
             self.stack.begin(task)
         losses = self.stack.step(*self._windows(task, self._drawn(task)[:, iteration]), self.dt, iteration + 1)
-        left = losses[losses.isfinite()]
-        return left.mean().item() if len(left) else float("nan")
+        self.latest = losses[losses.isfinite()]
+        return self.typical(self.latest)
 
     def tests(self, step: int) -> Iterator[Row]:
         """The loss of the present task; before training and after each task, also the paths of all tasks."""

@@ -152,5 +152,4 @@ EXPERIMENT = Experiment(
     profiles=PROFILES,
     grid=grid,
     varied=("init", "last", "norm", "noise", "width"),
-    distributed=True,
 )

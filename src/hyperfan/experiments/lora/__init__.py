@@ -1,5 +1,6 @@
 """LoRA from a task's description: a hypernet on a small language model, started in four ways."""
 
+import itertools
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
@@ -102,6 +103,17 @@ class Lora(Configuration):
             raise RunError(f"--length {self.length}: pairs of letters are swapped, and some rotated, so 4, 6, 8 …")
         if self.width % (2 * self.heads):
             raise RunError(f"--width {self.width}: each of {self.heads} heads has an even part of it")
+
+    def share(self, ranks: int) -> list[tuple[Configuration, int]]:
+        """Each process has some of the starts, all on the same language model, which it pretrains too."""
+        if len(self.starts) < ranks:
+            raise RunError(
+                f"{len(self.starts)} --starts cannot be shared by {ranks} processes: each needs one at least"
+            )
+        size, more = divmod(len(self.starts), ranks)
+        ends = [rank * size + min(rank, more) for rank in range(ranks + 1)]
+        parts = [replace(self, starts=self.starts[a:b]) for a, b in itertools.pairwise(ends)]
+        return [(part, len(part.members)) for part in parts]
 
     @property
     def total(self) -> int:

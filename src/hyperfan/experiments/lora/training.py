@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.nn.functional import cross_entropy
 
 from hyperfan.experiments.classifier import load_into, state_of
-from hyperfan.experiments.experiment import Training
+from hyperfan.experiments.experiment import GridTraining
 from hyperfan.experiments.lora import PER_TASK, Lora
 from hyperfan.experiments.lora.starts import build
 from hyperfan.experiments.lora.strings import Language, split, vectors
@@ -37,7 +37,7 @@ class Member(NamedTuple):
     conditions: Tensor
 
 
-class LoraTraining(Training):
+class LoraTraining(GridTraining):
     """A language model, and on it everything that is compared. What diverges has a loss of NaN from then on."""
 
     def __init__(self, config: Lora, data_dir: Path | None = None) -> None:
@@ -77,14 +77,15 @@ class LoraTraining(Training):
     def step(self, step: int) -> float:
         """One batch of the language model, or one of every hypernet; returns the mean of the losses."""
         if step < self.config.pretraining:
-            return self._pretrain(step)
+            self.latest = torch.tensor([self._pretrain(step)], dtype=torch.float64)
+            return self.typical(self.latest)
         self._begin()
         inputs, answers = self._batch(self.trained, self.config.strings, "strings", step)
         left_over = (self.config.total - step) / self.config.steps
         losses = [self._train(member, inputs, answers, left_over) for member in self.members]
         self.sums += torch.tensor(losses, dtype=torch.float64)
-        left = [loss for loss in losses if math.isfinite(loss)]
-        return sum(left) / len(left) if left else math.nan
+        self.latest = torch.tensor([loss for loss in losses if math.isfinite(loss)], dtype=torch.float64)
+        return self.typical(self.latest)
 
     def _pretrain(self, step: int) -> float:
         c, draws = self.config, generator(self.config.seed, "pretraining", step)

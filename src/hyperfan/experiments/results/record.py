@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from hyperfan.errors import RunError
-from hyperfan.files import atomic_write, read_json
+from hyperfan.files import atomic_write, parse_json, read_json
 from hyperfan.metrics import Kind, Row
 
 RECORD_FILE = "runs.jsonl.gz"
@@ -36,7 +36,7 @@ def write_record(file: Path, runs: Iterable[Mapping[str, Any]]) -> None:
 def read_record(file: Path) -> list[Mapping[str, Any]]:
     """The runs of such a file."""
     try:
-        runs = [json.loads(line) for line in gzip.decompress(file.read_bytes()).splitlines()]
+        runs = [parse_json(line) for line in gzip.decompress(file.read_bytes()).splitlines()]
     except (OSError, EOFError, ValueError, zlib.error) as error:
         raise RunError(f"{file} cannot be read as a record of runs: {error}") from error
     for number, run in enumerate(runs, 1):

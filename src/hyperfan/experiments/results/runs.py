@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, Generic, TypeVar
 
 from hyperfan.errors import RunError
+from hyperfan.experiments.environment import environment
 from hyperfan.experiments.experiment import (
     CHOOSING_SEED,
     ClassifierConfiguration,
@@ -18,7 +19,7 @@ from hyperfan.experiments.experiment import (
     experiment,
     read_configuration,
 )
-from hyperfan.experiments.folder import CONFIG_FILE, ENV_FILE, TIMES_FILE, environment
+from hyperfan.experiments.folder import CONFIG_FILE, ENV_FILE, TIMES_FILE, verify
 from hyperfan.experiments.results.record import RECORD_FILE, read_record, rounded, rounded_row
 from hyperfan.experiments.results.statistics import Estimate
 from hyperfan.files import read_json
@@ -131,6 +132,7 @@ def read_run(path: Path) -> Run[Any]:
         config = read_configuration(read_json(path / CONFIG_FILE))
     except RunError as error:
         raise RunError(f"{path / CONFIG_FILE}: {error}") from error
+    verify(path, config)
     kind: type[Run[Any]] = experiment(config.experiment).part("results", "Run")
     return kind(config, read_metrics(path), _read_optional(path / ENV_FILE), path)
 
@@ -177,12 +179,15 @@ class Runs(Generic[R]):
     def __init__(self, root: Path, experiment: Experiment[Any]) -> None:
         self.experiment = experiment
         self._found: dict[str, R] = {}
+        self.unverified = 0
+        """Runs in folders without checksums of their metrics, of an earlier version, or without their checkpoint."""
         for file in sorted(root.glob(f"*/{CONFIG_FILE}")):
             if not (file.parent / METRICS_FILE).exists():
                 continue  # it has only just begun
             run: Any = read_run(file.parent)
             if run.config.experiment != experiment.name:
                 raise RunError(f"{file.parent} is a run of {run.config.experiment}, not of {experiment.name}")
+            self.unverified += not verify(file.parent, run.config)
             self._add(run)
         if (record := root / RECORD_FILE).exists():
             for line in read_record(record):

@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any, ClassVar, Generic, TypeVar
 
 from hyperfan.errors import RunError
+from hyperfan.experiments.environment import environment
 from hyperfan.experiments.experiment import EXPERIMENTS, Configuration, Experiment, read_configuration
-from hyperfan.experiments.folder import environment
 from hyperfan.experiments.results.claims import (
     VERDICT_HEADER,
     Claim,
@@ -195,6 +195,8 @@ def write_results(
     runs, lines = Runs[Any](runs_dir, experiment).recorded(wanted)
     missing = [c.title for c in wanted if c not in runs]
     log(f"{len(wanted) - len(missing)} of {len(wanted)} runs are in {runs_dir}")
+    if runs.unverified:
+        log(f"of {runs.unverified} it cannot be seen whether their metrics were changed: they have no checksums")
     results: Results[C, Any] = experiment.part("results", "Results")(runs, base, data_dir, log)
     results.check()
     claims = results.decide()

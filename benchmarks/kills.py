@@ -1,0 +1,148 @@
+"""Kill a random rank of a run, and a random worker of a sweep, at random instants: what is lost, and who hangs?
+
+Not timed, and not part of "make benchmark": python -m benchmarks.kills, which takes some minutes.
+"""
+
+import os
+import random
+import signal
+import socket
+import sys
+import tempfile
+import time
+from dataclasses import replace
+from pathlib import Path
+
+os.environ["TORCH_CPP_LOG_LEVEL"] = "ERROR"
+
+import torch
+
+from benchmarks import harness
+from hyperfan.cli.main import main as hyperfan
+from hyperfan.experiments.continual import PROFILES
+from hyperfan.experiments.loop import run
+from hyperfan.experiments.progress import Notes
+from hyperfan.experiments.sweep import sweep
+from hyperfan.experiments.sweep.folders import finished_outcome
+
+RANK_KILLS, WORKER_KILLS = 25, 25
+HANG_SECONDS = 30.0
+GRID = replace(PROFILES["smoke"], inits=("m2",), rates=(1e-3,), iterations=20, checkpoint_every=5)
+OPTIONS = "--profile smoke --inits m2 --rates 1e-3 --iterations 20 --checkpoint-every 5 --resume".split()
+"""The same on the command line."""
+
+
+def results(path: Path) -> dict[str, bytes]:
+    """What a run left of numbers."""
+    return {file.name: file.read_bytes() for file in [path / "metrics.jsonl", *path.glob("checkpoint/*")]}
+
+
+# ── ranks ──────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def start_ranks(path: Path) -> list[int]:
+    """Two ranks of a run, forked from this process, which has torch loaded."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    children = []
+    for rank in range(2):
+        children.append(os.fork())
+        if children[-1] == 0:
+            os.environ |= {"RANK": str(rank), "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
+            os.dup2(os.open(path.with_suffix(".txt"), os.O_WRONLY | os.O_CREAT | os.O_APPEND), 2)
+            os.dup2(2, 1)
+            os._exit(hyperfan(["run", "continual", *OPTIONS, "--run-dir", str(path)]))
+    return children
+
+
+def wait(children: list[int]) -> float:
+    """Seconds until all have ended; what hangs is killed."""
+    start = time.monotonic()
+    for child in children:
+        while os.waitpid(child, os.WNOHANG) == (0, 0):
+            if time.monotonic() - start > 4 * HANG_SECONDS:
+                os.kill(child, signal.SIGKILL)
+            time.sleep(0.02)
+    return time.monotonic() - start
+
+
+def kill_ranks(root: Path, dice: random.Random) -> dict[str, object]:
+    """Kill one of two ranks, again and again, and compare with two that nobody killed."""
+    whole = wait(start_ranks(root / "undisturbed"))
+    expected = results(root / "undisturbed")
+    seconds, runs, differing, kills = [], 0, 0, 0
+    while kills < RANK_KILLS:
+        path = root / f"ranks-{runs}"
+        while finished_outcome(path, GRID) is None:
+            children = start_ranks(path)
+            if kills < RANK_KILLS:
+                time.sleep(dice.uniform(0, whole))
+                victim = dice.choice(children)
+                if os.waitpid(victim, os.WNOHANG) == (0, 0):
+                    os.kill(victim, dice.choice([signal.SIGKILL, signal.SIGKILL, signal.SIGSTOP]))
+                    kills += 1
+                others = [child for child in children if child != victim]
+                seconds.append(wait(others))
+                try:
+                    os.kill(victim, signal.SIGKILL)
+                    os.waitpid(victim, 0)
+                except (ProcessLookupError, ChildProcessError):
+                    pass
+            else:
+                wait(children)
+        differing += results(path) != expected
+        runs += 1
+    return {"kills": kills, "runs": runs, "differing": differing, "longest_wait": max(seconds)}
+
+
+# ── workers ────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def kill_workers(root: Path, dice: random.Random) -> dict[str, object]:
+    """Kill one of two workers of a Dask cluster, again and again, while a sweep goes on."""
+    import threading
+
+    import distributed
+    from rich.console import Console
+
+    runs = {root / f"worker-{seed}": replace(GRID, seed=seed) for seed in range(4)}
+    for path, config in runs.items():
+        run(config, path.with_name(path.name + "-alone"), Notes(Console(quiet=True)))
+    kills, over = [], threading.Event()
+    with distributed.LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=":0") as cluster:
+
+        def kill() -> None:
+            while len(kills) < WORKER_KILLS and not over.wait(dice.uniform(1, 20)):
+                process = dice.choice(list(cluster.workers.values())).process
+                if process is not None and process.pid:
+                    os.kill(process.pid, signal.SIGKILL)
+                    kills.append(process.pid)
+
+        threading.Thread(target=kill, daemon=True).start()
+        ended = sweep(runs, on=cluster.scheduler_address, resume=True)
+        over.set()
+    lost = sum(outcome != "finished" for outcome in ended.values()) + len(runs) - len(ended)
+    differing = sum(results(path) != results(path.with_name(path.name + "-alone")) for path in runs)
+    return {"kills": len(kills), "runs": len(runs), "lost": lost, "differing": differing}
+
+
+def main() -> bool:
+    """Both, with one seed; returns whether nothing was lost, hung or differed."""
+    torch.set_num_threads(1)
+    dice = random.Random(0)
+    with tempfile.TemporaryDirectory() as folder:
+        root = Path(folder)
+        found = {"ranks": kill_ranks(root, dice)}
+        print(found, flush=True)
+        found["workers"] = kill_workers(root, dice)
+    print(found, flush=True)
+    held = found["ranks"]["longest_wait"] <= HANG_SECONDS and not found["ranks"]["differing"]
+    held = held and not found["workers"]["lost"] and not found["workers"]["differing"]
+    claim = f"no hang over {HANG_SECONDS:.0f} s, no run lost, and results as without kills"
+    harness.store("kills", {"claim": claim, "holds": held, **found})
+    return held
+
+
+if __name__ == "__main__":
+    sys.exit(0 if main() else 1)

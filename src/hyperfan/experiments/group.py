@@ -1,0 +1,194 @@
+"""The processes that train one run: they meet, agree on what they run, and end when one of them is gone.
+
+A process whose connection breaks is noticed by torch. One that is stopped, or whose machine is, is not: so each tells
+by a heartbeat in the processes' store that it lives, whatever its training does at the time.
+"""
+
+import contextlib
+import os
+import sys
+import threading
+import time
+from collections.abc import Iterator, Mapping
+from datetime import timedelta
+from typing import Any
+
+import torch.distributed as dist
+
+from hyperfan.errors import HyperfanError, RunError
+from hyperfan.experiments.launch import Launch
+
+MEETING = timedelta(minutes=5)
+"""How long processes wait for the others to start."""
+COLLECTIVE = timedelta(hours=12)
+"""How long they wait for each other in training: while the first one tests, the others are heard of."""
+BEAT_SECONDS, SILENCE_SECONDS = 1.0, 15.0
+"""Between two heartbeats, and how long there may be none."""
+GONE = "gone"
+LEFT = b"left"
+REMEDY = "--resume goes on from the last checkpoint, with any number of ranks"
+
+
+class Group:
+    """This process among those of a run, with its heartbeat."""
+
+    def __init__(self, launch: Launch, backend: str) -> None:
+        self.launch = launch
+        names = {"RANK": launch.rank, "WORLD_SIZE": launch.world, "MASTER_ADDR": launch.address}
+        for name, value in {**names, "MASTER_PORT": launch.port}.items():
+            os.environ.setdefault(name, str(value))  # which srun does not set, and torch reads
+        try:
+            # The heartbeat has a connection of its own, since a store takes one request at a time.
+            self._store, store = (self._connect() for _ in range(2))
+            self._store.set(f"here/{launch.rank}", "")
+            self._store.wait([f"here/{rank}" for rank in range(launch.world)], MEETING)
+            self._beat()
+            dist.init_process_group(backend, store=store, rank=launch.rank, world_size=launch.world, timeout=COLLECTIVE)
+        except (RuntimeError, ValueError) as error:
+            raise RunError(
+                f"the {launch.world} processes of this run did not meet at {launch.address}:{launch.port}: "
+                f"{first_line(error)}"
+            ) from error
+        self._over, self._said = threading.Event(), threading.Lock()
+        self._thread = threading.Thread(target=self._listen, daemon=True)
+        self._thread.start()
+
+    def _connect(self) -> Any:
+        from torch.distributed.rendezvous import rendezvous  # which is not there where torch was built without it
+
+        store, _, _ = next(rendezvous("env://", self.launch.rank, self.launch.world, timeout=MEETING))
+        return store
+
+    def _beat(self, value: str | bytes | None = None) -> None:
+        self._store.set(f"beat/{self.launch.rank}", value or str(time.time()))
+
+    def _listen(self) -> None:
+        """Beat, and end this process when another is silent: the first one hears all, the others hear the first."""
+        others = range(1, self.launch.world) if self.launch.rank == 0 else [0]
+        heard: dict[int, tuple[bytes, float]] = {}
+        last = time.monotonic()
+        while not self._over.wait(BEAT_SECONDS):
+            now = time.monotonic()
+            if now - last > SILENCE_SECONDS / 2:  # it was this process that was stopped
+                heard.clear()
+            last = now
+            try:
+                self._beat()
+                if self._store.check([GONE]):
+                    self._end(self._store.get(GONE).decode())
+                for rank in others:
+                    value = self._store.get(f"beat/{rank}") if self._store.check([f"beat/{rank}"]) else b""
+                    if rank not in heard or heard[rank][0] != value or value == LEFT:
+                        heard[rank] = value, now
+                    elif now - heard[rank][1] > SILENCE_SECONDS:
+                        self._end(f"rank {rank} has not been heard of for {SILENCE_SECONDS:.0f} s")
+            except RuntimeError:
+                self._end("rank 0 is gone")
+
+    def _end(self, reason: str) -> None:
+        """End this process at once, since its training may wait for what never comes; its folder survives that."""
+        if self._over.is_set() or not self._said.acquire(blocking=False):
+            return
+        self._tell(reason)
+        sys.stderr.write(f"hyperfan: {reason}: {REMEDY}\n")
+        sys.stderr.flush()
+        with contextlib.suppress(RuntimeError):
+            self._await_others()
+        os._exit(2)
+
+    def _tell(self, reason: str) -> None:
+        """Tell the others why they will end."""
+        with contextlib.suppress(RuntimeError):
+            self._store.set(GONE, reason)
+
+    def lost(self) -> RunError:
+        """What to raise where torch lost a connection: which process is gone, if that becomes known."""
+        self._said.acquire()
+        reason = "the connection to another rank was lost"
+        with contextlib.suppress(RuntimeError):
+            for _ in range(4):
+                if self._store.check([GONE]):
+                    reason = self._store.get(GONE).decode()
+                    break
+                time.sleep(BEAT_SECONDS / 2)
+        return RunError(f"{reason}: {REMEDY}")
+
+    def leave(self, reason: str | None = None) -> None:
+        """Leave the group at the end of training, or for a reason, which ends the others."""
+        self._over.set()
+        self._thread.join(2 * BEAT_SECONDS)
+        if reason is not None:
+            self._tell(f"rank {self.launch.rank} has ended: {reason}")
+        with contextlib.suppress(RuntimeError):
+            self._beat(LEFT)
+            self._await_others()
+        if dist.is_initialized():
+            dist.destroy_process_group()
+
+    def _await_others(self) -> None:
+        """The first one's store may end with it, so it lets the others leave before."""
+        until = time.monotonic() + 2 * BEAT_SECONDS
+        others = [f"beat/{rank}" for rank in range(1, self.launch.world)] if self.launch.rank == 0 else []
+        while time.monotonic() < until and any(self._store.get(name) != LEFT for name in others):
+            time.sleep(BEAT_SECONDS / 10)
+
+
+_joined: list[Group] = []
+"""The group of this process, if it is in one; torch has one too."""
+
+
+def join(launch: Launch, backend: str) -> None:
+    """Join the group of processes, once."""
+    if launch.world > 1 and not _joined:
+        _joined.append(Group(launch, backend))
+
+
+def leave(reason: str | None = None) -> None:
+    """Leave the group of processes, if this process is in one."""
+    while _joined:
+        _joined.pop().leave(reason)
+
+
+@contextlib.contextmanager
+def membership() -> Iterator[None]:
+    """Whatever happens inside, the others learn that this process has left."""
+    try:
+        yield
+    except HyperfanError as error:
+        leave(str(error))
+        raise
+    except RuntimeError as error:
+        if not _joined or not _is_lost_connection(error):
+            leave(f"{type(error).__name__} {first_line(error)}")
+            raise
+        found = _joined[0].lost()
+        leave()
+        raise found from error
+    except BaseException as error:
+        leave(type(error).__name__)
+        raise
+    leave()
+
+
+def agree(values: Mapping[str, Any]) -> None:
+    """Raise, in all processes of the group, if one of them has other values than the first one."""
+    everyone: list[Any] = [None] * _joined[0].launch.world
+    dist.all_gather_object(everyone, dict(values))
+    for rank, theirs in enumerate(everyone):
+        if theirs != everyone[0]:
+            keys = [key for key in {**everyone[0], **theirs} if everyone[0].get(key) != theirs.get(key)]
+            told = ", ".join(
+                f"{key} is {everyone[0].get(key)!r} in rank 0 and {theirs.get(key)!r} here" for key in keys
+            )
+            leave()  # without a reason, as all raise the same
+            raise RunError(f"rank {rank} has another run: {told}. Start all ranks with the same options, data and code")
+
+
+def _is_lost_connection(error: RuntimeError) -> bool:
+    """Whether a collective failed, as it does when another process is gone; gloo has no error of its own."""
+    return isinstance(error, dist.DistError) or "gloo" in str(error) or "Connection" in str(error)
+
+
+def first_line(error: BaseException) -> str:
+    """The beginning of an error's text; those of torch have many lines."""
+    return (str(error).strip() or type(error).__name__).splitlines()[0][:200]

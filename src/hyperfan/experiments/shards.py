@@ -1,0 +1,165 @@
+"""A batched grid over several processes: each trains some of its runs, and the first one writes the lines of all.
+
+Runs are in the order (group, member), of which processes have some members each: seeds, which count fastest in every
+grid, or starts of LoRA. A state is put together from all processes' and taken apart again, by any number of them:
+
+- ``base.…`` is the same in all;
+- ``3.…`` beside ``3.members`` is a batch whose runs are numbered there; without it, the third member's own;
+- anything else has a first dimension of runs, or none, and is then the same in all.
+"""
+
+import itertools
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+from hyperfan.experiments.experiment import Configuration, GridTraining, Training
+from hyperfan.experiments.ranks import Ranks
+from hyperfan.metrics import Kind, Row
+
+State = dict[str, Tensor]
+SHARED, MEMBERS = "base", "members"
+
+
+class Shards(Training):
+    """The part of this process, and what all make of theirs.
+
+    Args:
+        parts: the configuration of each process, with how many members it has.
+        kind: trains one of them.
+        data_dir: where the data is.
+    """
+
+    collective = True
+
+    def __init__(
+        self,
+        parts: Sequence[tuple[Configuration, int]],
+        kind: Callable[[Configuration, Path | None], GridTraining],
+        data_dir: Path | None,
+    ) -> None:
+        self.ranks = Ranks.of_environment("cpu")
+        self.part = kind(parts[self.ranks.rank][0], data_dir)
+        self.counts = [count for _, count in parts]
+        plans = self._gather(self.part.plan)
+        self.plan: Any = {name: plan for of_rank in plans for name, plan in of_rank.items()}
+        self._loaded: State = {}
+
+    def _gather(self, value: Any) -> list[Any]:
+        """The values of all processes."""
+        found: list[Any] = [None] * self.ranks.world
+        dist.all_gather_object(found, value)
+        return found
+
+    def step(self, step: int) -> float:
+        """One batch of every run; returns what stands for all of their losses."""
+        self.part.step(step)
+        return self.part.typical(torch.cat(self._gather(self.part.latest)))
+
+    def tests(self, step: int) -> Iterator[Row]:
+        """The lines of all runs, in the order in which one process has them."""
+        return merge_rows(self._gather(list(self.part.tests(step))), self.counts)
+
+    def state(self) -> State:
+        """That of all runs."""
+        return merge_states(self._gather(self.part.state()), self.counts)
+
+    def load(self, state: State) -> None:
+        """Keep the state of all runs, until all processes take their parts of it."""
+        self._loaded = state
+
+    def synchronise(self, step: int) -> int:
+        """Give each process its part of the state that the first one has loaded, if it has; returns its step."""
+
+        def keep(state: State) -> None:
+            self._loaded = state
+
+        found = self.ranks.broadcast(step, lambda: self._loaded, keep)
+        if self._loaded:
+            self.part.load(split_state(self._loaded, self.counts, self.ranks.rank))
+        return found
+
+
+def merge_rows(parts: Sequence[Sequence[Row]], counts: Sequence[int]) -> Iterator[Row]:
+    """Lines of metrics of all runs from those that each process has of its own."""
+    gone = [[row for row in rows if row["kind"] == Kind.DIVERGED] for rows in parts]
+    if any(gone):
+        runs = {
+            str(_global(int(number), rank, counts)): when
+            for rank, rows in enumerate(gone)
+            for row in rows
+            for number, when in row["runs"].items()
+        }
+        step = next(row["step"] for rows in gone for row in rows)
+        yield {"kind": Kind.DIVERGED, "step": step, "runs": runs}
+    for rows in zip(*([r for r in rows if r["kind"] != Kind.DIVERGED] for rows in parts), strict=True):
+        lists = {key for key, value in rows[0].items() if isinstance(value, (list, tuple))}
+        yield {
+            key: _interleave([row[key] for row in rows], counts) if key in lists else value
+            for key, value in rows[0].items()
+        }
+
+
+def _interleave(values: Sequence[Sequence[Any]], counts: Sequence[int]) -> list[Any]:
+    """Values of all runs, group by group, from those of each process."""
+    groups = len(values[0]) // counts[0]
+    pieces = [of_rank[g * n : (g + 1) * n] for g in range(groups) for of_rank, n in zip(values, counts, strict=True)]
+    return list(itertools.chain.from_iterable(pieces))
+
+
+def _global(number: Any, rank: int, counts: Sequence[int]) -> Any:
+    """The number of a run among all, or a tensor of them, from that among a process's own."""
+    return number // counts[rank] * sum(counts) + sum(counts[:rank]) + number % counts[rank]
+
+
+def merge_states(states: Sequence[State], counts: Sequence[int]) -> State:
+    """The state of all runs."""
+    merged: State = {}
+    for rank, state in enumerate(states):
+        for name, tensor in state.items():
+            first, _, rest = name.partition(".")
+            parts = [each[name] for each in states if name in each]
+            if _is_own(first, state):
+                merged[f"{int(first) + sum(counts[:rank])}.{rest}"] = tensor
+            elif first == SHARED or tensor.ndim == 0:
+                merged[name] = tensor
+            elif rest == MEMBERS:
+                merged[name] = torch.cat([_global(t, other, counts) for other, t in enumerate(parts)])
+            elif f"{first}.{MEMBERS}" in state:
+                merged[name] = torch.cat(parts)
+            else:
+                by_group = [t.reshape(len(t) // n, n, *t.shape[1:]) for t, n in zip(parts, counts, strict=True)]
+                merged[name] = torch.cat(by_group, 1).flatten(0, 1)
+    return merged
+
+
+def split_state(state: State, counts: Sequence[int], rank: int) -> State:
+    """The part of a process of the state of all runs."""
+    total, first_member, count = sum(counts), sum(counts[:rank]), counts[rank]
+    found: State = {}
+    for name, tensor in state.items():
+        first, _, rest = name.partition(".")
+        if _is_own(first, state):
+            if 0 <= (mine := int(first) - first_member) < count:
+                found[f"{mine}.{rest}"] = tensor
+        elif first == SHARED or tensor.ndim == 0:
+            found[name] = tensor
+        elif (numbers := state.get(f"{first}.{MEMBERS}")) is not None:
+            member = numbers % total - first_member
+            chosen = (member >= 0) & (member < count)
+            found[name] = tensor[chosen]
+            if rest == MEMBERS:
+                found[name] = (numbers // total * count + member)[chosen]
+        else:
+            by_group = tensor.reshape(len(tensor) // total, total, *tensor.shape[1:])
+            found[name] = by_group[:, first_member : first_member + count].flatten(0, 1).contiguous()
+    return found
+
+
+def _is_own(first: str, state: State) -> bool:
+    """Whether tensors whose names begin so are those of one member."""
+    return first.isdecimal() and f"{first}.{MEMBERS}" not in state

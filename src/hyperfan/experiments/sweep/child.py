@@ -1,0 +1,156 @@
+"""One run in a process of its own, which ends when the process that started it is gone.
+
+A job goes to it as a line of JSON on its standard input, which then stays open as long as the starter lives. What it
+has to say goes to its standard error, and how the run ended is its exit code.
+"""
+
+import dataclasses
+import importlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from hyperfan.errors import HyperfanError
+from hyperfan.experiments.experiment import Configuration
+from hyperfan.experiments.signals import EXIT_CODE as TERMINATED
+from hyperfan.metrics import Outcome
+
+FAILED, IN_USE = "failed", "in use"
+"""Of a run that an error kept from an outcome, of which it says why; and of one that another process is running."""
+OUTCOMES = {0: Outcome.FINISHED, 64: Outcome.DIVERGED, 70: FAILED, 75: IN_USE, 130: Outcome.STOPPED,
+            TERMINATED: Outcome.TERMINATED}  # fmt: skip
+"""What the exit code of a run's process says; any other says that the process died."""
+EXIT_CODES = {outcome: code for code, outcome in OUTCOMES.items()}
+
+
+@dataclass(frozen=True)
+class Job:
+    """A run to make: its configuration, folder and data, and what writes its summary, as "module:name"."""
+
+    config: Configuration
+    path: Path
+    data_dir: Path | None
+    summarise: str
+
+    def to_json(self) -> str:
+        """As text that another process makes the job from."""
+        assert dataclasses.is_dataclass(self.config)
+        kind = type(self.config)
+        values = {f.name: getattr(self.config, f.name) for f in dataclasses.fields(self.config)}
+        place = {"path": os.path.abspath(self.path), "data_dir": self.data_dir and os.path.abspath(self.data_dir)}
+        return json.dumps({"kind": name_of(kind), "values": values, **place, "summarise": self.summarise})
+
+    @classmethod
+    def of_json(cls, text: str) -> "Job":
+        """From such a text."""
+        content = json.loads(text)
+        values = {k: tuple(v) if isinstance(v, list) else v for k, v in content["values"].items()}
+        data_dir = content["data_dir"] and Path(content["data_dir"])
+        return cls(_named(content["kind"])(**values), Path(content["path"]), data_dir, content["summarise"])
+
+
+def name_of(value: Callable[..., Any]) -> str:
+    """Module and name of a class or function."""
+    return f"{value.__module__}:{value.__qualname__}"
+
+
+def _named(name: str) -> Any:
+    module, _, attribute = name.partition(":")
+    return getattr(importlib.import_module(module), attribute)
+
+
+class Child:
+    """The process of a job, as its starter sees it."""
+
+    def __init__(self, job: str) -> None:
+        self._said = tempfile.TemporaryFile()  # noqa: SIM115 - close() closes it, when the process has ended
+        # Folders that this process imports from, as tests do, are there for the other one too.
+        path = os.pathsep.join(os.path.abspath(folder) for folder in sys.path if folder != "")
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", __name__],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.DEVNULL,
+            stderr=self._said,
+            env={**os.environ, "PYTHONPATH": path},
+        )
+        assert self._process.stdin is not None
+        self._process.stdin.write(job.encode() + b"\n")
+        self._process.stdin.flush()
+
+    def poll(self) -> int | None:
+        """Its exit code, if it has ended."""
+        return self._process.poll()
+
+    def terminate(self) -> None:
+        """Let it save and end."""
+        self._process.terminate()
+
+    def kill(self) -> None:
+        """End it at once; its folder survives that."""
+        self._process.kill()
+
+    def close(self) -> list[str]:
+        """The lines that it said; it must have ended."""
+        assert self._process.stdin is not None
+        self._process.stdin.close()
+        self._process.wait()
+        with self._said:
+            self._said.seek(0)
+            return self._said.read().decode(errors="replace").splitlines()
+
+
+def main() -> int:
+    """Run the job on the standard input; returns the exit code of its outcome."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # in a terminal, which stops its starter, and that this process
+    job = Job.of_json(sys.stdin.readline())
+    threading.Thread(target=_end_with_the_starter, daemon=True).start()
+    try:
+        return EXIT_CODES[run_job(job)]
+    except KeyboardInterrupt:  # before training began
+        return EXIT_CODES[Outcome.TERMINATED]
+
+
+def run_job(job: Job) -> str:
+    """Make a run and its summary; returns its outcome."""
+    from rich.console import Console
+
+    from hyperfan.experiments.folder import InUseError
+    from hyperfan.experiments.loop import run
+    from hyperfan.experiments.progress import Notes
+    from hyperfan.experiments.results.write import PAGE_FILE
+    from hyperfan.metrics import UNDECIDED
+
+    progress = Notes(Console(stderr=True, force_terminal=False), f"{job.config.title}: ")
+    try:
+        outcome = run(job.config, job.path, progress, data_dir=job.data_dir, resume=True)
+        if outcome not in UNDECIDED and not (job.path / PAGE_FILE).exists():
+            try:
+                _named(job.summarise)(job.path)
+            except HyperfanError as error:  # the run itself is complete
+                progress.note(f"no figures: {error}")
+        return outcome
+    except InUseError:
+        return IN_USE
+    except HyperfanError as error:
+        progress.note(str(error))
+        return FAILED
+
+
+def _end_with_the_starter() -> None:
+    """When the starter is gone, even by a kill, its end of the standard input is closed."""
+    sys.stdin.read()
+    os.kill(os.getpid(), signal.SIGTERM)
+
+
+if __name__ == "__main__":
+    code = main()
+    sys.stderr.flush()
+    os._exit(code)  # the thread that reads the standard input would hold up the interpreter's end

@@ -1,0 +1,127 @@
+"""Heads in torch's ``DistributedDataParallel``: their gradients are averaged in factors, all others by DDP as usual.
+
+DDP copies each gradient into a flat bucket, where nothing is left of its factors, before a communication hook sees it.
+So DDP is told, at the first forward pass in which an optimiser of hyperfan trains heads by their structure, to leave
+these alone; until then it has broadcast them like all parameters. At the end of each backward pass that DDP would
+average, after its own buckets, an :class:`Exchange` averages them: so clipping, accumulation in ``no_sync()`` and
+whatever reads gradients between backward and step find what they find with DDP alone.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+from weakref import WeakKeyDictionary
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+
+from hyperfan.codes.ranks import active_ddp
+from hyperfan.errors import HyperfanError
+from hyperfan.generators.linear_map import LinearMap
+from hyperfan.optim.exchange import Exchange
+from hyperfan.optim.map_trainer import MapTrainer
+
+if dist.is_available():
+    from torch.nn.parallel import DistributedDataParallel
+
+
+class SharedHeads:
+    """The heads that one DDP leaves to hyperfan.
+
+    Args:
+        ddp: the wrapper.
+    """
+
+    def __init__(self, ddp: "DistributedDataParallel") -> None:
+        self._parameters: dict[str, Tensor] = {}
+        self._ids: set[int] = set()
+        self.exchange = Exchange(lambda: self._parameters, ddp.process_group)
+        self._due = self._queued = False
+        self._expect(ddp)
+        ddp.register_forward_pre_hook(self._expect)
+
+    def has(self, p: Tensor) -> bool:
+        """Whether a parameter is among them."""
+        return id(p) in self._ids
+
+    def _expect(self, ddp: nn.Module, *_: Any) -> None:
+        """Note at a forward pass whether the gradients of its backward pass are to be averaged, as DDP does."""
+        if torch.is_grad_enabled():
+            self._due, self._queued = bool(ddp.require_backward_grad_sync), False
+
+    def __reduce__(self) -> Any:
+        raise HyperfanError("a DDP that leaves heads to hyperfan cannot be copied or pickled: take ddp.module")
+
+    def take(self, ddp: "DistributedDataParallel", heads: Mapping[str, MapTrainer]) -> None:
+        """Take heads from DDP, by their names in its module; all processes do so at the same time."""
+        for name, head in heads.items():
+            for local, p in (("weight", head.weight), ("bias", head.bias)):
+                if p.requires_grad and not self.has(p):
+                    self._parameters[f"{name}.{local}"] = p
+                    self._ids.add(id(p))
+                    register: Any = p.register_post_accumulate_grad_hook  # torch leaves it without types
+                    register(self._on_gradient)
+        if heads:
+            _leave_out(ddp, {f"{name}.{local}" for name in heads for local in ("weight", "bias")})
+
+    def _on_gradient(self, _: Tensor) -> None:
+        if self._due and not self._queued:
+            self._queued = True
+            engine: Any = torch.autograd.Variable._execution_engine  # torch leaves it without types
+            engine.queue_callback(self._finish)
+
+    def _finish(self) -> None:
+        self._due = self._queued = False
+        self.exchange.average()
+
+
+_SHARED: "WeakKeyDictionary[nn.Module, SharedHeads]" = WeakKeyDictionary()
+
+
+def notice(trainer: MapTrainer) -> None:
+    """Look, at a forward pass, whether the map of a trainer runs inside a DDP, which then leaves it to hyperfan."""
+    ddp = active_ddp()
+    if ddp is None or not torch.is_grad_enabled():
+        return
+    shared = _SHARED.get(ddp)
+    if shared is not None and (shared.has(trainer.weight) or not trainer.in_factors):
+        return
+    _check_possible(ddp)
+    held = {name: module.trainer for name, module in ddp.module.named_modules() if isinstance(module, LinearMap)}
+    trainers = {name: trainer for name, trainer in held.items() if isinstance(trainer, MapTrainer)}
+    if shared is None:
+        shared = _SHARED[ddp] = SharedHeads(ddp)
+    shared.take(ddp, {name: trainer for name, trainer in trainers.items() if trainer.in_factors})
+
+
+def shared_heads(ddp: nn.Module) -> SharedHeads | None:
+    """The heads that a DDP leaves to hyperfan, if it does."""
+    return _SHARED.get(ddp)
+
+
+def _check_possible(ddp: "DistributedDataParallel") -> None:
+    if ddp.mixed_precision is not None:
+        raise HyperfanError("DDP's mixed_precision= casts heads while they are trained in factors: use torch.autocast")
+    if ddp._join_config.enable:
+        raise HyperfanError(
+            "ddp.join() cannot stand in for the heads' gradients of a process that has run out of batches: give every "
+            "process as many batches, the last ones smaller, and weight each loss by its share of the samples"
+        )
+
+
+def _leave_out(ddp: Any, names: set[str]) -> None:  # Any: torch leaves what its constructor calls without types
+    """Build DDP's reducer anew, as its constructor does, for all parameters but these."""
+    ddp.parameters_to_ignore |= names
+    ddp._remove_autograd_hooks()
+    parameters, sparse = ddp._build_params_for_reducer()
+    if not parameters:  # a reducer wants one: this never has a gradient, and is never sent
+        parameters, sparse = [nn.Parameter(torch.zeros(1, device=ddp.device))], [False]
+        mapping = {0: "none"}
+    else:
+        mapping = ddp._build_debug_param_to_name_mapping(parameters)
+    ddp._ddp_init_helper(parameters, sparse, mapping, ddp.static_graph)
+    if ddp.static_graph:
+        ddp.reducer._set_static_graph()
+        ddp.logger._set_static_graph()
+    for hook, state in getattr(ddp, "_comm_hooks", ()):
+        torch._C._distributed_c10d._register_comm_hook(ddp.reducer, state, hook)

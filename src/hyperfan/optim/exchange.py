@@ -1,0 +1,325 @@
+"""Gradients averaged over processes; those in factors by their factors, d_k times fewer bytes than if written out.
+
+Where all processes have the same codes, as a net without conditions has, the sum of Cᵀ·Gᵣ over processes r is Cᵀ·ΣGᵣ:
+the rows are summed by an all-reduce. Where codes differ, as with noise or a condition for each sample, codes and rows
+of all processes are gathered, and stand one behind the other in one factor. Everything is in one all-reduce, and one
+all-gather where one is needed, for each dtype.
+
+Processes agree once on a layout of these buffers. A process whose gradients fit it no more says so in the buffer's
+header, whose sum all of them read: then all agree anew, from the same gradients, and nothing is lost.
+"""
+
+import math
+import weakref
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+from weakref import WeakKeyDictionary
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+from hyperfan.codes.ranks import check_same, gather_objects
+from hyperfan.optim.exchange_layout import (
+    DIGEST_BITS,
+    Seen,
+    Slot,
+    choose_slot,
+    digest,
+    gathered_views,
+    joined_digest,
+)
+from hyperfan.optim.factor import Factor
+from hyperfan.optim.gradient import FactoredGradient, Parts, Value
+
+MAX_COUNT_OF_HALVES = 256
+"""Up to which all integers are exact in 16 bits."""
+
+
+@dataclass
+class Layout:
+    """All slots by name, and the buffers, by whether they are gathered and by dtype."""
+
+    slots: dict[str, Slot]
+    buffers: dict[tuple[bool, torch.dtype], Tensor]
+    header: int
+    """Values before the first slot of each buffer: misfits, processes with a gradient for each name, the digest."""
+
+
+class Exchange:
+    """Averages the gradients of some parameters over the processes of a group.
+
+    Args:
+        named: returns the parameters by name, the same in all processes.
+        group: of processes; ``None`` is torch's default.
+    """
+
+    def __init__(self, named: Callable[[], Mapping[str, Tensor]], group: Any = None) -> None:
+        self._named, self._group = named, group
+        self._layout: Layout | None = None
+        self._digests: dict[str, tuple[Tensor, int, int]] = {}
+        self._differing: set[str] = set()
+        """Names of gradients whose codes differed between processes, as they will again."""
+        self.calls: list[tuple[str, int]] = []
+        """Collectives of the last :meth:`average` and their bytes in this process."""
+
+    @property
+    def world(self) -> int:
+        """Number of processes."""
+        return dist.get_world_size(self._group)
+
+    @torch.no_grad()
+    def average(self) -> None:
+        """Replace all gradients by their means over processes. All processes call this at the same time."""
+        # Of gradients with the same factors the largest comes first: it says what writing them out would cost.
+        named = dict(sorted(self._named().items(), key=lambda item: (-item[1].numel(), item[0])))
+        self.calls = []
+        if not named:
+            return
+        local = _local_gradients(named)
+        seen = {name: self._see(p, name, local) for name, p in named.items()}
+        if self._layout is None:
+            self._layout = self._agree(named, seen)
+        while not self._share(self._layout, named, local, seen):
+            self._layout = self._agree(named, seen)  # from the same gradients, which then fit
+
+    def _see(self, p: Tensor, name: str, local: "dict[str, _Local]") -> Seen:
+        mine = local.get(name)
+        if mine is None:
+            return Seen(tuple(p.shape), str(p.dtype))
+        if mine.parts is None:
+            return Seen(tuple(p.shape), str(p.dtype), "dense")
+        codes, last = mine.codes, mine.row_size
+        sizes = (math.prod(codes.shape[:-2]), codes.shape[-1], last)
+        digest = self._digest(mine.partner, codes)
+        return Seen(tuple(p.shape), str(p.dtype), "factored", codes.shape[-2], sizes, digest, mine.partner, mine.summed)
+
+    def _digest(self, name: str, codes: Tensor) -> int:
+        """The digest of codes; constant ones, whose tensor is the same, are looked at once."""
+        known = self._digests.get(name)
+        if known is None or known[0] is not codes or known[1] != codes._version:
+            known = self._digests[name] = (codes, codes._version, digest(codes))
+        return known[2]
+
+    # ── agreeing ───────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _agree(self, named: Mapping[str, Tensor], seen: dict[str, Seen]) -> Layout:
+        everyone = gather_objects(seen, self._group)
+        check_same("the trained parameters", [{n: (s.shape, s.dtype) for n, s in each.items()} for each in everyone])
+        slots: dict[str, Slot] = {}
+        header = 1 + len(named) + DIGEST_BITS
+        ends: dict[tuple[bool, torch.dtype], int] = {}
+        for name, p in named.items():
+            each = [others[name] for others in everyone]
+            if len({seen_there.digest for seen_there in each if seen_there.kind != "none"}) > 1:
+                self._differing.add(name)
+            slot = choose_slot(each, seen[name], p.numel(), slots, name not in self._differing)
+            if slot.numel:
+                key = (slot.mode == "gathered rows", _wire_dtype(p.dtype, self.world))
+                start = ends.get(key, header)
+                ends[key] = start + slot.numel
+                slot = replace(slot, start=start)
+            slots[name] = slot
+        device = next(iter(named.values())).device
+        if not ends:
+            ends[False, torch.float32] = header
+        buffers = {key: torch.zeros(end, dtype=key[1], device=device) for key, end in sorted(ends.items(), key=str)}
+        return Layout(slots, buffers, header)
+
+    # ── sharing ────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _share(
+        self, layout: Layout, named: Mapping[str, Tensor], local: "dict[str, _Local]", seen: dict[str, Seen]
+    ) -> bool:
+        """Share gradients in a layout; returns whether they fitted it in all processes, and else leaves them."""
+        slots, names = layout.slots, list(layout.slots)
+        misfit = names != list(named) or not all(slots[name].fits(seen[name]) for name in names)
+        rows = [name for name in names if slots[name].mode == "summed rows"]
+        codes = 0 if misfit else joined_digest([seen[name].digest for name in rows])
+        head = [float(misfit), *(float(name in local) for name in names)]
+        head += [float(codes >> i & 1) for i in range(DIGEST_BITS)]
+        for (_, dtype), buffer in layout.buffers.items():
+            buffer[: layout.header] = torch.tensor(head, dtype=dtype)
+        if not misfit:
+            self._pack(layout, named, local)
+        gathered = {key: self._run(key[0], buffer) for key, buffer in layout.buffers.items()}
+        key, first = next(iter(gathered.items()))
+        heads = first[..., : layout.header].double()
+        counts = (heads.sum(0) if key[0] else heads).tolist()
+        if counts[0]:
+            return False
+        hits = dict(zip(names, counts[1 : 1 + len(names)], strict=True))
+        equal = {0.0, float(self.world)}
+        if rows and (any(hits[name] not in equal for name in rows) or not equal.issuperset(counts[1 + len(names) :])):
+            return False
+        self._unpack(layout, named, local, gathered, hits)
+        return True
+
+    def _run(self, gather: bool, buffer: Tensor) -> Tensor:
+        self.calls.append(("all-gather" if gather else "all-reduce", buffer.numel() * buffer.element_size()))
+        if not gather:
+            dist.all_reduce(buffer, group=self._group)
+            return buffer
+        everyone = buffer.new_empty(self.world, len(buffer))
+        dist.all_gather(list(everyone.unbind()), buffer, group=self._group)
+        return everyone
+
+    def _pack(self, layout: Layout, named: Mapping[str, Tensor], local: "dict[str, _Local]") -> None:
+        for name, p in named.items():
+            slot, mine = layout.slots[name], local.get(name)
+            if not slot.numel:
+                continue
+            memory = _slot_memory(slot, p, layout.buffers, self.world)
+            if mine is None:
+                memory.zero_()
+            elif slot.mode == "dense":
+                mine.write_dense(memory)
+            elif slot.mode == "summed rows":
+                mine.write_rows(memory)
+            else:
+                count, codes, rows = gathered_views(slot, memory)
+                memory.zero_()
+                count.fill_(mine.codes.shape[-2])
+                codes[:, : mine.codes.shape[-2]] = mine.codes.view(codes.shape[0], -1, codes.shape[-1])
+                mine.write_rows(rows[:, : mine.codes.shape[-2]])
+
+    def _unpack(
+        self,
+        layout: Layout,
+        named: Mapping[str, Tensor],
+        local: "dict[str, _Local]",
+        shared: Mapping[tuple[bool, torch.dtype], Tensor],
+        hits: Mapping[str, float],
+    ) -> None:
+        for (gather, _), buffer in shared.items():
+            if not gather:
+                buffer.div_(self.world)
+        made: dict[str, Parts] = {}
+        for name, p in named.items():
+            slot = layout.slots[name]
+            if not hits[name] or slot.mode == "absent":
+                continue
+            memory = _slot_memory(slot, p, shared, self.world).to(p.dtype)
+            if slot.mode == "dense":
+                _set_dense(p, memory)
+                continue
+            if slot.mode == "as its partner":
+                made[name] = made[slot.said.partner or name]
+            elif slot.mode == "summed rows":
+                codes = local[name].codes
+                made[name] = ((Factor(codes, memory.view(*codes.shape[:-1], -1)), 1.0),)
+            else:
+                made[name] = ((_joined(slot, memory, local.get(name)), 1 / self.world),)
+            _set_parts(p, made[name], slot.summed)
+
+
+def _wire_dtype(dtype: torch.dtype, world: int) -> torch.dtype:
+    """The dtype in which values travel: one that counts all processes, which a header does."""
+    return torch.float32 if dtype.itemsize == 2 and world > MAX_COUNT_OF_HALVES else dtype
+
+
+def _slot_memory(slot: Slot, p: Tensor, buffers: Mapping[tuple[bool, torch.dtype], Tensor], world: int) -> Tensor:
+    """The part of the buffers in which a parameter's gradient travels; of all processes, where these are gathered."""
+    if not slot.numel:
+        return torch.empty(0)
+    buffer = buffers[slot.mode == "gathered rows", _wire_dtype(p.dtype, world)]
+    return buffer[..., slot.start : slot.start + slot.numel]
+
+
+class _Local:
+    """One parameter's gradient in this process, and its factors, if it has any."""
+
+    def __init__(self, grad: Tensor, parts: Parts | None, partner: str) -> None:
+        self.grad, self.parts, self.partner = grad, parts or None, partner
+        self.summed = isinstance(grad, FactoredGradient) and grad.value.summed
+
+    @property
+    def codes(self) -> Tensor:
+        """Those of all parts."""
+        assert self.parts is not None
+        if len(self.parts) == 1:
+            return self.parts[0][0].codes
+        return torch.cat([factor.codes for factor, _ in self.parts], -2)
+
+    @property
+    def row_size(self) -> int:
+        """Values of a row of gradients."""
+        assert self.parts is not None
+        return self.parts[0][0].row_size
+
+    def write_rows(self, memory: Tensor) -> None:
+        """Write all rows to memory, with their parts' scales."""
+        assert self.parts is not None
+        lead, start = math.prod(self.codes.shape[:-2]), 0
+        memory = memory.view(lead, -1, self.row_size)
+        for factor, scale in self.parts:
+            factor.write_to(memory[:, start : start + factor.rank], scale)
+            start += factor.rank
+
+    def write_dense(self, memory: Tensor) -> None:
+        """Write the gradient out to memory."""
+        target = memory.view(self.grad.shape)
+        if isinstance(self.grad, FactoredGradient):
+            self.grad.add_to_(target, 1.0, 0.0)
+        else:
+            target.copy_(self.grad)
+
+
+def _local_gradients(named: Mapping[str, Tensor]) -> dict[str, _Local]:
+    """The gradients that there are; those with the same factors, as of a weight and its bias, are partners."""
+    first: dict[tuple[tuple[int, float], ...], str] = {}
+    local = {}
+    for name, p in named.items():
+        if p.grad is None:
+            continue
+        parts = p.grad.parts if isinstance(p.grad, FactoredGradient) else None
+        partner = first.setdefault(tuple((id(f), s) for f, s in parts), name) if parts else name
+        local[name] = _Local(p.grad, parts, partner)
+    return local
+
+
+def _joined(slot: Slot, memory: Tensor, mine: _Local | None) -> Factor:
+    """One factor with the codes and rows of all processes."""
+    codes, rows = [], []
+    for of_process in memory:
+        count, its_codes, its_rows = gathered_views(slot, of_process)
+        codes.append(its_codes[:, : int(count)])
+        rows.append(its_rows[:, : int(count)])
+    joined = torch.cat(codes, 1), torch.cat(rows, 1)
+    layered = slot.sizes[0] > 1 or (mine is not None and mine.codes.ndim == 3)
+    return Factor(*joined) if layered else Factor(joined[0][0], joined[1][0])
+
+
+def _set_parts(p: Tensor, parts: Parts, summed: bool) -> None:
+    """Give a parameter a gradient in factors, written out if these are larger."""
+    gradient = FactoredGradient(p, Value(parts, summed=summed))
+    factor, _ = parts[0]
+    larger = factor.rank > min(factor.codes.shape[-1], p.shape[-1])
+    p.grad = gradient.to_dense() if larger else gradient
+
+
+def _set_dense(p: Tensor, values: Tensor) -> None:
+    if p.grad is None or isinstance(p.grad, FactoredGradient):
+        p.grad = values.view(p.shape).clone()
+    else:
+        p.grad.copy_(values.view(p.shape))
+
+
+_OF_OPTIMISERS: "WeakKeyDictionary[torch.optim.Optimizer, Exchange]" = WeakKeyDictionary()
+
+
+def average_gradients(optimiser: torch.optim.Optimizer) -> None:
+    """Replace all gradients of what an optimiser trains by their means over processes, where no DDP does so.
+
+    All processes call it between backward and step; their parameters are in the same order.
+    """
+    if optimiser not in _OF_OPTIMISERS:
+        held = weakref.ref(optimiser)  # which the table must not keep alive
+
+        def named() -> dict[str, Tensor]:
+            groups = [] if (there := held()) is None else there.param_groups
+            return {f"{i:06}": p for i, p in enumerate(p for group in groups for p in group["params"])}
+
+        _OF_OPTIMISERS[optimiser] = Exchange(named)
+    _OF_OPTIMISERS[optimiser].average()

@@ -1,0 +1,118 @@
+"""Sweeps on a Dask cluster, here one of two workers in this process, which start the processes of runs."""
+
+import os
+import signal
+from pathlib import Path
+
+import pytest
+from test_sweep import Endless
+from toy import Toy, contents, summarise
+
+import hyperfan
+from hyperfan.errors import RunError
+from hyperfan.experiments import sweep as sweeps
+from hyperfan.experiments.environment import fingerprint
+from hyperfan.experiments.sweep import cluster, sweep
+
+distributed = pytest.importorskip("distributed", reason="pip install 'hyperfan[cluster]'")
+
+
+@pytest.fixture(scope="module")
+def address():
+    with distributed.LocalCluster(
+        n_workers=2, threads_per_worker=1, processes=False, protocol="tcp://", dashboard_address=":0"
+    ) as made:
+        yield made.scheduler_address
+
+
+def test_a_sweep_on_a_cluster_is_bit_identical_to_one_here(tmp_path, address, undisturbed):
+    path = tmp_path / "run"
+    assert sweep({path: Toy()}, on=address, summarise=summarise) == {path: "finished"}
+    assert contents(path) == {**undisturbed, "report.html": b"drawn"}
+    assert [p.name for p in tmp_path.iterdir()] == ["run"], "the sweep's sign of life is gone"
+
+
+@pytest.mark.skipif(os.name == "nt", reason="signals are those of POSIX")
+def test_ctrl_c_lets_the_workers_save(tmp_path, address, monkeypatch):
+    path, show = tmp_path / "run", sweeps.Progress.show
+
+    def interrupt(self, under_way, ended):
+        show(self, under_way, ended)
+        if sweeps.table.standing(path)[0] >= 2:
+            monkeypatch.undo()
+            os.kill(os.getpid(), signal.SIGINT)
+
+    monkeypatch.setattr(sweeps.Progress, "show", interrupt)
+    runs = {path: Endless(total=10**6, init="classical")}
+    assert sweep(runs, on=address, summarise=summarise) == {path: "stopped"}
+    assert not sweeps.in_use(path)
+    assert sweeps.saved_step(path) >= 2
+
+
+def refused(tmp_path, on):
+    with pytest.raises(RunError) as caught:
+        sweep({tmp_path / "run": Toy()}, on=on)
+    assert not (tmp_path / "run").exists()
+    assert "\n" not in str(caught.value)
+    return str(caught.value)
+
+
+def test_a_worker_with_other_code_is_refused(tmp_path, address, monkeypatch):
+    class Other(cluster.Cluster):
+        def __init__(self, *args):
+            super().__init__(*args)
+            self._code = "0123"
+
+    monkeypatch.setattr(sweeps, "Cluster", Other)
+    told = refused(tmp_path, address)
+    assert told.startswith("the worker tcp://")
+    assert ", and the sweep code 0123: install the same" in told
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_folder_that_workers_do_not_see_or_may_not_write(tmp_path, address, monkeypatch):
+    code = fingerprint(Path(hyperfan.__file__).parent)
+    sign = tmp_path / "sign"
+    assert cluster.look_around(str(sign), code).startswith(f"it does not see the files in {tmp_path}, which must be")
+    sign.write_text("")
+    assert cluster.look_around(str(sign), code) == ""
+    monkeypatch.setattr(cluster, "look_around", lambda sign, code: "it may not write to there")
+    assert refused(tmp_path, address).endswith(" cannot be used: it may not write to there")
+    monkeypatch.undo()
+    with pytest.raises(RunError, match=r"could not be written: .* Choose a folder that all workers share"):
+        sweep({sign / "below" / "run": Toy()}, on=address)
+
+
+def test_a_scheduler_that_does_not_answer_or_has_no_workers(tmp_path, monkeypatch):
+    monkeypatch.setattr(cluster, "CONNECT_SECONDS", 1)
+    assert refused(tmp_path, "tcp://127.0.0.1:9").startswith("--on tcp://127.0.0.1:9: no Dask scheduler answers there")
+    assert refused(tmp_path, "nonsense://x").startswith("--on nonsense://x: no Dask scheduler answers there")
+    with distributed.LocalCluster(n_workers=0, processes=False, protocol="tcp://", dashboard_address=":0") as empty:
+        assert "it has no workers; 'dask worker tcp://" in refused(tmp_path, empty.scheduler_address)
+
+
+def test_without_dask_the_error_names_the_extra(tmp_path, monkeypatch):
+    def missing(name):
+        raise ImportError(name)
+
+    monkeypatch.setattr(cluster.importlib, "import_module", missing)
+    assert refused(tmp_path, "tcp://x:1") == "--on tcp://x:1 needs Dask: pip install 'hyperfan[cluster]'"
+
+
+def test_a_sweep_that_no_longer_lives_ends_its_runs(tmp_path, monkeypatch):
+    """By the worker's own clock, since those of two machines may differ."""
+    now = [0.0]
+    monkeypatch.setattr(cluster.time, "monotonic", lambda: now[0])
+    sign = tmp_path / "sign"
+    sign.write_text("0")
+    life = cluster.Life(str(sign))
+    assert life.goes_on()
+    now[0] += cluster.SILENCE_SECONDS - 1
+    assert life.goes_on()
+    sign.write_text("1")
+    assert life.goes_on()
+    now[0] += cluster.SILENCE_SECONDS + 1
+    assert not life.goes_on()
+    sign.unlink()
+    assert not cluster.Life(str(sign)).goes_on()
+    assert cluster.work("", str(sign), "") == (143, [])

@@ -1,0 +1,103 @@
+"""Several processes train as one: under DDP with torch's optimisers and with ours, in every plan, and under FSDP2."""
+
+import os
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import rank_cases
+import rank_events
+import torch
+from torch import nn
+
+import hyperfan as hf
+
+WORKER = Path(__file__).with_name("rank_worker.py")
+TOLERANCE = 1e-10
+"""Of parameters, which are of the order of 1."""
+EVENTS = {
+    "plans_change": TOLERANCE,
+    "gradients_are_clipped_by_value": TOLERANCE,
+    "the_optimiser_is_released": TOLERANCE,
+    "some_processes_lack_a_gradient": TOLERANCE,
+    "rates_differ": "lr' is 0.1 on rank 0 and 0.2 on rank 1",
+    "optimisers_differ": "optimiser' is hyperfan's, SGDRule on rank 0 and torch's on rank 1",
+    "plans_differ": "plan' is collapsed on rank 0 and dense on rank 1",
+    "inputs_run_out": "give every process as many batches",
+    "ddp_is_copied": "take ddp.module",
+    "calls": ["all-reduce"],
+    "shards_train_as_one": TOLERANCE,
+    "seeds_differ": "call torch.manual_seed with one seed in all processes",
+    "shards_are_drawn_from_meta": 0.0,
+    "sharded_nets_are_read": TOLERANCE,
+    "sharded_nets_are_refused": [],
+    "checkpoints_are_saved_by_two": None,
+}
+"""What is expected of each: a line, or how far off all may be."""
+needs_distributed = pytest.mark.skipif(not torch.distributed.is_available(), reason="torch was built without it")
+
+
+def together(folder: Path, world: int, cases: list[rank_cases.Case]) -> list[dict]:
+    """What each of so many processes tells of some cases."""
+    torch.save(cases, folder / "cases.pt")
+    environment = {**os.environ, "WORLD_SIZE": str(world), "MASTER_ADDR": "127.0.0.1", "OMP_NUM_THREADS": "1"}
+    environment["MASTER_PORT"] = str(_free_port())
+    environment["PYTHONPATH"] = os.pathsep.join([*sys.path, str(WORKER.parents[1])])
+    processes = [
+        subprocess.Popen([sys.executable, str(WORKER), str(folder)], env={**environment, "RANK": str(r)},
+                         stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+        for r in range(world)
+    ]  # fmt: skip
+    said = [process.communicate(timeout=1200)[0] for process in processes]
+    assert not any(process.returncode for process in processes), "\n".join(said)
+    return [torch.load(folder / f"{world}-{rank}.pt", weights_only=False) for rank in range(world)]
+
+
+@needs_distributed
+def test_processes_train_as_one(tmp_path, request):
+    """To 1e-10 after 50 steps: two processes, then three, once each, as to start them takes longer than the cases."""
+    worst = {}
+    for world in (2, 3):
+        cases = rank_cases.cases(world, request.config.getoption("full"))
+        told = together(tmp_path, world, cases)
+        for case in cases:
+            learnt = rank_cases.oracle(case, world)
+            for each in told:
+                assert not isinstance(each.get(case), str), f"{case}: {each[case]}"
+                worst[world, case] = max((each[case][name] - t).abs().max().item() for name, t in learnt.items())
+        if world == 2:
+            check_events(told)
+            assert rank_events.load_checkpoint(tmp_path) == 0
+        else:
+            assert [each["loaded"] for each in told] == [0, 0, 0]
+    assert {case: off for case, off in worst.items() if not off <= TOLERANCE} == {}
+
+
+def check_events(told: list[dict]) -> None:
+    for event, each in ((event, each[event]) for event in rank_events.EVENTS for each in told):
+        expected = EVENTS[event]
+        if isinstance(expected, str):
+            assert expected in each, event
+            assert "\n" not in each, event
+        elif isinstance(expected, float):
+            assert not isinstance(each, str), f"{event}: {each}"
+            assert each <= expected, event
+        else:
+            assert each == expected, event
+
+
+def test_batch_norm_is_converted():
+    """Torch's conversion finds the mainnet's layers, and it is the converted one that runs."""
+    mainnet = nn.Sequential(nn.Linear(4, 5), nn.BatchNorm1d(5), nn.Tanh(), nn.Linear(5, 3))
+    net = nn.SyncBatchNorm.convert_sync_batchnorm(hf.HyperNet(mainnet, 7))
+    assert isinstance(net.mainnet[1], nn.SyncBatchNorm)
+    net(torch.randn(3, 4))
+    assert net.mainnet[1].num_batches_tracked == 1
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
