@@ -143,10 +143,15 @@ def conclude(
 
 def store(name: str, result: dict[str, object]) -> None:
     """Write a result to the folder of this machine, with what it was measured on."""
-    folder = RESULTS / machine_name(_processor(), _cores())
+    folder = RESULTS / machine()
     folder.mkdir(parents=True, exist_ok=True)
     told = {"name": name, **result, "environment": environment()}
     (folder / f"{name}.json").write_text(json.dumps(told, indent=2) + "\n")
+
+
+def machine() -> str:
+    """The folder's name of this machine."""
+    return machine_name(_processor(), _cores())
 
 
 def machine_name(processor: str, cores: int) -> str:

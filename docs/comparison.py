@@ -208,7 +208,7 @@ Of three steps of the same net, parameters and the optimiser's state included; t
 {memory}
 
 ## What they reach
-Each [example](../examples) beside a hypernet by hand: the same trunk and data, an `nn.Linear` for every tensor as torch
+Each example beside a hypernet by hand: the same trunk and data, an `nn.Linear` for every tensor as torch
 starts it (for SIREN as its authors' code does), batched products, torch's AdamW; both at the best of five learning
 rates, {example_seeds} seeds. Below 1 ours is better. ({reached_json})
 

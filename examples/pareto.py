@@ -34,7 +34,7 @@ def losses(net: nn.Module, preferences: Tensor, x: Tensor) -> tuple[Tensor, Tens
     return both, p * (1 - p) * (f - g).square().mean()
 
 
-def train(net: nn.Module, steps: int = 1500, lr: float = 1e-3) -> Tensor:
+def train(net: nn.Module, steps: int = 1500, lr: float = 1e-2) -> Tensor:
     """Train on random preferences; returns the two losses at five points of the front, and how far each is from it."""
     opt = hf.AdamW(net, lr=lr)
     for _ in range(steps):
