@@ -75,7 +75,7 @@ class Child:
         # Folders that this process imports from, as tests do, are there for the other one too.
         path = os.pathsep.join(os.path.abspath(folder) for folder in sys.path if folder != "")
         self._process = subprocess.Popen(
-            [sys.executable, "-m", __name__],
+            [sys.executable, "-c", f"from {__name__} import start; start()"],
             stdin=subprocess.PIPE,
             stdout=subprocess.DEVNULL,
             stderr=self._said,
@@ -150,7 +150,8 @@ def _end_with_the_starter() -> None:
     os.kill(os.getpid(), signal.SIGTERM)
 
 
-if __name__ == "__main__":
+def start() -> None:
+    """Run as a process of its own."""
     code = main()
     sys.stderr.flush()
     os._exit(code)  # the thread that reads the standard input would hold up the interpreter's end
