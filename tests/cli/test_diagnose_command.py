@@ -52,7 +52,7 @@ def of_a_size(width, depth=2, init="hyperfan-in"):
     return hf.HyperNet(nn.Sequential(*layers[:-1]), 16, init=init), torch.randn(50, 64)
 
 def sick_of_a_size(width):
-    return of_a_size(width, init="xavier-fan-in")
+    return of_a_size(width, depth=3, init="xavier-fan-in")
 
 def misfit():
     return hf.HyperNet(mainnet(), 16), torch.randn(50, 63)
@@ -141,10 +141,10 @@ def test_a_coordinate_check(tmp_path, capsys):
     assert main(["diagnose", "nets_to_diagnose:of_a_size", *sizes, "--html", str(page)]) == 0
     assert "Healthy: no layer's scale depends on the width or the depth" in capsys.readouterr().out
     assert page.read_text().count('<div class="panel">') == 6
-    assert main(["diagnose", "nets_to_diagnose:sick_of_a_size", "--widths", "16", "64", "--json"]) == 1
+    assert main(["diagnose", "nets_to_diagnose:sick_of_a_size", "--widths", "32", "256", "--json"]) == 1
     told = json.loads(capsys.readouterr().out)
     assert "scale that depends on the width" in {f["name"] for f in told["findings"]}
-    assert [d["width"] for d in told["diagnoses"]] == [16, 64]
+    assert [d["width"] for d in told["diagnoses"]] == [32, 256]
 
 
 @pytest.mark.parametrize(
