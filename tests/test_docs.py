@@ -108,13 +108,13 @@ def test_every_example_is_listed():
 
 
 def test_quoted_numbers_are_those_of_the_results():
-    numbers = script("numbers")
+    numbers = script("quotes")
     for page in numbers.QUOTES:
-        assert numbers.filled(page, text(page)) == text(page), "python docs/numbers.py writes them"
+        assert numbers.filled(page, text(page)) == text(page), "python docs/quotes.py writes them"
 
 
 def test_a_quote_that_is_not_there_is_an_error(monkeypatch):
-    numbers = script("numbers")
+    numbers = script("quotes")
     monkeypatch.setitem(numbers.QUOTES, "page", {"takes {ratio:.1f} times": lambda: {"ratio": 2}})
     assert numbers.filled("page", "it takes\n1.25 times ours") == "it takes\n2.0 times ours"
     with pytest.raises(ValueError, match="0 times"):
@@ -194,7 +194,7 @@ def test_the_tables_of_many_machines_are_those_of_model_and_benchmarks():
 
 
 def test_other_libraries_are_told_what_is_said():
-    seen = script("numbers").benchmark("peers_diagnosed")["found"]
+    seen = script("quotes").benchmark("peers_diagnosed")["found"]
     for net in (*seen["hypnettorch"], *seen["hyper-nn"]):
         assert "as nn.Linear does by default" in " ".join(net["causes"])
     assert all("Wrong scale of a head in '10.weight'" in net["summary"] for net in seen["hyperlight"])

@@ -1,4 +1,4 @@
-"""Write the numbers that pages quote as the results have them: ``python docs/numbers.py``.
+"""Write the numbers that pages quote as the results have them: ``python docs/quotes.py``.
 
 A quote is a piece of text with fields; wherever its page has that text with any numbers in the fields, they are
 replaced by those of the results. ``docs/speed_table.py`` writes the table of speeds.
