@@ -99,7 +99,7 @@ def test_a_picture_that_cannot_be_read_is_named(root, denied):
     with pytest.raises(DataError, match=re.escape(f"{path} cannot be read: No such file")):
         folder[0]
     path.mkdir()
-    with pytest.raises(DataError, match=re.escape(f"{path} cannot be read: Is a directory")):
+    with pytest.raises(DataError, match=re.escape(f"{path} is no file, but a folder")):
         folder[0]
 
 

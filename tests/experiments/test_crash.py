@@ -20,11 +20,20 @@ def finish(path):
     return contents(path)
 
 
-def kill_before_each_file_operation(in_a_process, new_folder, undisturbed):
-    """Returns how many there were."""
-    points, code = 0, None
+QUICK_STRIDE = 3
+"""Operations from one kill to the next in a quick run; the operations of a checkpoint are no multiple of it."""
+
+
+@pytest.fixture
+def stride(request):
+    return 1 if request.config.getoption("full") else QUICK_STRIDE
+
+
+def kill_before_each_file_operation(in_a_process, new_folder, undisturbed, stride):
+    """Kill before each of the file operations, or before some; returns how many there were."""
+    points, code = 1 - stride, None
     while code != 0:
-        points += 1
+        points += stride
         path = new_folder()
         code, _ = in_a_process(killed_before_touching_files, Toy(), path, points)
         assert code in (0, -signal.SIGKILL)
@@ -32,13 +41,13 @@ def kill_before_each_file_operation(in_a_process, new_folder, undisturbed):
     return points
 
 
-def test_killed_before_each_of_its_file_operations(tmp_path, in_a_process, undisturbed):
+def test_killed_before_each_of_its_file_operations(tmp_path, in_a_process, undisturbed, stride):
     """Also in the middle of writing a checkpoint: there are about a dozen operations in each."""
     paths = map(tmp_path.joinpath, map(str, itertools.count()))
-    assert kill_before_each_file_operation(in_a_process, lambda: next(paths), undisturbed) > 40
+    assert kill_before_each_file_operation(in_a_process, lambda: next(paths), undisturbed, stride) > 40
 
 
-def test_killed_again_while_resuming(tmp_path, in_a_process, undisturbed):
+def test_killed_again_while_resuming(tmp_path, in_a_process, undisturbed, stride):
     """From a folder with much to tidy up."""
     left = tmp_path / "left"
     run(Toy(), left, InterruptedAfter(4))
@@ -51,7 +60,7 @@ def test_killed_again_while_resuming(tmp_path, in_a_process, undisturbed):
     def made():
         return shutil.copytree(left, next(paths))
 
-    assert kill_before_each_file_operation(in_a_process, made, undisturbed) > 15
+    assert kill_before_each_file_operation(in_a_process, made, undisturbed, stride) > 15
 
 
 def test_killed_at_random_instants(tmp_path, in_a_process, undisturbed):

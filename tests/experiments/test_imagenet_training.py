@@ -426,6 +426,7 @@ needs_distributed = pytest.mark.skipif(not torch.distributed.is_available(), rea
 
 
 @needs_distributed
+@pytest.mark.full  # quickly with toys: test_ranks.py, and ../optim/test_data_parallel.py
 def test_gradients_are_averaged_as_if_there_were_one_process():
     """Though the processes have parts of different size, and no gradient of a head is written out."""
     (alone,), two = together(AVERAGED, 1), together(AVERAGED, 2)
@@ -436,10 +437,8 @@ def test_gradients_are_averaged_as_if_there_were_one_process():
 
 
 @needs_distributed
-@pytest.mark.parametrize(
-    "begun",
-    [pytest.param("not at all", marks=pytest.mark.full), "in part", pytest.param("over", marks=pytest.mark.full)],
-)
+@pytest.mark.full
+@pytest.mark.parametrize("begun", ["not at all", "in part", "over"])
 def test_two_processes_train_as_one(tmp_path, pictures, begun):
     """Batch norm apart, which sees each process's own part; begun by one, and gone on with by two."""
     fields = {"norm": False, "lr": 1e-2}

@@ -30,14 +30,21 @@ def head(net: hf.HyperNet, tensor: str):
     return net.heads.head(rows(net)[tensor].head)
 
 
-def same(a: hf.HyperNet, b: hf.HyperNet) -> None:
+def same(a: nn.Module, b: nn.Module) -> None:
     for (name, x), (_, y) in zip(a.state_dict().items(), b.state_dict().items(), strict=True):
         torch.testing.assert_close(x, y, rtol=1e-6, atol=0, msg=lambda m, name=name: f"{name}: {m}")
 
 
-@pytest.mark.parametrize("options", [{}, {"embedding": hf.Embedding(20)}, {"trunk": (16,)}], ids=str)
+@pytest.mark.parametrize("options", [{}, {"embedding": hf.Embedding(20)}], ids=str)
 def test_bias_hyperinit_is_a_share_of_zero(options):
     same(started("beck2022-bias", **options), started("hyperfan-in", **options, share=0.0))
+
+
+def test_bias_hyperinit_keeps_the_codes_of_its_trunk_where_ours_are_small():
+    theirs, ours = started("beck2022-bias", trunk=(16,)), started("hyperfan-in", trunk=(16,), share=0.0)
+    same(theirs.heads, ours.heads)
+    ratio = theirs.trunk[0].weight / ours.trunk[0].weight
+    torch.testing.assert_close(ratio, torch.full_like(ratio, 2**0.5))  # ‖h‖² = 16/2 and 4
 
 
 def test_bias_hyperinit_leaves_generated_biases_at_zero_and_starts_one_net_for_all():
