@@ -300,6 +300,9 @@ def test_under_given_conditions_codes_are_small_and_weights_have_their_variance(
     row = next(row for row in net.plan.rows if row.made_by == "head")
     assert row.moment == pytest.approx(codes.square().sum(-1).mean().item(), rel=0.1)
     assert "for codes of ‖h‖² = 4" in str(net.plan)
+    examples = 10 * torch.randn(2000, 12)
+    net = hf.HyperNet(main, hf.Embedding(12, **given), trunk=widths, example_embeddings=examples)
+    assert next(row for row in net.plan.rows if row.made_by == "head").moment == pytest.approx(4, rel=0.5)
     with torch.device("meta"):
         empty = nn.Linear(60, 50)
     assert hf.HyperNet(empty, hf.Embedding(12, **given), trunk=widths).plan.rows[0].moment == pytest.approx(4)

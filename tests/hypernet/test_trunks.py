@@ -117,3 +117,10 @@ def test_layers_under_old_style_hooks_do_not_disturb_the_others():
     pruned = prune.identity(nn.Linear(4, 4), "weight")
     net = hf.HyperNet(nn.Sequential(pruned, nn.ReLU(), nn.Linear(4, 2)), 3, generate="2.weight", init="m2")
     assert net(torch.ones(1, 4)).shape == (1, 2)
+
+
+@pytest.mark.parametrize("width", [96, 100])
+def test_a_trunk_with_batch_norm_never_sees_a_single_code(width):
+    trunk = nn.Sequential(nn.Linear(64, width), nn.BatchNorm1d(width), nn.ReLU(), nn.Linear(width, 32))
+    condition = hf.Embedding(64, given=True, per="net")
+    assert hf.HyperNet(nn.Linear(5, 4), condition, heads="separate", trunk=trunk).plan.rows[0].moment > 0

@@ -66,6 +66,7 @@ def beside_one_process(
     between: Callable[[torch.optim.Optimizer, nn.Module, int], torch.optim.Optimizer | None],
     find_unused: bool = False,
     make: Callable[[], hf.HyperNet] = build,
+    passes: int = 1,
 ) -> float:
     """How far processes are from one process on the whole batch, if both do something between backward and step."""
     rank, world = dist.get_rank(), dist.get_world_size()
@@ -75,11 +76,13 @@ def beside_one_process(
     oracle: torch.optim.Optimizer = torch.optim.SGD(alone.parameters(), lr=1e-2, momentum=0.9)
     for step in range(8):
         opt.zero_grad()
-        losses(ddp, step, range(rank, rank + 1), world).backward()
+        for i in range(passes):
+            losses(ddp, step + i, range(rank, rank + 1), world).backward()
         opt = between(opt, net, step) or opt
         opt.step()
         oracle.zero_grad()
-        losses(alone, step, range(world), world).backward()
+        for i in range(passes):
+            losses(alone, step + i, range(world), world).backward()
         oracle = between(oracle, alone, step) or oracle
         oracle.step()
     return off(net, alone)
@@ -141,6 +144,17 @@ def some_processes_lack_a_gradient(_: Path) -> float:
         return hf.HyperNet(Branches(), 7, nonlinearity="tanh", heads="separate")
 
     return beside_one_process(lambda *_: None, find_unused=True, make=make)
+
+
+@event
+def backward_passes_add_up(_: Path) -> float:
+    """Two that are both averaged, without ``no_sync``, on heads behind a trunk, whose gradients stay in factors."""
+
+    def make() -> hf.HyperNet:
+        torch.manual_seed(0)
+        return hf.HyperNet(nn.Sequential(nn.Linear(4, 5), nn.Tanh(), nn.Linear(5, 3)).double(), 7, trunk=(6,))
+
+    return beside_one_process(lambda *_: None, make=make, passes=2)
 
 
 @event

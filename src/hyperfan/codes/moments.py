@@ -3,6 +3,7 @@
 A generator divides by it. The paper's table is the case where it is d_k·Var(e).
 """
 
+import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from typing import cast
@@ -216,12 +217,12 @@ def _draws(codes: Codes, least: int, generator: torch.Generator) -> Iterator[Ten
     count = GIVEN_CODES // embeddings.n
     if embeddings.identities:
         count = min(count, MAX_GIVEN_CODES // embeddings.codes)
-    left, block = max(count, least), _conditions_at_once(codes, embeddings.n)
-    while left:
-        draws = min(block, left)
+    count = max(count, least)
+    blocks = math.ceil(count / _conditions_at_once(codes, embeddings.n))
+    for i in range(blocks):  # of nearly one size, as a batch norm in the trunk takes no block of one
+        draws = count * (i + 1) // blocks - count * i // blocks
         e = embeddings.draw_(torch.empty(draws, embeddings.n, embeddings.config.size, device="cpu"), generator)
         yield _like(codes, e)
-        left -= draws
 
 
 def _conditions_at_once(codes: Codes, of_each: int) -> int:
@@ -262,7 +263,7 @@ def _reduced(codes: Codes, conditions: Iterable[Tensor], reduce: Callable[[Tenso
             if not modules:
                 found.append(reduce(codes.encode(embeddings.join_identity(each).double())))
                 continue
-            for block in torch.split(each, _conditions_at_once(codes, each.shape[1])):
+            for block in each.tensor_split(math.ceil(len(each) / _conditions_at_once(codes, each.shape[1]))):
                 joined = embeddings.join_identity(block)
                 try:
                     total = sum(reduce(source.encode(joined)) for _ in range(repeats))

@@ -188,7 +188,9 @@ def _code_factor(net: "HyperNet") -> float:
     drawn = isinstance(net.trunk, ReluMLP) and net.init.trunk is fan_in_trunk and not net.kept_values.keeps_trunk
     if net.fidelity != "exact" or config.normalise or not studied or not drawn:
         return 1.0
-    return GIVEN_CODE_SQUARE * gains("relu").forward / (heads.width * net.embeddings.mean_square)
+    examples = net.embeddings.examples
+    square = net.embeddings.mean_square if examples is None else examples.double().square().mean().item()
+    return GIVEN_CODE_SQUARE * gains("relu").forward / (heads.width * square)
 
 
 def _plan(

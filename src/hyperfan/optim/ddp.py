@@ -84,7 +84,7 @@ def notice(trainer: MapTrainer) -> None:
     if ddp is None or not torch.is_grad_enabled():
         return
     shared = _SHARED.get(ddp)
-    if shared is not None and (shared.has(trainer.weight) or not trainer.in_factors):
+    if not trainer.in_factors or (shared is not None and shared.has(trainer.weight)):
         return
     _check_possible(ddp)
     held = {name: module.trainer for name, module in ddp.module.named_modules() if isinstance(module, LinearMap)}

@@ -208,7 +208,8 @@ class Exchange:
                 made[name] = made[slot.said.partner or name]
             elif slot.mode == "summed rows":
                 codes = local[name].codes
-                made[name] = ((Factor(codes, memory.view(*codes.shape[:-1], -1)), 1.0),)
+                rows = memory.view(*codes.shape[:-1], -1).clone()  # the next exchange writes into the same memory
+                made[name] = ((Factor(codes, rows), 1.0),)
             else:
                 made[name] = ((_joined(slot, memory, local.get(name)), 1 / self.world),)
             _set_parts(p, made[name], slot.summed)
