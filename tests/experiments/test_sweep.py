@@ -56,6 +56,8 @@ class EndlessTraining(ToyTraining):
 
 
 def test_a_run_whose_process_dies_goes_on_from_its_checkpoint(tmp_path, undisturbed, capfd, monkeypatch):
+    monkeypatch.setenv("SLURM_STEP_NUM_TASKS", "2")  # a sweep's own worker may be one of several, a run is not
+    monkeypatch.setenv("SLURM_PROCID", "1")
     path = tmp_path / "dies"
     assert sweep({path: DiesOnce()}, 1, summarise=summarise) == {path: "finished"}
     assert contents(path) == {**undisturbed, "report.html": b"drawn"}

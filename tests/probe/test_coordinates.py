@@ -177,6 +177,15 @@ def test_nets_and_functions_are_not_mistaken_for_each_other():
         hf.diagnose(net)
 
 
+def test_what_a_factory_returns_is_used_or_refused():
+    def make(width):
+        net = hf.HyperNet(nn.Sequential(nn.Linear(4, width), nn.Tanh(), nn.Linear(width, 3)), 5)
+        return net, torch.randn(8, 4), None, nn.functional.l1_loss
+
+    with pytest.raises(hf.HyperfanError, match="4 values were returned"):
+        hf.diagnose(make, widths=(8, 16))
+
+
 def test_the_pages_code_runs_and_its_pictures_are_there():
     path = Path(__file__).parents[2] / "docs" / "coordinate_figure.py"
     spec = importlib.util.spec_from_file_location("coordinate_figure", path)

@@ -14,6 +14,8 @@ from hyperfan.errors import RunError
 
 FIRST_PORT, PORTS = 20_000, 20_000
 """Ports that a job of SLURM may meet at, by its number."""
+LAUNCH_VARIABLES = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "SLURM_STEP_NUM_TASKS")
+"""Variables by which a process takes itself for one of several; what it starts by itself should not inherit them."""
 ADVICE = "start all processes with torchrun --nproc-per-node, or with srun"
 
 

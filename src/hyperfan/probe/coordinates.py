@@ -164,6 +164,11 @@ def named_arguments(returned: Any) -> dict[str, Any]:
     if isinstance(returned, dict):
         return returned
     values = returned if isinstance(returned, tuple) else (returned,)
+    if len(values) > 3:
+        raise HyperfanError(
+            f"{len(values)} values were returned: return net, (net, x) or (net, x, y), or a dict of the arguments of "
+            "diagnose, as {'net': net, 'loss': loss}"
+        )
     return dict(zip(("net", "x", "y"), values, strict=False))
 
 

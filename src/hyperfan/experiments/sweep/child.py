@@ -13,13 +13,14 @@ import subprocess
 import sys
 import tempfile
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from hyperfan.errors import HyperfanError
 from hyperfan.experiments.experiment import Configuration
+from hyperfan.experiments.launch import LAUNCH_VARIABLES
 from hyperfan.experiments.signals import EXIT_CODE as TERMINATED
 from hyperfan.metrics import Outcome
 
@@ -67,6 +68,11 @@ def _named(name: str) -> Any:
     return getattr(importlib.import_module(module), attribute)
 
 
+def _one_process(variables: Mapping[str, str]) -> dict[str, str]:
+    """An environment without what says that its process is one of several, as that of a worker which srun started."""
+    return {name: value for name, value in variables.items() if name not in LAUNCH_VARIABLES}
+
+
 class Child:
     """The process of a job, as its starter sees it."""
 
@@ -79,7 +85,7 @@ class Child:
             stdin=subprocess.PIPE,
             stdout=subprocess.DEVNULL,
             stderr=self._said,
-            env={**os.environ, "PYTHONPATH": path},
+            env={**_one_process(os.environ), "PYTHONPATH": path},
         )
         assert self._process.stdin is not None
         self._process.stdin.write(job.encode() + b"\n")
