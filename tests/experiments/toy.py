@@ -105,20 +105,17 @@ class InterruptedAfter(Silent):
     def update(self, step, total, stage):
         super().update(step, total, stage)
         if step == self.batches:
-            raise KeyboardInterrupt
+            self.interrupt()
+
+    def interrupt(self):
+        raise KeyboardInterrupt
 
 
-class TerminatedAfter(Silent):
+class TerminatedAfter(InterruptedAfter):
     """A real SIGTERM, as from a scheduler, after so many batches."""
 
-    def __init__(self, batches):
-        super().__init__()
-        self.batches = batches
-
-    def update(self, step, total, stage):
-        super().update(step, total, stage)
-        if step == self.batches:
-            os.kill(os.getpid(), signal.SIGTERM)
+    def interrupt(self):
+        os.kill(os.getpid(), signal.SIGTERM)
 
 
 def contents(folder):

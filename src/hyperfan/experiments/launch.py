@@ -71,9 +71,11 @@ def first_host(nodes: str) -> str:
 
 
 def _number(variables: Mapping[str, str], name: str, default: int | None = None) -> int:
-    text = variables.get(name, default)
+    text = variables.get(name)
+    if text is None and default is not None:
+        return default
     try:
-        return int(text)  # type: ignore[arg-type]  # None is the error that is explained
-    except (TypeError, ValueError):
+        return int(text or "")
+    except ValueError:
         seen = f"is '{text}'" if text is not None else "is not set"
         raise RunError(f"{name} {seen}, beside other variables of a launcher: {ADVICE}") from None

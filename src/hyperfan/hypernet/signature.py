@@ -19,8 +19,10 @@ def show_arguments(net: "HyperNet", mainnet: nn.Module) -> None:
     def forward(self: "HyperNet", *args: Any, **kwargs: Any) -> Any:
         return function(self, *args, **kwargs)
 
-    forward.__signature__ = _signature(function, mainnet)  # type: ignore[attr-defined]  # where inspect looks for it
-    net.forward = MethodType(forward, net)  # type: ignore[method-assign]  # this net's own
+    shown: Any = forward
+    shown.__signature__ = _signature(function, mainnet)  # where inspect looks for it
+    module: Any = net
+    module.forward = MethodType(forward, net)
 
 
 def _signature(function: Any, mainnet: nn.Module) -> inspect.Signature:

@@ -2,7 +2,7 @@
 
 import functools
 from collections.abc import Callable
-from typing import ParamSpec, TypeVar
+from typing import Any, ParamSpec, TypeVar
 
 import torch
 
@@ -23,7 +23,8 @@ def differentiated() -> bool:
 
 def outside_graphs(method: Callable[P, R]) -> Callable[P, R]:
     """Break a graph that is being compiled at each call: the method looks at values, and gradients pass by it."""
-    breaking: Callable[P, R] = torch.compiler.disable(method)  # type: ignore[no-untyped-call]  # torch leaves it without types
+    disable: Callable[..., Any] = torch.compiler.disable  # which torch leaves without types
+    breaking: Callable[P, R] = disable(method)
 
     @functools.wraps(method)
     def run(*args: P.args, **kwargs: P.kwargs) -> R:

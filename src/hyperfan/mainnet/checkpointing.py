@@ -71,7 +71,7 @@ class Call:
             with self._bind(tensors):
                 return function(*of_function)
 
-        return Reentrant.apply(again, preserve, *given)  # type: ignore[no-untyped-call]  # torch leaves it so
+        return _reentrant(again, preserve, *given)
 
     def fresh(self) -> Callable[[], Mapping[str, Tensor]]:
         """Returns the tensors as they are now, whatever the mainnet does with them later."""
@@ -89,7 +89,7 @@ class _Wrapped:
     def apply(function: Callable[..., Any], preserve: bool, *args: Any) -> Any:
         call = _current()
         if call is None:
-            return Reentrant.apply(function, preserve, *args)  # type: ignore[no-untyped-call]  # torch leaves it so
+            return _reentrant(function, preserve, *args)
         return call.reentrant(function, preserve, *args)
 
 
@@ -100,6 +100,7 @@ def _generate(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
 
 
 Reentrant = checkpoint.CheckpointFunction
+_reentrant: Callable[..., Any] = Reentrant.apply  # which torch leaves without types
 _generator = checkpoint._checkpoint_without_reentrant_generator
 _lock, _calls = threading.Lock(), threading.local()
 _running = 0
@@ -121,8 +122,9 @@ def _put(function: Any, generator: Any, change: int) -> None:
     with _lock:
         _running += change
         if _running == max(change, 0):  # the first that begins, or the last that ends
-            checkpoint.CheckpointFunction = function  # type: ignore[misc]  # back when no call runs
-            checkpoint._checkpoint_without_reentrant_generator = generator
+            module: Any = checkpoint
+            module.CheckpointFunction = function
+            module._checkpoint_without_reentrant_generator = generator
 
 
 class Rerunning:
