@@ -649,7 +649,7 @@ def field(change: Callable[[hf.HyperNet, nn.Module], None] | None = None, **opti
     for i, layer in enumerate([*mainnet.layers, mainnet.last]):
         bound = math.sqrt(6 / layer.in_features) / 30 if i else 1 / layer.in_features
         nn.init.uniform_(layer.weight, -bound, bound)
-    net = ours(mainnet, x, CONDITION, **options)
+    net = ours(mainnet, x, CONDITION, generate="weights", **options)
     if change is not None:
         change(net, mainnet)
     return Patient(net, x, y)
