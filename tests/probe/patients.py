@@ -543,6 +543,9 @@ FAULTS = {
     "conditions a hundred times too small beside an identity": Fault(
         lambda: _on_base(0.01, embedding=replace(CONDITION, identity=64)), "conditions off scale", "not standardised"
     ),
+    "conditions in hundreds, as std= says": Fault(
+        lambda: _on_base(100.0, embedding=replace(CONDITION, std=100.0)), "conditions off scale", "std= or example_emb"
+    ),
     "one condition for all": Fault(lambda: _on_base(1.0, distinct=1), "conditions that are alike", "repeated"),
     "tasks with one embedding": Fault(_equal_tasks, "conditions that are alike", "set by hand"),
     "nothing generated depends on the condition": Fault(
