@@ -20,11 +20,13 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from hyperfan.codes.ranks import check_same, gather_objects
+from hyperfan.distributed.ranks import check_same, gather_objects
 from hyperfan.optim.exchange_layout import (
     DIGEST_BITS,
-    Seen,
+    Kind,
+    Mode,
     Slot,
+    Summary,
     choose_slot,
     digest,
     gathered_views,
@@ -78,22 +80,24 @@ class Exchange:
         if not named:
             return
         local = _local_gradients(named)
-        seen = {name: self._see(p, name, local) for name, p in named.items()}
+        summaries = {name: self._summarise(p, name, local) for name, p in named.items()}
         if self._layout is None:
-            self._layout = self._agree(named, seen)
-        while not self._share(self._layout, named, local, seen):
-            self._layout = self._agree(named, seen)  # from the same gradients, which then fit
+            self._layout = self._agree(named, summaries)
+        while not self._share(self._layout, named, local, summaries):
+            self._layout = self._agree(named, summaries)  # from the same gradients, which then fit
 
-    def _see(self, p: Tensor, name: str, local: "dict[str, _Local]") -> Seen:
+    def _summarise(self, p: Tensor, name: str, local: "dict[str, _Local]") -> Summary:
         mine = local.get(name)
         if mine is None:
-            return Seen(tuple(p.shape), str(p.dtype))
+            return Summary(tuple(p.shape), str(p.dtype))
         if mine.parts is None:
-            return Seen(tuple(p.shape), str(p.dtype), "dense")
+            return Summary(tuple(p.shape), str(p.dtype), Kind.DENSE)
         codes, last = mine.codes, mine.row_size
         sizes = (math.prod(codes.shape[:-2]), codes.shape[-1], last)
         digest = self._digest(mine.partner, codes)
-        return Seen(tuple(p.shape), str(p.dtype), "factored", codes.shape[-2], sizes, digest, mine.partner, mine.summed)
+        return Summary(
+            tuple(p.shape), str(p.dtype), Kind.FACTORED, codes.shape[-2], sizes, digest, mine.partner, mine.summed
+        )
 
     def _digest(self, name: str, codes: Tensor) -> int:
         """The digest of codes; constant ones, whose tensor is the same, are looked at once."""
@@ -104,19 +108,19 @@ class Exchange:
 
     # ── agreeing ───────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def _agree(self, named: Mapping[str, Tensor], seen: dict[str, Seen]) -> Layout:
-        everyone = gather_objects(seen, self._group)
+    def _agree(self, named: Mapping[str, Tensor], summaries: dict[str, Summary]) -> Layout:
+        everyone = gather_objects(summaries, self._group)
         check_same("the trained parameters", [{n: (s.shape, s.dtype) for n, s in each.items()} for each in everyone])
         slots: dict[str, Slot] = {}
         header = 1 + len(named) + DIGEST_BITS
         ends: dict[tuple[bool, torch.dtype], int] = {}
         for name, p in named.items():
             each = [others[name] for others in everyone]
-            if len({seen_there.digest for seen_there in each if seen_there.kind != "none"}) > 1:
+            if len({g.digest for g in each if g.kind is not Kind.ABSENT}) > 1:
                 self._differing.add(name)
-            slot = choose_slot(each, seen[name], p.numel(), slots, name not in self._differing)
+            slot = choose_slot(each, summaries[name], p.numel(), slots, name not in self._differing)
             if slot.numel:
-                key = (slot.mode == "gathered rows", _wire_dtype(p.dtype, self.world))
+                key = (slot.mode is Mode.GATHERED_ROWS, _wire_dtype(p.dtype, self.world))
                 start = ends.get(key, header)
                 ends[key] = start + slot.numel
                 slot = replace(slot, start=start)
@@ -130,13 +134,13 @@ class Exchange:
     # ── sharing ────────────────────────────────────────────────────────────────────────────────────────────────────
 
     def _share(
-        self, layout: Layout, named: Mapping[str, Tensor], local: "dict[str, _Local]", seen: dict[str, Seen]
+        self, layout: Layout, named: Mapping[str, Tensor], local: "dict[str, _Local]", summaries: dict[str, Summary]
     ) -> bool:
         """Share gradients in a layout; returns whether they fitted it in all processes, and else leaves them."""
         slots, names = layout.slots, list(layout.slots)
-        misfit = names != list(named) or not all(slots[name].fits(seen[name]) for name in names)
-        rows = [name for name in names if slots[name].mode == "summed rows"]
-        codes = 0 if misfit else joined_digest([seen[name].digest for name in rows])
+        misfit = names != list(named) or not all(slots[name].fits(summaries[name]) for name in names)
+        rows = [name for name in names if slots[name].mode is Mode.SUMMED_ROWS]
+        codes = 0 if misfit else joined_digest([summaries[name].digest for name in rows])
         head = [float(misfit), *(float(name in local) for name in names)]
         head += [float(codes >> i & 1) for i in range(DIGEST_BITS)]
         for (_, dtype), buffer in layout.buffers.items():
@@ -173,9 +177,9 @@ class Exchange:
             memory = _slot_memory(slot, p, layout.buffers, self.world)
             if mine is None:
                 memory.zero_()
-            elif slot.mode == "dense":
+            elif slot.mode is Mode.DENSE:
                 mine.write_dense(memory)
-            elif slot.mode == "summed rows":
+            elif slot.mode is Mode.SUMMED_ROWS:
                 mine.write_rows(memory)
             else:
                 count, codes, rows = gathered_views(slot, memory)
@@ -198,15 +202,15 @@ class Exchange:
         made: dict[str, Parts] = {}
         for name, p in named.items():
             slot = layout.slots[name]
-            if not hits[name] or slot.mode == "absent":
+            if not hits[name] or slot.mode is Mode.ABSENT:
                 continue
             memory = _slot_memory(slot, p, shared, self.world).to(p.dtype)
-            if slot.mode == "dense":
+            if slot.mode is Mode.DENSE:
                 _set_dense(p, memory)
                 continue
-            if slot.mode == "as its partner":
-                made[name] = made[slot.said.partner or name]
-            elif slot.mode == "summed rows":
+            if slot.mode is Mode.AS_PARTNER:
+                made[name] = made[slot.local.partner or name]
+            elif slot.mode is Mode.SUMMED_ROWS:
                 codes = local[name].codes
                 rows = memory.view(*codes.shape[:-1], -1).clone()  # the next exchange writes into the same memory
                 made[name] = ((Factor(codes, rows), 1.0),)
@@ -224,7 +228,7 @@ def _slot_memory(slot: Slot, p: Tensor, buffers: Mapping[tuple[bool, torch.dtype
     """The part of the buffers in which a parameter's gradient travels; of all processes, where these are gathered."""
     if not slot.numel:
         return torch.empty(0)
-    buffer = buffers[slot.mode == "gathered rows", _wire_dtype(p.dtype, world)]
+    buffer = buffers[slot.mode is Mode.GATHERED_ROWS, _wire_dtype(p.dtype, world)]
     return buffer[..., slot.start : slot.start + slot.numel]
 
 
