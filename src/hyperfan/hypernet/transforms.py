@@ -23,7 +23,8 @@ def differentiated() -> bool:
 
 def outside_graphs(method: Callable[P, R]) -> Callable[P, R]:
     """Break a graph that is being compiled at each call: the method looks at values, and gradients pass by it."""
-    disable: Callable[..., Any] = torch.compiler.disable  # which torch leaves without types
+    # As torch.compiler.disable does, which would import torch's compiler here and take a second.
+    disable: Callable[..., Any] = torch._disable_dynamo
     breaking: Callable[P, R] = disable(method)
 
     @functools.wraps(method)
