@@ -2,9 +2,10 @@
 
 import functools
 from collections.abc import Callable
-from typing import Any, ParamSpec, TypeVar
+from typing import ParamSpec, TypeVar
 
 import torch
+from torch._compile import _disable_dynamo
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -24,8 +25,7 @@ def differentiated() -> bool:
 def outside_graphs(method: Callable[P, R]) -> Callable[P, R]:
     """Break a graph that is being compiled at each call: the method looks at values, and gradients pass by it."""
     # As torch.compiler.disable does, which would import torch's compiler here and take a second.
-    disable: Callable[..., Any] = torch._disable_dynamo
-    breaking: Callable[P, R] = disable(method)
+    breaking: Callable[P, R] = _disable_dynamo(method)
 
     @functools.wraps(method)
     def run(*args: P.args, **kwargs: P.kwargs) -> R:

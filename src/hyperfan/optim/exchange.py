@@ -34,6 +34,7 @@ from hyperfan.optim.exchange_layout import (
 )
 from hyperfan.optim.factor import Factor
 from hyperfan.optim.gradient import FactoredGradient, Parts, Value
+from hyperfan.optim.local_gradient import LocalGradient, local_gradients
 
 MAX_COUNT_OF_HALVES = 256
 """Up to which all integers are exact in 16 bits."""
@@ -79,14 +80,14 @@ class Exchange:
         self.calls = []
         if not named:
             return
-        local = _local_gradients(named)
+        local = local_gradients(named)
         summaries = {name: self._summarise(p, name, local) for name, p in named.items()}
         if self._layout is None:
             self._layout = self._agree(named, summaries)
         while not self._share(self._layout, named, local, summaries):
             self._layout = self._agree(named, summaries)  # from the same gradients, which then fit
 
-    def _summarise(self, p: Tensor, name: str, local: "dict[str, _Local]") -> Summary:
+    def _summarise(self, p: Tensor, name: str, local: dict[str, LocalGradient]) -> Summary:
         mine = local.get(name)
         if mine is None:
             return Summary(tuple(p.shape), str(p.dtype))
@@ -134,7 +135,11 @@ class Exchange:
     # ── sharing ────────────────────────────────────────────────────────────────────────────────────────────────────
 
     def _share(
-        self, layout: Layout, named: Mapping[str, Tensor], local: "dict[str, _Local]", summaries: dict[str, Summary]
+        self,
+        layout: Layout,
+        named: Mapping[str, Tensor],
+        local: dict[str, LocalGradient],
+        summaries: dict[str, Summary],
     ) -> bool:
         """Share gradients in a layout; returns whether they fitted it in all processes, and else leaves them."""
         slots, names = layout.slots, list(layout.slots)
@@ -169,7 +174,7 @@ class Exchange:
         dist.all_gather(list(everyone.unbind()), buffer, group=self._group)
         return everyone
 
-    def _pack(self, layout: Layout, named: Mapping[str, Tensor], local: "dict[str, _Local]") -> None:
+    def _pack(self, layout: Layout, named: Mapping[str, Tensor], local: dict[str, LocalGradient]) -> None:
         for name, p in named.items():
             slot, mine = layout.slots[name], local.get(name)
             if not slot.numel:
@@ -192,7 +197,7 @@ class Exchange:
         self,
         layout: Layout,
         named: Mapping[str, Tensor],
-        local: "dict[str, _Local]",
+        local: dict[str, LocalGradient],
         shared: Mapping[tuple[bool, torch.dtype], Tensor],
         hits: Mapping[str, float],
     ) -> None:
@@ -232,59 +237,7 @@ def _slot_memory(slot: Slot, p: Tensor, buffers: Mapping[tuple[bool, torch.dtype
     return buffer[..., slot.start : slot.start + slot.numel]
 
 
-class _Local:
-    """One parameter's gradient in this process, and its factors, if it has any."""
-
-    def __init__(self, grad: Tensor, parts: Parts | None, partner: str) -> None:
-        self.grad, self.parts, self.partner = grad, parts or None, partner
-        self.summed = isinstance(grad, FactoredGradient) and grad.value.summed
-
-    @property
-    def codes(self) -> Tensor:
-        """Those of all parts."""
-        assert self.parts is not None
-        if len(self.parts) == 1:
-            return self.parts[0][0].codes
-        return torch.cat([factor.codes for factor, _ in self.parts], -2)
-
-    @property
-    def row_size(self) -> int:
-        """Values of a row of gradients."""
-        assert self.parts is not None
-        return self.parts[0][0].row_size
-
-    def write_rows(self, memory: Tensor) -> None:
-        """Write all rows to memory, with their parts' scales."""
-        assert self.parts is not None
-        lead, start = math.prod(self.codes.shape[:-2]), 0
-        memory = memory.view(lead, -1, self.row_size)
-        for factor, scale in self.parts:
-            factor.write_to(memory[:, start : start + factor.rank], scale)
-            start += factor.rank
-
-    def write_dense(self, memory: Tensor) -> None:
-        """Write the gradient out to memory."""
-        target = memory.view(self.grad.shape)
-        if isinstance(self.grad, FactoredGradient):
-            self.grad.add_to_(target, 1.0, 0.0)
-        else:
-            target.copy_(self.grad)
-
-
-def _local_gradients(named: Mapping[str, Tensor]) -> dict[str, _Local]:
-    """The gradients that there are; those with the same factors, as of a weight and its bias, are partners."""
-    first: dict[tuple[tuple[int, float], ...], str] = {}
-    local = {}
-    for name, p in named.items():
-        if p.grad is None:
-            continue
-        parts = p.grad.parts if isinstance(p.grad, FactoredGradient) else None
-        partner = first.setdefault(tuple((id(f), s) for f, s in parts), name) if parts else name
-        local[name] = _Local(p.grad, parts, partner)
-    return local
-
-
-def _joined(slot: Slot, memory: Tensor, mine: _Local | None) -> Factor:
+def _joined(slot: Slot, memory: Tensor, mine: LocalGradient | None) -> Factor:
     """One factor with the codes and rows of all processes."""
     codes, rows = [], []
     for of_process in memory:
