@@ -3,6 +3,7 @@
 Each process has its part of every batch; under DDP the mean of their gradients is that of the whole batch.
 """
 
+import multiprocessing
 import os
 import signal
 import sys
@@ -103,6 +104,7 @@ def launch(how, target):
 def forked(how, target):
     """In a process that was forked, which need not import torch again; returns its exit code."""
     signal.alarm(240)
+    multiprocessing.current_process()._config["daemon"] = False  # such may not start others
     for name in [name for name in os.environ if name.startswith("PYTEST")]:
         del os.environ[name]
     try:

@@ -24,7 +24,7 @@ def differentiated() -> bool:
 
 def outside_graphs(method: Callable[P, R]) -> Callable[P, R]:
     """Break a graph that is being compiled at each call: the method looks at values, and gradients pass by it."""
-    # As torch.compiler.disable does, which would import torch's compiler here and take a second.
+    # As torch.compiler.disable does, which would import torch's compiler here, and take a second for it.
     breaking: Callable[P, R] = _disable_dynamo(method)
 
     @functools.wraps(method)
