@@ -11,10 +11,11 @@ from rich.console import Console
 from toy import Silent, Toy, ToyTraining, contents, summarise
 
 from hyperfan.experiments import sweep as sweeps
+from hyperfan.experiments.exit_codes import EXIT_CODES
 from hyperfan.experiments.folder import open_run
 from hyperfan.experiments.loop import run
 from hyperfan.experiments.sweep import sweep
-from hyperfan.experiments.sweep.child import EXIT_CODES, Job, name_of, run_job
+from hyperfan.experiments.sweep.child import Job, name_of, run_job
 from hyperfan.experiments.sweep.table import Progress, standing
 
 needs_signals = pytest.mark.skipif(os.name == "nt", reason="signals are those of POSIX")

@@ -147,8 +147,7 @@ def test_the_stable_rate_is_where_a_parabola_is_back_at_its_start(optimiser):
     assert after_a_step(net, lambda n: mse_loss(n(x), y), 1.01 * stable, optimiser) > start
 
 
-@pytest.mark.parametrize("optimiser", STEPPERS)
-@pytest.mark.parametrize("lr", [1e-12, 1e-6, 1e-2, 1.0, 100.0, 1e30])
+@pytest.mark.parametrize(("lr", "optimiser"), in_turn([1e-12, 1e-6, 1e-2, 1.0, 100.0, 1e30], list(STEPPERS)))
 def test_any_rate_may_be_asked_about(lr, optimiser):
     """A step is too large if the optimiser itself says so; the stable rate stays, and half of it lowers the loss."""
     torch.manual_seed(0)

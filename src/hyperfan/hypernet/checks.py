@@ -9,8 +9,8 @@ import torch
 from torch import Tensor, nn
 
 from hyperfan.codes.draw import Distribution
-from hyperfan.codes.ranks import active_ddp, check_same, gather_objects
-from hyperfan.codes.sharded import check_equal, sharded_modules
+from hyperfan.distributed.ranks import active_ddp, check_same, gather_objects
+from hyperfan.distributed.sharded import check_equal, sharded_modules
 from hyperfan.errors import CallError, HyperfanError, HyperfanWarning, InitError, nearest
 from hyperfan.generators.linear_map import LinearMap
 from hyperfan.hypernet.plain import named_tensors

@@ -135,9 +135,9 @@ def read_inputs(
     codes: Tensor, grouped: bool, shared: bool, counts: Any, code_index: Any, args: Any, kwargs: Any
 ) -> Inputs | Ragged:
     """What the user says of the inputs, checked against (n, tensors, d_k) codes."""
-    said = {"grouped=True": grouped, "shared=True": shared, "counts=": counts is not None,
-            "code_index=": code_index is not None}  # fmt: skip
-    names = [name for name, given in said.items() if given]
+    options = {"grouped=True": grouped, "shared=True": shared, "counts=": counts is not None,
+               "code_index=": code_index is not None}  # fmt: skip
+    names = [name for name, given in options.items() if given]
     if len(names) > 1:
         raise CallError(f"{names[0]} and {names[1]} say different things of the inputs: give one of them")
     if names and codes.ndim < 3:

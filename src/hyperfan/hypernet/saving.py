@@ -17,8 +17,8 @@ from torch import nn
 
 import hyperfan
 from hyperfan.codes.embedding import Embedding
-from hyperfan.codes.sharded import gathered, sharded_modules
 from hyperfan.codes.trunk import trunk_widths
+from hyperfan.distributed.sharded import gathered, sharded_modules
 from hyperfan.errors import CheckpointError, HyperfanError
 from hyperfan.files import explain_write_errors
 from hyperfan.generators import GeneratorConfig
