@@ -22,7 +22,7 @@ from hyperfan.mainnet.norms import find_norm
 from hyperfan.mainnet.parameters import Parameters, rms
 from hyperfan.mainnet.recurrent import state_trail
 from hyperfan.mainnet.replay import Call, Recorded, Value, tensors
-from hyperfan.mainnet.resample import apply_to_samples, resample_call, summed_values
+from hyperfan.mainnet.resample import Resampler, summed_values
 from hyperfan.mainnet.spec import IDENTITY, Nonlinearity, Role
 from hyperfan.mainnet.trails import Trail
 from hyperfan.mainnet.wiring import Wiring
@@ -54,6 +54,7 @@ class Tracer(TorchFunctionMode):
         self._trails: dict[int, Trail] = {}
         self._values: dict[int, Value] = {}
         self._views: dict[int, list[Tensor]] = {}
+        self._resampler = Resampler()
         self._tables = tables
         self._nodes = itertools.count()
         self._inside_norm = 0
@@ -144,12 +145,12 @@ class Tracer(TorchFunctionMode):
         if name == "prelu":
             slope = args[1] if len(args) > 1 else kwargs["weight"]
             rms = 0.25 if slope.is_meta else slope.detach().double().square().mean().sqrt().item()
-            return first.apply(name, apply_to_samples(prelu, first.samples, rms))
+            return first.apply(name, self._resampler.apply(prelu, first.samples, rms))
         if name == "rrelu":
             bounds = {k: v for k, v in kwargs.items() if k in ("lower", "upper")}
-            return first.apply(name, apply_to_samples(rrelu, first.samples, *args[1:3], **bounds))
+            return first.apply(name, self._resampler.apply(rrelu, first.samples, *args[1:3], **bounds))
         if name == "glu":
-            gate = first.apply("sigmoid", apply_to_samples(torch.sigmoid, first.samples)).select(next(self._nodes))
+            gate = first.apply("sigmoid", self._resampler.apply(torch.sigmoid, first.samples)).select(next(self._nodes))
             return trails.product(node, [first.select(next(self._nodes)), gate], "glu")
         if name == "detach":
             return replace(first, samples=None if first.samples is None else first.samples.detach())
@@ -266,7 +267,7 @@ class Tracer(TorchFunctionMode):
             elif name in op.ADDITIONS:
                 self.parameters.added(call, inputs[0].scale_source)
             samples = (
-                resample_call(call, self._trails, self.parameters)
+                self._resampler.repeat(call, self._trails, self.parameters)
                 if all(t.samples is not None for t in inputs)
                 else None
             )
