@@ -14,9 +14,7 @@ MIXTURES = "what reads a mixture of attention makes up for the number of its val
 CHANGED: dict[str, str] = (
     dict.fromkeys(["heads, residual", "heads, residual, out"], MIXTURES)
     | dict.fromkeys(["flat", "flat, paper, trunk", "flat, tasks", "flat, m4", "flat, noise", "rescaled, flat"], SIGNS)
-    | {
-        "flat, everything": f"{SIGNS}; and input layers before flat chunks are not said to be scaled, which they are not"
-    }
+    | {"flat, everything": f"{SIGNS}; and input layers before flat chunks, which are not scaled, are not said to be"}
 )
 """Configurations that differ from the record on purpose, each with its reason.
 
