@@ -26,7 +26,7 @@ class HyperLSTM(nn.Module):
         self.small = nn.LSTMCell(inputs + hidden, code)
         embedding = hf.Embedding(code, given=True, per="net", std=0.5)
         cell, example = nn.LSTMCell(inputs, hidden), torch.zeros(1, inputs)
-        self.net = hf.HyperNet(cell, embedding, share=share, example=example)
+        self.net = hf.HyperNet(cell, embedding, generate="weights", share=share, example=example)
 
     def forward(self, x: Tensor) -> Tensor:
         """Run over time."""

@@ -35,7 +35,7 @@ from hyperfan.experiments.conditions.training import ConditionsTraining, build, 
 from hyperfan.experiments.experiment import CHOOSING_SEED
 from hyperfan.experiments.loop import run
 from hyperfan.experiments.seeds import generator
-from hyperfan.hypernet.bases import GIVEN_SHARE, TASKS_SHARE
+from hyperfan.hypernet.condition_defaults import GIVEN_SHARE, TASKS_SHARE
 from hyperfan.metrics import Kind, read_metrics
 
 SMOKE = PROFILES["smoke"]
@@ -75,7 +75,7 @@ def in_float64(training):
 def weights_alone(net):
     """The same net with biases that are not generated, and start at zero, which a mainnet of its own has."""
     main = net.freeze(embedding=torch.zeros(8).double())
-    other = hf.HyperNet(main, net.embeddings.config, trunk=net.trunk, heads="separate")
+    other = hf.HyperNet(main, net.embeddings.config, generate="weights", trunk=net.trunk, heads="separate")
     with torch.no_grad():
         for name in other.heads.names:
             for p, value in zip(other.heads.head(name).parameters(), net.heads.head(name).parameters(), strict=True):
@@ -116,7 +116,7 @@ def alone(config, share, seed, lr, variant=None):
 
 
 ALONE = [
-    ("turned", 0.2, "AdamW"),
+    ("joint", 0.2, "AdamW"),
     ("tasks", None, "SGD"),
     ("policy", 0.0, "SGD"),
     ("field", 1.0, "AdamW"),

@@ -187,6 +187,7 @@ CONFIGURATIONS: dict[str, Configuration] = {
     "heads, given, trunk": _case(
         relu,
         hf.Embedding(6, given=True, per="net", distribution="normal"),
+        generate="weights",
         trunk=(8,),
         share=1.0,
         calls=_given((6,), (2, 6)),
@@ -195,6 +196,7 @@ CONFIGURATIONS: dict[str, Configuration] = {
     "heads, normalised": _case(
         relu,
         hf.Embedding(6, given=True, normalise=True, per="net"),
+        generate="weights",
         share=1.0,
         module=module_trunk,
         init_trunk=True,
@@ -221,7 +223,11 @@ CONFIGURATIONS: dict[str, Configuration] = {
     "channels, m4": _case(mlp, heads=hf.Chunks(size=4), init="m4"),
     "channels, tasks": _case(mlp, _TASK_TABLE, heads=hf.Chunks(embedding=4), calls=TASKS),
     "channels, given, normalised": _case(
-        mlp, hf.Embedding(3, per="net", given=True, normalise=True), heads=hf.Chunks(embedding=4), calls=_given((3,))
+        mlp,
+        hf.Embedding(3, per="net", given=True, normalise=True),
+        generate="weights",
+        heads=hf.Chunks(embedding=4),
+        calls=_given((3,)),
     ),
     # Flat chunks.
     "flat": _case(mlp, heads=hf.Chunks(size=50, flat=True), generate="weights+biases"),

@@ -148,7 +148,8 @@ def test_low_rank_from_a_condition_is_on_target_over_many_nets():
     for seed in range(40):
         torch.manual_seed(seed)
         condition = hf.Embedding(8, **GIVEN, identity=8)
-        net = hf.HyperNet(nn.Linear(30, 20), condition, heads=hf.LowRank(5, "rank"), trunk=(32,))
+        mainnet = nn.Linear(30, 20, bias=False)
+        net = hf.HyperNet(mainnet, condition, heads=hf.LowRank(5, "rank"), trunk=(32,))
         squares.append(
             net.generate(embedding=net.embeddings.draw_(torch.empty(50, 8)))["weight"].square().mean().item()
         )

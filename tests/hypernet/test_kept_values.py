@@ -169,7 +169,7 @@ def test_codes_are_measured_on_examples(trunk, noise):
     conditions = 5 * torch.randn(200, 8) * torch.arange(8)  # nothing that std= could tell
     embedding = hf.Embedding(8, given=True, per="net", noise=noise)
     options = {"trunk": None if trunk is None else pretrained_trunk(), "example_embeddings": conditions}
-    net = hf.HyperNet(mainnet(), embedding, **options)
+    net = hf.HyperNet(mainnet(), embedding, generate="weights", **options)
     for copied in (net, copy.deepcopy(net), pickle.loads(pickle.dumps(net))):
         made = copied.generate(embedding=conditions, noise=bool(noise))["0.weight"]
         # The mean over the examples is what was measured, so only H's own sampling error is left.
@@ -293,5 +293,6 @@ def test_a_loaded_net_keeps_what_the_saved_one_did(tmp_path):
 def test_conditions_that_are_not_like_std_are_on_average_on_target_only_with_examples():
     conditions = 4 * torch.randn(500, 8)
     for examples, expected in ((None, 16.0), (conditions, 1.0)):
-        net = hf.HyperNet(mainnet(), hf.Embedding(8, given=True, per="net"), example_embeddings=examples, share=1.0)
+        options = {"generate": "weights", "share": 1.0, "example_embeddings": examples}
+        net = hf.HyperNet(mainnet(), hf.Embedding(8, given=True, per="net"), **options)
         assert_mean(100 * net.generate(embedding=conditions)["0.weight"].flatten(1).var(1), expected)

@@ -55,7 +55,7 @@ def test_as_drawn():
 @pytest.mark.parametrize("trunk", [None, (64,)], ids=str)
 def test_noise_on_given_embeddings_counts(trunk):
     embedding = hf.Embedding(8, given=True, per="net", noise=2.0)
-    net = hf.HyperNet(main(), embedding, trunk=trunk, share=1.0)
+    net = hf.HyperNet(main(), embedding, generate="weights", trunk=trunk, share=1.0)
     e = torch.empty(1000, 8).uniform_(-(3**0.5), 3**0.5)
     assert_mean(100 * net.generate(embedding=e, noise=True)["0.weight"].flatten(1).var(1), 1.0)
 
@@ -124,7 +124,7 @@ class LargestTensor(TorchDispatchMode):
 def test_many_chunks_under_many_conditions_go_through_in_blocks(heads, trunk):
     """Averaging over 64 conditions or more, times 4000 chunks, times 14 or 16 values, makes no tensor of that size."""
     with LargestTensor() as seen:
-        net = hf.HyperNet(main(), GIVEN, heads=heads, trunk=trunk)
+        net = hf.HyperNet(main(), GIVEN, generate="weights", heads=heads, trunk=trunk)
     assert net.heads.n == 4000
     assert seen.values <= max(
         moments_file.MAX_VALUES_AT_ONCE, moments_file.MAX_GIVEN_CODES, *(p.numel() for p in net.parameters())

@@ -69,7 +69,7 @@ BAD = {
     "no fans": (lambda: hf.Fans(0, 3), "at least one value"),
     "rule without a class": (lambda: hf.rule(lambda layer: {}), r"as @hyperfan\.rule\(MyLayer\)"),
     "never ran": (lambda: hf.HyperNet(Unused(), 4, example=torch.zeros(1, 4)), "inputs on which 'spare' runs"),
-    "nothing to generate": (lambda: hf.HyperNet(mlp(), 4, generate=None), "give 'weights', .*patterns"),
+    "nothing to generate": (lambda: hf.HyperNet(mlp(), 4, generate=3), "give 'weights', .*patterns"),
     "trunk in another precision": (lambda: hf.HyperNet(mlp(), 4, trunk=nn.Linear(4, 3).double()), r"trunk\.to\(torch"),
     "gainless trunk": (
         lambda: hf.HyperNet(

@@ -9,19 +9,12 @@ from hyperfan.codes.embedding import Embedding
 from hyperfan.errors import HyperfanError, InitError, nearest
 from hyperfan.generators.base import Generator
 from hyperfan.generators.config import GeneratorConfig
+from hyperfan.hypernet.condition_defaults import conditional_share, keeps_mainnet
 from hyperfan.init.registry import Fidelity, Method
 from hyperfan.mainnet.spec import TensorSpec
 
 BaseArgument = Literal["start", "mainnet"] | Mapping[str, Tensor] | None
 BaseOperation = Literal["add", "multiply"]
-
-
-GIVEN_SHARE, TASKS_SHARE = 0.01, 0.5
-"""Default shares under a condition, given at the call or a task, by what ``results/conditions`` shows.
-
-The less is generated, the more conditions learn from each other, and the better are those never seen. So it is with
-tasks, but where they come one after another, what can help another also overwrites it.
-"""
 
 
 class Bases(NamedTuple):
@@ -34,7 +27,7 @@ class Bases(NamedTuple):
 def frozen_at_risk(mainnet: nn.Module, base: BaseArgument, heads: object) -> set[str]:
     """Names of the frozen parameters whose values, if they have any, would be lost if generated: none on a base."""
     updates = isinstance(heads, GeneratorConfig) and heads.updates_mainnet
-    if updates or base == "mainnet" or isinstance(base, Mapping):
+    if updates or keeps_mainnet(base):
         return set()
     return {name for name, p in mainnet.named_parameters() if not p.requires_grad and not p.is_meta}
 
@@ -63,7 +56,7 @@ def read_base_arguments(
             return 0.0, Bases({t.name: frozen[t.name] for t in generated})
         return 0.0, _read_base(base, base_op, mainnet, generated)
     if share is None and (base is not None or base_op != "add"):
-        share = _conditional_share(embedding)
+        share = conditional_share(embedding)
         if share is None or method.sets_heads:
             named = "base=" if base is not None else "base_op="
             raise InitError(
@@ -88,7 +81,7 @@ def share_of(
     """
     if asked is not None:
         return asked
-    usual = _conditional_share(embedding)
+    usual = conditional_share(embedding)
     free = generator.base_in_bias and generator.base is None
     return 1.0 if usual is None or not free or method.sets_heads or fidelity == "paper" else usual
 
@@ -107,13 +100,6 @@ def restarted_share(
             raise InitError(_no_share(now, method))
         return 1.0
     return share_of(asked, embedding, generator, method, fidelity)
-
-
-def _conditional_share(embedding: int | Embedding) -> float | None:
-    """The share that suits a condition; ``None`` where there is none."""
-    if not isinstance(embedding, Embedding) or not (embedding.given or embedding.tasks is not None):
-        return None
-    return GIVEN_SHARE if embedding.given else TASKS_SHARE
 
 
 def _check_update(share: float | None, base_op: BaseOperation) -> None:

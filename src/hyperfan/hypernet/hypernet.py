@@ -21,6 +21,7 @@ from hyperfan.hypernet.bases import (
     restarted_share,
     share_of,
 )
+from hyperfan.hypernet.condition_defaults import what_to_generate
 from hyperfan.hypernet.generated_net import GeneratedNet
 from hyperfan.hypernet.kept_values import KeptValues, read_kept_values, set_mode
 from hyperfan.hypernet.parts import build_parts
@@ -43,8 +44,8 @@ class HyperNet(GeneratedNet):
         mainnet: any module.
         embedding: its size, or an :class:`Embedding`.
         generate: "weights", "weights+biases", a glob pattern on parameter names or a list of them, or a function of
-            a :class:`TensorSpec`. Norm parameters are only generated if a pattern or function picks them. Of a mainnet
-            with frozen parameters, as PEFT's, "weights" are those that are trained, unless their values stay as a base.
+            a :class:`TensorSpec`. By default weights, and biases too where one condition is given for the net. Norm
+            parameters are only picked by name, and frozen ones too, as PEFT's, unless the mainnet's values are a base.
         trunk: ``None``, the hidden widths of a ReLU MLP, or a module from (n, size) to (n, d_k), which is held as
             it is, so that several nets may share one, and keeps its values.
         init_trunk: whether to draw the values of such a module too.
@@ -83,7 +84,7 @@ class HyperNet(GeneratedNet):
         mainnet: nn.Module,
         embedding: int | Embedding,
         *,
-        generate: Generate = "weights",
+        generate: Generate | None = None,
         trunk: Trunk = None,
         init_trunk: bool = False,
         heads: Sharing | GeneratorConfig | None = None,
@@ -100,16 +101,15 @@ class HyperNet(GeneratedNet):
     ) -> None:
         checks.check_choices(mainnet, fidelity, distribution)
         method, spec = as_method(init), read(mainnet, example, nonlinearity, warn=False)
-        generated = select(spec, generate, frozen_at_risk(mainnet, base, heads))
+        chosen = what_to_generate(generate, embedding, heads, base)
+        generated = select(spec, chosen, frozen_at_risk(mainnet, base, heads))
         asked, bases = read_base_arguments(share, base, base_op, mainnet, generated, embedding, heads, method)
         parts = build_parts(generated, embedding, trunk, heads, next(mainnet.parameters()).device, bases)
         super().__init__(parts.embeddings, parts.trunk, parts.generator, plain_skeleton(mainnet, generated))
         self.init, self.fidelity, self.distribution = method, fidelity, distribution
         self.spec, self.generated, self.trunk_spec = spec, generated, parts.trunk_spec
-        self._asked_share, self.share = (
-            asked,
-            share_of(asked, parts.embeddings.config, parts.generator, method, fidelity),
-        )
+        self._asked_share = asked
+        self.share = share_of(asked, parts.embeddings.config, parts.generator, method, fidelity)
         checks.set_examples(self, example_embeddings)
         self.kept_values = read_kept_values(mainnet, spec, generated, bases, trunk, init_trunk, init_biases)
         write_tied_once(self)

@@ -17,6 +17,7 @@ from hyperfan.codes.moments import redraw_dead_codes_
 from hyperfan.codes.trunk import ReluMLP
 from hyperfan.formulas.fans import Fans
 from hyperfan.generators.aims import Aim, Draw, Moments, Solution
+from hyperfan.hypernet.condition_defaults import GIVEN_CODE_SQUARE
 from hyperfan.init.plan import Plan, Row, generated_row, kept_row, written_row
 from hyperfan.init.registry import Reading, fan_in_trunk, has_known_gain, reading
 from hyperfan.init.targets import Targets
@@ -26,8 +27,6 @@ from hyperfan.mainnet.spec import TensorSpec
 if TYPE_CHECKING:
     from hyperfan.hypernet.hypernet import HyperNet
 
-GIVEN_CODE_SQUARE = 4.0
-"""‖h‖² of the codes that a trunk by widths makes of given conditions, by what ``results/conditions`` shows."""
 AS_IT_CAME = "as the mainnet has it"
 
 
@@ -181,7 +180,7 @@ def _expected_moments(net: "HyperNet") -> list[float | None]:
 def _code_factor(net: "HyperNet") -> float:
     """The factor on ‖h‖² of a trunk by widths, where conditions are given and most of each weight is common to them.
 
-    A step of SGD moves what is generated ‖h‖² times as far as the base; smaller codes let conditions share more of it.
+    A step of SGD moves what is generated ‖h‖² times as far as the base; small codes let conditions share more of it.
     """
     config, heads = net.embeddings.config, net.heads
     studied = config.given and heads.base_in_bias and heads.base is None and net.share < 1

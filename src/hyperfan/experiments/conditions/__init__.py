@@ -1,4 +1,4 @@
-"""Which share of a net's variance should be generated where there is a condition? Ten small jobs at every share."""
+"""Which share of a net's variance should be generated where there is a condition? Small jobs at every share."""
 
 import math
 from dataclasses import dataclass, replace
@@ -26,6 +26,7 @@ RATES: dict[Optimiser, tuple[float, ...]] = {
 JOBS = (
     "turned",
     "projection",
+    "joint",
     "preferences",
     "tasks",
     "few-shot",
@@ -40,6 +41,8 @@ TABLED = ("tasks", "clients", "sequence", "remembered")
 """Those whose conditions are a table of trained embeddings."""
 TRUNK_JOBS = JOBS
 """Those on which the variants of the default are tried."""
+LONGER = {"joint": 3}
+"""How many times as long a job is trained."""
 STAGES = 4
 """Tasks of the jobs in which they come one after another."""
 
@@ -57,7 +60,7 @@ class Conditions(Configuration):
         seeds: how many seeds.
         seed: the first of them. It draws init, data, conditions and batches.
         steps: batches; where tasks come one after another, all of them share these.
-        width: of the mainnet's two hidden layers, of the trunk's only one, and so of the code.
+        width: of the mainnet's two hidden layers, of the trunk's, and so of the code.
         log_every: steps between two measurements of the loss.
         checkpoint_every: steps between checkpoints.
         threads: for torch.
@@ -154,7 +157,7 @@ def choosing(config: Conditions) -> Conditions:
 
 def setting(base: Conditions, job: str, optimiser: Optimiser) -> Conditions:
     """A job with an optimiser."""
-    return replace(base, job=job, optimiser=optimiser)
+    return replace(base, job=job, optimiser=optimiser, steps=base.steps * LONGER.get(job, 1))
 
 
 def trunk_setting(base: Conditions, job: str, optimiser: Optimiser) -> Conditions:
@@ -173,10 +176,10 @@ def grid(base: Conditions) -> list[Conditions]:
 EXPERIMENT = Experiment(
     config=Conditions,
     heading="Conditioned hypernets",
-    summary="How much of the variance should be generated where there is a condition? Ten small jobs. Needs MNIST.",
+    summary="How much of the variance should be generated where there is a condition? Small jobs. Needs MNIST.",
     example="--job field --optimiser SGD",
     profiles=PROFILES,
     grid=grid,
     varied=("job", "optimiser"),
-    help="All runs take about forty minutes on one core.",
+    help="All runs take about an hour on one core.",
 )

@@ -49,6 +49,7 @@ class Job(ABC):
         points: points under each of them.
         inputs, outputs: of the mainnet.
         nonlinearity: of the mainnet.
+        trunk_layers: of the trunk.
         stages: how many tasks come one after another, or 1 if all are there from the start.
         beta: weight of the regulariser that keeps what was generated for earlier tasks.
     """
@@ -62,7 +63,8 @@ class Job(ABC):
     batch: ClassVar[int] = 16
     points: ClassVar[int] = 8
     outputs: ClassVar[int] = 1
-    nonlinearity: ClassVar[Literal["relu", "sin"]] = "relu"
+    nonlinearity: ClassVar[Literal["relu", "tanh", "sin"]] = "relu"
+    trunk_layers: ClassVar[int] = 1
     stages: ClassVar[int] = 1
     beta: ClassVar[float] = 0.0
 
@@ -137,6 +139,26 @@ class Projection(Job):
 
         def teach(c: Tensor, x: Tensor) -> Tensor:
             return torch.sin(2 * (x * (c @ direction).unsqueeze(1)).sum(-1, keepdim=True))
+
+        return taught(self.normal_conditions(draws), teach, self.inputs, draws)
+
+
+class Joint(Job):
+    """A function of context and inputs together; with a tanh mainnet, a deeper trunk, and trained for longer."""
+
+    label = "context: a function of it and the inputs"
+    size, inputs = 8, 3
+    known = 256
+    nonlinearity = "tanh"
+    trunk_layers = 2
+
+    def world(self, seed: int, data_dir: Path | None) -> World:
+        """The function."""
+        draws = generator(seed, "world")
+        net = random_net(self.size + self.inputs, 64, draws)
+
+        def teach(c: Tensor, x: Tensor) -> Tensor:
+            return net(torch.cat([c.unsqueeze(1).expand(-1, x.shape[1], -1), x], -1))
 
         return taught(self.normal_conditions(draws), teach, self.inputs, draws)
 
@@ -295,6 +317,7 @@ class Sine(nn.Module):
 
 NONLINEARITIES: Mapping[str, tuple[type[nn.Module], Callable[[Tensor], Tensor]]] = {
     "relu": (nn.ReLU, torch.relu),
+    "tanh": (nn.Tanh, torch.tanh),
     "sin": (Sine, torch.sin),
 }
 """As a layer and as a function."""

@@ -11,7 +11,17 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from hyperfan.experiments.conditions import JOBS, LINEAR, RATES, STAGES, Conditions, Optimiser, choosing, setting
+from hyperfan.experiments.conditions import (
+    JOBS,
+    LINEAR,
+    LONGER,
+    RATES,
+    STAGES,
+    Conditions,
+    Optimiser,
+    choosing,
+    setting,
+)
 from hyperfan.experiments.conditions.claims import (
     ALL,
     CLAIMS,
@@ -34,8 +44,7 @@ from hyperfan.experiments.results.runs import NamedFigure
 from hyperfan.experiments.results.side_by_side import SideBySide
 from hyperfan.experiments.results.statistics import Estimate, ratios
 from hyperfan.experiments.results.write import Results
-from hyperfan.hypernet.bases import GIVEN_SHARE, TASKS_SHARE
-from hyperfan.hypernet.start import GIVEN_CODE_SQUARE
+from hyperfan.hypernet.condition_defaults import GIVEN_CODE_SQUARE, GIVEN_SHARE, TASKS_SHARE
 from hyperfan.metrics import Kind
 from hyperfan.report import RunData, losses_by_share
 from hyperfan.text import table, two_digits
@@ -222,6 +231,7 @@ class ConditionsResults(Results[Conditions, ConditionsRun]):
             "seeds": c.seeds,
             "choosing": choosing(c).seeds,
             "steps": c.steps,
+            "longer": c.steps * LONGER["joint"],
             "width": c.width,
             "rates": "; ".join(f"{o} {', '.join(f'{lr:g}' for lr in rates)}" for o, rates in RATES.items()),
             "given_share": f"{GIVEN_SHARE:g}",

@@ -9,7 +9,7 @@ from hyperfan.experiments.conditions import JOBS, LINEAR, RATES, start_name
 from hyperfan.experiments.conditions.training import JOBS as DESCRIBED
 from hyperfan.experiments.results.claims import Claim, Claims, Fact, all_of
 from hyperfan.experiments.results.pairs import is_no_larger, is_smaller
-from hyperfan.hypernet.bases import GIVEN_SHARE, TASKS_SHARE
+from hyperfan.hypernet.condition_defaults import GIVEN_SHARE, TASKS_SHARE
 
 if TYPE_CHECKING:
     from hyperfan.experiments.conditions.results import ConditionsResults

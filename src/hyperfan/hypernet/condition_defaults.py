@@ -1,0 +1,43 @@
+"""The defaults of a net under conditions, by what ``results/conditions`` shows."""
+
+from collections.abc import Mapping
+
+from hyperfan.codes.embedding import Embedding
+from hyperfan.generators.config import GeneratorConfig
+from hyperfan.mainnet.select import Generate
+
+GIVEN_SHARE, TASKS_SHARE = 0.01, 0.5
+"""Shares of the variance that are generated, with conditions given at the call and with tasks.
+
+The less is generated, the more conditions learn from each other, and the better are those never seen. So it is with
+tasks, but where they come one after another, what can help another also overwrites it.
+"""
+GIVEN_CODE_SQUARE = 1.0
+"""‖h‖² of the codes that a trunk by widths makes of given conditions.
+
+A step of SGD moves what is generated ‖h‖² times as far as the base, so that both then learn at one rate.
+"""
+
+
+def conditional_share(embedding: int | Embedding) -> float | None:
+    """The share that suits a condition; ``None`` where there is none."""
+    if not isinstance(embedding, Embedding) or not (embedding.given or embedding.tasks is not None):
+        return None
+    return GIVEN_SHARE if embedding.given else TASKS_SHARE
+
+
+def what_to_generate(asked: Generate | None, embedding: int | Embedding, heads: object, base: object) -> Generate:
+    """As asked; else weights, and biases too where one condition is given for the net, which they should depend on.
+
+    But not on the values of a mainnet, whose biases may be trained, and stay as they are.
+    """
+    if asked is not None:
+        return asked
+    given = isinstance(embedding, Embedding) and embedding.given and embedding.per == "net"
+    updates = isinstance(heads, GeneratorConfig) and heads.updates_mainnet
+    return "weights+biases" if given and not updates and not keeps_mainnet(base) else "weights"
+
+
+def keeps_mainnet(base: object) -> bool:
+    """Whether a base is made of values that were there before."""
+    return base == "mainnet" or isinstance(base, Mapping)
