@@ -10,9 +10,12 @@ from torch import Tensor, nn
 import hyperfan as hf
 
 SIGNS = "flat chunks have fixed random signs: plans and mean squares are as recorded, the values' signs are not"
-CHANGED: dict[str, str] = dict.fromkeys(
-    ["flat", "flat, paper, trunk", "flat, tasks", "flat, m4", "flat, noise", "rescaled, flat"], SIGNS
-) | {"flat, everything": f"{SIGNS}; and input layers before flat chunks are not said to be scaled, which they are not"}
+MIXTURES = "what reads a mixture of attention makes up for the number of its values"
+CHANGED: dict[str, str] = (
+    dict.fromkeys(["heads, residual", "heads, residual, out"], MIXTURES)
+    | dict.fromkeys(["flat", "flat, paper, trunk", "flat, tasks", "flat, m4", "flat, noise", "rescaled, flat"], SIGNS)
+    | {"flat, everything": f"{SIGNS}; and input layers before flat chunks, which are not scaled, are not said to be"}
+)
 """Configurations that differ from the record on purpose, each with its reason.
 
 One thing was renamed in the record itself: the rows of the input layers of chunks were ``trunk.*``, and are now
