@@ -7,6 +7,8 @@ import random
 import pytest
 
 from hyperfan.errors import RunError
+from hyperfan.experiments.results.claims import Claim
+from hyperfan.experiments.results.pairs import is_no_larger, is_smaller
 from hyperfan.experiments.results.statistics import Estimate, ratios, signed_rank
 
 
@@ -63,3 +65,19 @@ def test_signed_ranks_are_exact(seed):
 def test_equal_lists_do_not_differ():
     assert signed_rank([1.0, math.inf], [1.0, math.inf]) == 1.0
     assert signed_rank([1.0] * 15, [2.0] * 15) == 2 / 2**15
+
+
+@pytest.mark.parametrize(
+    ("ratios", "smaller", "no_larger"),
+    [
+        ([0.5] * 12, True, True),
+        ([1.0, 1.01] * 6, False, True),
+        ([1.5] * 12, False, False),
+        ([0.6, 1.7] * 6, None, None),  # no certainty either way
+        ([0.5] * 5, None, None),  # too few
+    ],
+)
+def test_pairs_are_smaller_or_no_larger_only_where_that_is_certain(ratios, smaller, no_larger):
+    ones, claim = [1.0] * len(ratios), Claim("C", "statement")
+    assert is_smaller(claim, "smaller", ratios, ones) is smaller
+    assert is_no_larger(claim, "no larger", ratios, ones) is no_larger

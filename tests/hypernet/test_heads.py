@@ -96,8 +96,5 @@ def test_a_shared_head_has_the_variance_that_its_tensors_need_on_average():
     net = hf.HyperNet(nn.Sequential(nn.Linear(9, 9), nn.Tanh(), nn.Linear(9, 9)), 5)
     first, second = (row for row in net.plan.rows if row.made_by == "head")
     assert first.moment != second.moment
-    assert (
-        first.variance
-        == second.variance
-        == pytest.approx((first.target + second.target) / (first.moment + second.moment))
-    )
+    expected = (first.target + second.target) / (first.moment + second.moment)
+    assert first.variance == second.variance == pytest.approx(expected)

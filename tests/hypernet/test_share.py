@@ -312,7 +312,7 @@ def test_under_given_conditions_codes_are_small_and_weights_have_their_variance(
     assert hf.HyperNet(empty, hf.Embedding(12, **given), trunk=widths).plan.rows[0].moment == pytest.approx(1)
     for embedding, options in (
         (hf.Embedding(12, **given), {"share": 1.0}),
-        (hf.Embedding(12, **given), {"fidelity": "paper"}),
+        (hf.Embedding(12, **given), {"fidelity": "paper", "share": 0.5}),
         (hf.Embedding(12, tasks=3, per="net"), {}),
     ):
         other = hf.HyperNet(main, embedding, trunk=widths, **options)

@@ -454,3 +454,15 @@ def test_a_memory_is_restored_in_the_dtype_of_its_net():
     memory = Memory(make(), tasks=[0])
     memory.load_state_dict({name: t if name == "tasks" else t.float() for name, t in memory.state_dict().items()})
     assert {t.dtype for t in memory.remembered.values()} == {torch.float64}
+
+
+def test_the_mean_over_a_sample_of_the_tasks():
+    net = net_of("embeddings")
+    memory, alone = Memory(net, tasks=[0, 1, 2]), [Memory(net, tasks=[task]) for task in range(3)]
+    with torch.no_grad():
+        for p in net.parameters():
+            p.add_(0.1)
+    means = [(a + b) / 2 for a, b in itertools.combinations([each.drift().item() for each in alone], 2)]
+    found = [memory.drift(sample=2, generator=torch.Generator().manual_seed(i)).item() for i in range(20)]
+    assert {min(range(3), key=lambda k: abs(means[k] - one)) for one in found} == {0, 1, 2}
+    assert all(min(abs(mean - one) for mean in means) < 1e-12 * one for one in found)
