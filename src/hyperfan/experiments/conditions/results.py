@@ -11,17 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from hyperfan.experiments.conditions import (
-    JOBS,
-    LINEAR,
-    LONGER,
-    RATES,
-    STAGES,
-    Conditions,
-    Optimiser,
-    choosing,
-    setting,
-)
+from hyperfan.experiments.conditions import JOBS, LINEAR, RATES, STAGES, Conditions, Optimiser, choosing, setting
 from hyperfan.experiments.conditions.claims import (
     ALL,
     CLAIMS,
@@ -231,7 +221,6 @@ class ConditionsResults(Results[Conditions, ConditionsRun]):
             "seeds": c.seeds,
             "choosing": choosing(c).seeds,
             "steps": c.steps,
-            "longer": c.steps * LONGER["joint"],
             "width": c.width,
             "rates": "; ".join(f"{o} {', '.join(f'{lr:g}' for lr in rates)}" for o, rates in RATES.items()),
             "given_share": f"{GIVEN_SHARE:g}",
