@@ -67,6 +67,7 @@ def beside_one_process(
     find_unused: bool = False,
     make: Callable[[], hf.HyperNet] = build,
     passes: int = 1,
+    loss_of: Callable[[nn.Module, int, range, int], Tensor] = losses,
 ) -> float:
     """How far processes are from one process on the whole batch, if both do something between backward and step."""
     rank, world = dist.get_rank(), dist.get_world_size()
@@ -77,12 +78,12 @@ def beside_one_process(
     for step in range(8):
         opt.zero_grad()
         for i in range(passes):
-            losses(ddp, step + i, range(rank, rank + 1), world).backward()
+            loss_of(ddp, step + i, range(rank, rank + 1), world).backward()
         opt = between(opt, net, step) or opt
         opt.step()
         oracle.zero_grad()
         for i in range(passes):
-            losses(alone, step + i, range(world), world).backward()
+            loss_of(alone, step + i, range(world), world).backward()
         oracle = between(oracle, alone, step) or oracle
         oracle.step()
     return off(net, alone)
@@ -144,6 +145,29 @@ def some_processes_lack_a_gradient(_: Path) -> float:
         return hf.HyperNet(Branches(), 7, nonlinearity="tanh", heads="separate")
 
     return beside_one_process(lambda *_: None, find_unused=True, make=make)
+
+
+class OneGenerated(Branches):
+    """An input that takes the other layer reaches nothing that is generated."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.first(x)[:, :3] if x.sum() > 0 else self.other(x)[:, :3]
+
+
+@event
+def some_processes_reach_no_head(_: Path) -> float:
+    """Also in the first step; and gradients that are asked for, not accumulated, are no reason to exchange."""
+
+    def make() -> hf.HyperNet:
+        torch.manual_seed(0)
+        return hf.HyperNet(OneGenerated(), 7, nonlinearity="tanh", generate="first.weight")
+
+    def loss_of(net: nn.Module, step: int, parts: range, world: int) -> Tensor:
+        loss = losses(net, step, parts, world)
+        torch.autograd.grad(loss, [p for p in net.parameters() if p.requires_grad], retain_graph=True, allow_unused=True)
+        return loss
+
+    return beside_one_process(lambda *_: None, find_unused=True, make=make, loss_of=loss_of)
 
 
 @event

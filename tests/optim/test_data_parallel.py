@@ -22,6 +22,7 @@ EVENTS = {
     "gradients_are_clipped_by_value": TOLERANCE,
     "the_optimiser_is_released": TOLERANCE,
     "some_processes_lack_a_gradient": TOLERANCE,
+    "some_processes_reach_no_head": TOLERANCE,
     "backward_passes_add_up": TOLERANCE,
     "rates_differ": "lr' is 0.1 on rank 0 and 0.2 on rank 1",
     "optimisers_differ": "optimiser' is hyperfan's, SGDRule on rank 0 and torch's on rank 1",

@@ -3,11 +3,12 @@
 DDP copies each gradient into a flat bucket, where nothing is left of its factors, before a communication hook sees it.
 So DDP is told, at the first forward pass in which an optimiser of hyperfan trains heads by their structure, to leave
 these alone; until then it has broadcast them like all parameters. At the end of each backward pass that DDP would
-average, after its own buckets, an :class:`Exchange` averages them: so clipping, accumulation in ``no_sync()`` and
-whatever reads gradients between backward and step find what they find with DDP alone.
+average, beside its own buckets, an :class:`Exchange` averages them: so clipping, accumulation in ``no_sync()`` and
+whatever reads gradients between backward and step find what they find with DDP alone. A backward pass is known by the
+outputs of DDP, since it may reach no head at all in one process, for which the others would wait.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -23,6 +24,7 @@ from hyperfan.optim.map_trainer import MapTrainer
 
 if dist.is_available():
     from torch.nn.parallel import DistributedDataParallel
+    from torch.nn.parallel.distributed import _find_tensors
 
 
 class SharedHeads:
@@ -35,10 +37,15 @@ class SharedHeads:
     def __init__(self, ddp: "DistributedDataParallel") -> None:
         self._parameters: dict[str, Tensor] = {}
         self._ids: set[int] = set()
+        self._marked: set[int] = set()
+        """Ids of parameters that say when they have a gradient."""
         self.exchange = Exchange(lambda: self._parameters, ddp.process_group)
-        self._due = self._queued = False
+        self._due = self._queued = self._reached = False
         self._expect(ddp)
         ddp.register_forward_pre_hook(self._expect)
+        after = ddp._post_forward
+        # A forward hook would come too late for the forward pass that this is called in.
+        ddp._post_forward = lambda output: self._watch(after(output))  # type: ignore[method-assign]
 
     def has(self, p: Tensor) -> bool:
         """Whether a parameter is among them."""
@@ -48,6 +55,13 @@ class SharedHeads:
         """Note at a forward pass whether the gradients of its backward pass are to be averaged, as DDP does."""
         if torch.is_grad_enabled():
             self._due, self._queued = bool(ddp.require_backward_grad_sync), False
+
+    def _watch(self, output: Any) -> Any:
+        """Notice a backward pass that begins at an output of DDP."""
+        for tensor in _find_tensors(output) if self._due else ():
+            if tensor.grad_fn is not None:
+                tensor.register_hook(lambda _: self._queue())
+        return output
 
     def __reduce__(self) -> Any:
         raise HyperfanError("a DDP that leaves heads to hyperfan cannot be copied or pickled: take ddp.module")
@@ -59,20 +73,33 @@ class SharedHeads:
                 if p.requires_grad and not self.has(p):
                     self._parameters[f"{name}.{local}"] = p
                     self._ids.add(id(p))
-                    register: Any = p.register_post_accumulate_grad_hook  # torch leaves it without types
-                    register(self._on_gradient)
+                    _after_gradient(p, self._on_head_gradient)
+        for p in ddp.module.parameters():
+            if p.requires_grad and id(p) not in self._marked:
+                self._marked.add(id(p))
+                _after_gradient(p, self._on_gradient)
         if heads:
             _leave_out(ddp, {f"{name}.{local}" for name in heads for local in ("weight", "bias")})
 
     def _on_gradient(self, _: Tensor) -> None:
+        self._reached = True
+
+    def _on_head_gradient(self, _: Tensor) -> None:
+        self._queue()  # if not begun at an output, where DDP found no tensors in what the net returns
+        self._reached = True
+
+    def _queue(self) -> None:
+        """Ask for the exchange at the end of the backward pass that is under way."""
         if self._due and not self._queued:
-            self._queued = True
+            self._queued, self._reached = True, False
             engine: Any = torch.autograd.Variable._execution_engine  # torch leaves it without types
             engine.queue_callback(self._finish)
 
     def _finish(self) -> None:
-        self._due = self._queued = False
-        self.exchange.average()
+        self._queued = False
+        if self._reached:  # and not torch.autograd.grad, which leaves gradients alone
+            self._due = False
+            self.exchange.average()
 
 
 _SHARED: "WeakKeyDictionary[nn.Module, SharedHeads]" = WeakKeyDictionary()
@@ -97,6 +124,11 @@ def notice(trainer: MapTrainer) -> None:
 def shared_heads(ddp: nn.Module) -> SharedHeads | None:
     """The heads that a DDP leaves to hyperfan, if it does."""
     return _SHARED.get(ddp)
+
+
+def _after_gradient(p: Tensor, hook: Callable[[Tensor], None]) -> None:
+    register: Any = p.register_post_accumulate_grad_hook  # torch leaves it without types
+    register(hook)
 
 
 def _check_possible(ddp: "DistributedDataParallel") -> None:
