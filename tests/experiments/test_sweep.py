@@ -14,6 +14,7 @@ from hyperfan.experiments import sweep as sweeps
 from hyperfan.experiments.folder import open_run
 from hyperfan.experiments.loop import run
 from hyperfan.experiments.sweep import sweep
+from hyperfan.experiments.sweep import child
 from hyperfan.experiments.sweep.child import EXIT_CODES, Job, name_of, run_job
 from hyperfan.experiments.sweep.table import Progress, standing
 
@@ -163,3 +164,14 @@ def test_the_table_tells_how_far_runs_are_and_the_time_to_go(tmp_path, monkeypat
         assert "20 of 100" in out
     assert standing(tmp_path / "nowhere") == (0, None)
     assert set(EXIT_CODES) >= {"finished", "diverged", "failed", "in use", "stopped", "terminated"}
+
+
+def test_a_process_ends_at_once_after_an_error_that_nobody_foresaw(monkeypatch, capsys):
+    """Without the interpreter's end, which the thread that reads the standard input would hold up."""
+    codes = []
+    monkeypatch.setattr(child, "main", lambda: 1 / 0)
+    monkeypatch.setattr(child.os, "_exit", codes.append)
+    child.start()
+    assert codes == [child.CRASHED]
+    assert child.CRASHED not in child.OUTCOMES
+    assert "ZeroDivisionError" in capsys.readouterr().err

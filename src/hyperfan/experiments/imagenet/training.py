@@ -17,7 +17,7 @@ from hyperfan.experiments import classifier
 from hyperfan.experiments.classifier import Classifier, device_named, indices
 from hyperfan.experiments.imagenet import Imagenet
 from hyperfan.experiments.imagenet.pictures import Batch, Crops, Files, evenly_spaced, loader, read_pictures
-from hyperfan.experiments.ranks import Ranks
+from hyperfan.experiments.ranks import SINGLE_PROCESS, Ranks
 from hyperfan.experiments.scores import score, separation
 from hyperfan.experiments.seeds import generator, number
 from hyperfan.hypernet import HyperNet, predict
@@ -65,16 +65,16 @@ class ImagenetTraining(Classifier):
         net.to(self.device)
         super().__init__(config, net, plan, SGD(net, lr=config.lr, weight_decay=config.weight_decay), ranks)
 
-    def batch(self, step: int) -> tuple[Tensor, Tensor]:
-        """This process's part of the batch after so many, standardised."""
+    def batch(self, step: int, *, whole: bool = False) -> tuple[Tensor, Tensor]:
+        """This process's part of the batch after so many, or the whole batch, standardised."""
         at, stream = self._stream
-        if at != step:
-            c = self.config
+        if at != step or whole:
+            c, ranks = self.config, SINGLE_PROCESS if whole else self.ranks
             # Without a reference to this object, so that its workers end with it.
-            keys = map(functools.partial(batch_keys, c, self.ranks), range(step, c.total))
+            keys = map(functools.partial(batch_keys, c, ranks), range(step, step + 1 if whole else c.total))
             stream = iter(loader(self.train, keys, c.workers))
         pictures, labels, bad = next(stream)
-        self._stream = step + 1, stream
+        self._stream = (-1, iter(())) if whole else (step + 1, stream)
         self._skip(bad)
         if not len(labels):
             raise DataError(f"none of a batch of {len(bad)} pictures could be read: {next(iter(bad.values()))}")

@@ -13,6 +13,7 @@ import subprocess
 import sys
 import tempfile
 import threading
+import traceback
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -29,6 +30,7 @@ FAILED, IN_USE = "failed", "in use"
 OUTCOMES = {0: Outcome.FINISHED, 64: Outcome.DIVERGED, 70: FAILED, 75: IN_USE, 130: Outcome.STOPPED,
             TERMINATED: Outcome.TERMINATED}  # fmt: skip
 """What the exit code of a run's process says; any other says that the process died."""
+CRASHED = 1
 EXIT_CODES = {outcome: code for code, outcome in OUTCOMES.items()}
 
 
@@ -157,7 +159,12 @@ def _end_with_the_starter() -> None:
 
 
 def start() -> None:
-    """Run as a process of its own."""
-    code = main()
-    sys.stderr.flush()
-    os._exit(code)  # the thread that reads the standard input would hold up the interpreter's end
+    """Run as a process of its own, which has died, for its starter, if there is an error that nobody foresaw."""
+    code = CRASHED
+    try:
+        code = main()
+    except BaseException:
+        traceback.print_exc()
+    finally:
+        sys.stderr.flush()
+        os._exit(code)  # the thread that reads the standard input would hold up the interpreter's end

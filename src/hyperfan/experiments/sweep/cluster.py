@@ -84,9 +84,8 @@ class Cluster:
         for count in range(sys.maxsize):
             if self._over.wait(SIGN_SECONDS):
                 return
-            with contextlib.suppress(OSError):
-                if self._sign.exists():
-                    self._sign.write_text(str(count))
+            with contextlib.suppress(OSError), self._sign.open("r+") as stream:  # which makes none that is gone
+                stream.write(str(count))
 
     def start(self, job: str) -> "ClusterRun":
         """Give a job to the cluster."""
