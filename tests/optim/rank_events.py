@@ -1,7 +1,9 @@
 """What happens to processes that train together, beside learning: each event returns how far all was off, or a line."""
 
 import copy
+import errno
 import traceback
+import unittest.mock
 import warnings
 from collections.abc import Callable
 from pathlib import Path
@@ -19,6 +21,7 @@ from torch.nn.parallel import DistributedDataParallel
 from twins import build
 
 import hyperfan as hf
+from hyperfan.hypernet import saving
 from hyperfan.optim.ddp import shared_heads
 
 EVENTS: dict[str, Callable[[Path], Any]] = {}
@@ -301,6 +304,14 @@ def sharded_nets_are_read(folder: Path) -> float:
         loaded = hf.HyperNet.from_pretrained(folder / "sharded", build().freeze())
         far = max(far, (loaded(x) - net(x)).abs().max().item())
     return far
+
+
+@event
+def a_disk_is_full(folder: Path) -> str:
+    """That of the first process, which alone writes."""
+    net = sharded()
+    with unittest.mock.patch.object(saving, "_write_files", side_effect=OSError(errno.ENOSPC, "")):
+        return line(lambda: net.save_pretrained(folder / "full"))
 
 
 @event

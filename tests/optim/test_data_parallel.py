@@ -34,6 +34,7 @@ EVENTS = {
     "seeds_differ": "call torch.manual_seed with one seed in all processes",
     "shards_are_drawn_from_meta": 0.0,
     "sharded_nets_are_read": TOLERANCE,
+    "a_disk_is_full": "could not be written: the disk is full",
     "sharded_nets_are_refused": [],
     "checkpoints_are_saved_by_two": None,
 }
