@@ -13,8 +13,7 @@ from toy import Silent, Toy, ToyTraining, contents, summarise
 from hyperfan.experiments import sweep as sweeps
 from hyperfan.experiments.folder import open_run
 from hyperfan.experiments.loop import run
-from hyperfan.experiments.sweep import sweep
-from hyperfan.experiments.sweep import child
+from hyperfan.experiments.sweep import child, sweep
 from hyperfan.experiments.sweep.child import EXIT_CODES, Job, name_of, run_job
 from hyperfan.experiments.sweep.table import Progress, standing
 

@@ -167,7 +167,8 @@ def some_processes_reach_no_head(_: Path) -> float:
 
     def loss_of(net: nn.Module, step: int, parts: range, world: int) -> Tensor:
         loss = losses(net, step, parts, world)
-        torch.autograd.grad(loss, [p for p in net.parameters() if p.requires_grad], retain_graph=True, allow_unused=True)
+        trained = [p for p in net.parameters() if p.requires_grad]
+        torch.autograd.grad(loss, trained, retain_graph=True, allow_unused=True)
         return loss
 
     return beside_one_process(lambda *_: None, find_unused=True, make=make, loss_of=loss_of)

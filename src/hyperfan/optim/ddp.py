@@ -43,9 +43,10 @@ class SharedHeads:
         self._due = self._queued = self._reached = False
         self._expect(ddp)
         ddp.register_forward_pre_hook(self._expect)
-        after = ddp._post_forward
+        wrapper: Any = ddp  # torch leaves what follows without types
+        after = wrapper._post_forward
         # A forward hook would come too late for the forward pass that this is called in.
-        ddp._post_forward = lambda output: self._watch(after(output))  # type: ignore[method-assign]
+        wrapper._post_forward = lambda output: self._watch(after(output))
 
     def has(self, p: Tensor) -> bool:
         """Whether a parameter is among them."""
@@ -58,7 +59,8 @@ class SharedHeads:
 
     def _watch(self, output: Any) -> Any:
         """Notice a backward pass that begins at an output of DDP."""
-        for tensor in _find_tensors(output) if self._due else ():
+        find: Any = _find_tensors  # torch leaves it without types
+        for tensor in find(output) if self._due else ():
             if tensor.grad_fn is not None:
                 tensor.register_hook(lambda _: self._queue())
         return output
