@@ -18,7 +18,7 @@ from torch import nn
 import hyperfan
 from hyperfan.codes.embedding import Embedding
 from hyperfan.codes.ranks import gather_objects
-from hyperfan.codes.sharded import gathered, sharded_modules
+from hyperfan.codes.sharded import gathered, is_sharded
 from hyperfan.codes.trunk import trunk_widths
 from hyperfan.errors import CheckpointError, HyperfanError
 from hyperfan.files import explain_write_errors
@@ -59,7 +59,7 @@ def save(net: "HyperNet", path: str | os.PathLike[str], overwrite: bool, frozen:
         if folder.exists() and not folder.is_dir():
             raise CheckpointError(f"{folder} is a file; a hypernet is saved to a folder")
 
-    _in_first_process(check, bool(sharded_modules(net)))
+    _in_first_process(check, is_sharded(net))
     write(net, folder, frozen=frozen)
 
 
@@ -82,7 +82,7 @@ def write(net: "HyperNet", folder: Path, *, frozen: bool, name: str | None = Non
         with explain_write_errors(str(folder), remedy):
             _write_files(net, folder, name, state, {"frozen_values": marks(frozen_there), "buffers": list(others)})
 
-    _in_first_process(write_files, bool(sharded_modules(net)))
+    _in_first_process(write_files, is_sharded(net))
 
 
 def _in_first_process(call: Callable[[], None], sharded: bool) -> None:
