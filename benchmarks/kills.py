@@ -89,7 +89,8 @@ def kill_ranks(root: Path, dice: random.Random) -> dict[str, object]:
                     kills += 1
                 others = [child for child in children if child != victim]
                 seconds.append(wait(others))
-                print(f"{kills} kills, {seconds[-1]:.1f} s until the other had ended", flush=True)
+                said = path.with_suffix(".txt").read_text().splitlines()[-1:]
+                print(f"{kills} kills, {seconds[-1]:.1f} s until the other had ended", *said, flush=True)
                 try:
                     os.kill(victim, signal.SIGKILL)
                     os.waitpid(victim, 0)
