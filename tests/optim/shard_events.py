@@ -172,6 +172,7 @@ def sharded_nets_are_refused(_: Path) -> list[str]:
     held = build()
     hf.SGD(held, lr=0.1)
     calls["build it after shard_heads_() and fully_shard"] = held.shard_heads_
+    calls["call shard_heads_() before fully_shard"] = sharded().shard_heads_
     return [name for name, call in calls.items() if name not in line(call) or "fully_shard" not in line(call)]
 
 

@@ -6,6 +6,7 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
+from hyperfan.codes.sharded import sharded_modules
 from hyperfan.errors import HyperfanError
 from hyperfan.generators.head_shards import is_shardable
 from hyperfan.generators.linear_map import Head
@@ -21,15 +22,16 @@ def shard_heads_(net: "HyperNet", mesh: Any) -> set[nn.Parameter]:
             "shard_heads_() shards heads between processes, and there is no group of them: start with torchrun, and "
             "call torch.distributed.init_process_group() before"
         )
+    if sharded_modules(net):
+        raise HyperfanError("fully_shard has divided the heads already: call shard_heads_() before fully_shard")
     if mesh is None:
         accelerator = torch.accelerator.current_accelerator()
         kind = "cpu" if accelerator is None else accelerator.type
         mesh = dist.device_mesh.init_device_mesh(kind, (dist.get_world_size(),))  # as fully_shard does
     if mesh.ndim != 1:
         raise HyperfanError(f"shard_heads_() shards heads along one dimension, and the mesh has {mesh.ndim}: pass one")
-    sharded: set[nn.Parameter] = set()
-    for part in net.heads.parts():
-        if isinstance(part.map, Head) and is_shardable(part.map.bias, mesh.size()) and not part.map.sharded:
-            part.map.shard_(mesh)
-            sharded |= {part.map.weight, part.map.bias}
-    return sharded
+    heads = [part.map for part in net.heads.parts() if isinstance(part.map, Head)]
+    for head in heads:
+        if not head.sharded and is_shardable(head.bias, mesh.size()):
+            head.shard_(mesh)
+    return {p for head in heads if head.sharded for p in (head.weight, head.bias)}
