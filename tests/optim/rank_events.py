@@ -152,11 +152,11 @@ class OneGenerated(Branches):
 
 @event
 def some_processes_reach_no_head(_: Path) -> float:
-    """Also in the first step; and gradients that are asked for, not accumulated, are no reason to exchange."""
+    """And the others nothing else, also in the first step; gradients that are only asked for are not exchanged."""
 
     def make() -> hf.HyperNet:
         torch.manual_seed(0)
-        return hf.HyperNet(OneGenerated(), 7, nonlinearity="tanh", generate="first.weight")
+        return hf.HyperNet(OneGenerated(), 7, nonlinearity="tanh", generate="first.*")
 
     def loss_of(net: nn.Module, step: int, parts: range, world: int) -> Tensor:
         loss = losses(net, step, parts, world)
