@@ -29,6 +29,8 @@ def sharded_modules(net: nn.Module) -> list[Any]:
 
 def is_sharded(net: nn.Module) -> bool:
     """Whether a parameter of a net is divided between processes."""
+    if "torch.distributed.tensor" not in sys.modules:
+        return False
     held: list[dict[str, Any]] = [m._parameters for m in net.modules()]  # as they are: nothing is brought up to date
     return bool(sharded_modules(net)) or any(
         p is not None and is_sharded_tensor(p) for parameters in held for p in dict.values(parameters)
