@@ -38,7 +38,7 @@ OPTIONS = "--profile smoke --inits m2 --rates 1e-3 --iterations 20 --checkpoint-
 
 def results(path: Path) -> dict[str, bytes]:
     """What a run left of numbers."""
-    return {file.name: file.read_bytes() for file in [path / "metrics.jsonl", *path.glob("checkpoint/*")]}
+    return {file.name: file.read_bytes() for file in [*path.glob("metrics.jsonl"), *path.glob("checkpoint/*")]}
 
 
 # ── ranks ──────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -136,6 +136,7 @@ def kill_workers(root: Path, dice: random.Random) -> dict[str, object]:
             lost += sum(ended.get(path) != "finished" for path in runs)
             differing += sum(results(path) != results(root / f"alone-{path.name}") for path in runs)
             sweeps += 1
+            print(f"{sweeps * len(configs)} runs, {lost} lost, {differing} differ", flush=True)
         over.set()
     return {"kills": len(kills), "runs": sweeps * len(configs), "lost": lost, "differing": differing}
 

@@ -15,6 +15,7 @@ from hyperfan.experiments.folder import open_run
 from hyperfan.experiments.loop import run
 from hyperfan.experiments.sweep import child, sweep
 from hyperfan.experiments.sweep.child import EXIT_CODES, Job, name_of, run_job
+from hyperfan.experiments.sweep.cluster import LOST_WORKERS
 from hyperfan.experiments.sweep.table import Progress, standing
 
 needs_signals = pytest.mark.skipif(os.name == "nt", reason="signals are those of POSIX")
@@ -80,6 +81,31 @@ def test_a_process_that_always_dies_is_a_run_that_failed(tmp_path, capfd, monkey
     err = capfd.readouterr().err
     assert err.count("its process died, and it goes on from batch 0") == sweeps.MAX_DEATHS - 1
     assert err.endswith("cannot allocate memory\ntoy: its process died with exit code -9\n")
+
+
+def test_workers_that_die_are_no_fault_of_a_run(tmp_path, monkeypatch):
+    """As often as it takes, while the death of a run's own process counts."""
+
+    class Workers:
+        slots, place, polls = 1, "there", iter([LOST_WORKERS] * 2 * sweeps.MAX_DEATHS + [0])
+
+        def __init__(self, *_):
+            pass
+
+        def __enter__(self):
+            return self
+
+        def __exit__(self, *_):
+            pass
+
+        def start(self, _job):
+            return self
+
+        def poll(self):
+            return next(self.polls), []
+
+    monkeypatch.setattr(sweeps, "Cluster", Workers)
+    assert sweep({tmp_path / "run": Toy()}, on="tcp://x:1", summarise=summarise) == {tmp_path / "run": "finished"}
 
 
 def test_a_run_that_fails_says_why(tmp_path, capsys):

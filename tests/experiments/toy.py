@@ -229,7 +229,9 @@ def as_ranks(configs, path, out, resume=False, action=None):
 
 
 def _as_rank(rank, config, path, resume, action):
-    group.SILENCE_SECONDS, group.BEAT_SECONDS = 2.0, 0.1
+    group.BEAT_SECONDS = 0.1
+    if action is not None and action[2] == signal.SIGSTOP:
+        group.SILENCE_SECONDS = 2.0  # otherwise nobody should be silent, and a busy machine may be for longer
     if action is not None and action[0] == rank:
         real_start = type(config).start
 

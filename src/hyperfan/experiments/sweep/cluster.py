@@ -26,7 +26,7 @@ from hyperfan.metrics import Outcome
 CONNECT_SECONDS = 10
 SIGN_SECONDS, SILENCE_SECONDS = 5.0, 60.0
 """Between two signs of life of the sweep, and how long workers go on without one."""
-DIED = -1
+LOST_WORKERS = -1
 """In place of an exit code, of a run whose workers died."""
 
 
@@ -117,9 +117,9 @@ class ClusterRun:
         if status == "error":
             error = self._future.exception()
             if type(error).__name__ == "KilledWorker":
-                return DIED, []
+                return LOST_WORKERS, []
             return EXIT_CODES[FAILED], [f"{type(error).__name__}: {error}"]
-        return (EXIT_CODES[Outcome.TERMINATED] if status == "cancelled" else DIED), []
+        return (EXIT_CODES[Outcome.TERMINATED] if status == "cancelled" else LOST_WORKERS), []
 
     def terminate(self) -> None:
         """Take it back if it waits for a worker; one that is under way ends without the sweep's sign of life."""
