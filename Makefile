@@ -13,12 +13,15 @@ DOCS_STAMP := .venv/.docs-installed
 run: $(STAMP)
 	$(BIN)/hyperfan run continual --seeds 15 --resume
 
+# Tests start many processes; bytecode is kept, whatever the environment says, so that each does not compile all anew.
+TEST := PYTHONDONTWRITEBYTECODE= OMP_NUM_THREADS=1 $(BIN)/pytest -n auto
+
 test: lint
-	OMP_NUM_THREADS=1 $(BIN)/pytest -n auto
+	$(TEST)
 
 # Products of cases in full, where `make test` takes a part in which all pairs meet.
 test-all: lint
-	OMP_NUM_THREADS=1 $(BIN)/pytest -n auto --full
+	$(TEST) --full
 
 lint: $(STAMP)
 	$(BIN)/ruff check .

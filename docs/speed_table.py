@@ -67,10 +67,11 @@ LINES = {
         "{ratio:.2f} {spread} times hooks and batched products by hand",
     ),
     "lora_step_per_sample": ("… a condition for each sample", "{ratio:.2f} {spread} times hooks by hand"),
-    "lora_building_memory": (
+    "lora_building_small_memory": (
         "building such a net: bytes at peak beside the frozen model, over those of the parameters",
         "{ratio:.2f}",
     ),
+    "lora_building_memory": ("… for a Llama of width 512 instead of 128", "{ratio:.2f}"),
     "forward_overhead": (
         "forward and backward of the MNIST hypernet, dense",
         HAND,

@@ -1,7 +1,11 @@
+import gc
+
 import pytest
 import torch
 
 from products import only_in_full
+
+gc.disable()  # until all tests are collected: nothing of that goes away again
 
 
 def pytest_addoption(parser):
@@ -18,6 +22,11 @@ def pytest_collection_modifyitems(config, items):
         left_out = [item for item in items if item.get_closest_marker("full")]
         config.hook.pytest_deselected(items=left_out)
         items[:] = [item for item in items if not item.get_closest_marker("full")]
+
+
+def pytest_collection_finish(session):
+    gc.freeze()  # what was imported and collected need not be looked at over and over
+    gc.enable()
 
 
 @pytest.fixture(autouse=True)

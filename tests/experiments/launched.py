@@ -3,7 +3,12 @@
 Each process has its part of every batch; under DDP the mean of their gradients is that of the whole batch.
 """
 
+import multiprocessing
+import os
+import signal
 import sys
+import traceback
+from pathlib import Path
 
 import torch
 from torch import nn
@@ -84,12 +89,9 @@ def lightning(file, strategy):
     Trainer(accelerator="cpu", devices=2, strategy=strategy, max_epochs=1, **quiet).fit(Module())
 
 
-if __name__ == "__main__":
-    how, target = sys.argv[1:3]
+def launch(how, target):
     torch.set_num_threads(1)
-    if how == "alone":
-        alone(target)
-    elif how == "accelerate":
+    if how == "accelerate":
         accelerated(target)
     elif how == "accelerate-fork":
         from accelerate import debug_launcher
@@ -97,3 +99,21 @@ if __name__ == "__main__":
         debug_launcher(accelerated, (target,), num_processes=2)
     else:
         lightning(target, how)
+
+
+def forked(how, target):
+    """In a process that was forked, which need not import torch again; returns its exit code."""
+    signal.alarm(240)
+    multiprocessing.current_process()._config["daemon"] = False  # such may not start others
+    for name in [name for name in os.environ if name.startswith("PYTEST")]:
+        del os.environ[name]
+    try:
+        launch(how, target)
+    except BaseException:
+        Path(f"{target}.error").write_text(traceback.format_exc())
+        return 70
+    return 0
+
+
+if __name__ == "__main__":
+    launch(*sys.argv[1:3])

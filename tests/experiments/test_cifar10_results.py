@@ -49,7 +49,7 @@ class World:
         for c in grid(BASE):
             if keep(c):
                 write(root, c, self.rows(c))
-        return Cifar10Results(Runs(root, EXPERIMENT), BASE)
+        return Cifar10Results(Runs.read(root, EXPERIMENT), BASE)
 
 
 def _test(step, accuracy):
@@ -129,9 +129,9 @@ def test_without_an_explosion_nothing_is_explained(tmp_path, monkeypatch):
 def test_a_run_that_was_watched_otherwise_or_elsewhere_is_the_same_run(tmp_path):
     config = grid(BASE)[0]
     write(tmp_path, replace(config, device="cuda", test_every=50, log_every=7), World().rows(config))
-    assert config in Runs(tmp_path, EXPERIMENT)
-    assert replace(config, seed=9) not in Runs(tmp_path, EXPERIMENT)
-    assert len(list(Runs(tmp_path, EXPERIMENT))) == 1
+    assert config in Runs.read(tmp_path, EXPERIMENT)
+    assert replace(config, seed=9) not in Runs.read(tmp_path, EXPERIMENT)
+    assert len(list(Runs.read(tmp_path, EXPERIMENT))) == 1
 
 
 def test_a_net_that_overflows_before_training_does_not_undo_the_claim(tmp_path):
@@ -165,7 +165,7 @@ def test_a_run_that_diverged_among_others_does_not_count_as_guessing(tmp_path):
 
 
 def test_other_scales_say_so(tmp_path):
-    runs = Runs(tmp_path, EXPERIMENT)
+    runs = Runs.read(tmp_path, EXPERIMENT)
     paper, smoke = (Cifar10Results(runs, PROFILES[name]).page([], []) for name in ("paper", "smoke"))
     assert "Each run has 250000 batches of 100 images, 500 epochs" in paper
     assert "--all --resume --profile smoke" in smoke

@@ -178,7 +178,10 @@ def test_tests_come_every_so_often_and_at_the_end():
 
 @pytest.mark.parametrize(
     "fields",
-    [{}, pytest.param({"init": "classical"}, marks=pytest.mark.full), {"augment": True, "drops": (1,), "epochs": 2}],
+    [
+        *(pytest.param(f, marks=pytest.mark.full) for f in ({}, {"init": "classical"})),
+        {"augment": True, "drops": (1,), "epochs": 2},
+    ],
     ids=str,
 )
 def test_stopped_and_resumed(tmp_path, fields):

@@ -204,7 +204,7 @@ def test_results_are_written_and_follow_from_their_record(runs, tmp_path):
 
 
 def test_without_runs_there_is_no_page(tmp_path):
-    found = ConditionsResults(Runs(tmp_path, EXPERIMENT), SMOKE)
+    found = ConditionsResults(Runs.read(tmp_path, EXPERIMENT), SMOKE)
     with pytest.raises(RunError, match="there is no finished run 'turned AdamW"):
         found.check()
     assert choosing(SMOKE).seed >= 1000

@@ -15,7 +15,7 @@ from hyperfan.experiments.continual.training import reference as alone
 from hyperfan.optim import Memory
 from products import only_in_full
 
-BASE = Continual(inits=ALL_INITS, seeds=1, iterations=60, log_every=60, precision="float64")
+BASE = Continual(inits=ALL_INITS, seeds=1, iterations=30, log_every=30, precision="float64")
 CHOSEN = [i * len(BASE.rates) + (i - 1) % len(BASE.rates) for i in range(len(ALL_INITS))]
 """One run of each init, at each rate in turn; of the two structures, each has a run that does not diverge."""
 
@@ -86,7 +86,7 @@ def test_some_runs_diverge_and_some_do_not(batched):
 
 
 def test_with_adam_too():
-    config = replace(BASE, inits=("hyperfan-in",), rates=(1e-2,), iterations=40, log_every=40, optimiser="adam")
+    config = replace(BASE, inits=("hyperfan-in",), rates=(1e-2,), iterations=20, log_every=20, optimiser="adam")
     losses, _ = together(config)
     net = draw(build(config, "hyperfan-in"), 0)
     rate, found = 1e-2, []

@@ -95,20 +95,21 @@ class World:
             self.grids += [made_up(adam, adam_compare), made_up(adam, adam_choose)]
         self.base, self.growths = base, growths
 
-    def results(self, root, monkeypatch):
+    def results(self, monkeypatch, root=None):
+        """From folders, if there is a root for them."""
         monkeypatch.setattr(results, "growths", self.growths)
-        for found in self.grids:
+        for found in self.grids if root else ():
             write(root, found.config, found.rows)
-        return ContinualResults(Runs(root, EXPERIMENT), self.base)
+        runs = Runs.read(root, EXPERIMENT) if root else Runs(EXPERIMENT, self.grids)
+        return ContinualResults(runs, self.base)
 
 
 @pytest.fixture
-def decided(tmp_path, monkeypatch):
+def decided(monkeypatch):
     """Claims by name, in a world with these changes."""
 
     def decide(*args, **changes):
-        folder = tmp_path / f"world-{len(list(tmp_path.iterdir()))}"
-        return {c.name: c for c in World(*args, **changes).results(folder, monkeypatch).decide()}
+        return {c.name: c for c in World(*args, **changes).results(monkeypatch).decide()}
 
     return decide
 
@@ -178,7 +179,7 @@ def test_one_seed_has_no_other_half(decided):
 def test_rates_are_chosen_on_seeds_that_are_not_compared(tmp_path, monkeypatch):
     """The compared seeds would choose 0.01 for hyperfan-in, the others choose 0.001."""
     world = World({("hyperfan-in", 1e-2): 0.001}, choosing={("hyperfan-in", 1e-3): 0.001})
-    found = world.results(tmp_path / "runs", monkeypatch)
+    found = world.results(monkeypatch, tmp_path / "runs")
     sgd = found.grid("sgd")
     assert world.grids[0].best("hyperfan-in") == 1e-2
     assert sgd.best("hyperfan-in") == 1e-3
@@ -361,7 +362,7 @@ def test_the_fits_of_a_record_are_those_of_the_run_that_is_drawn(tmp_path):
     for number in range(len(errors)):
         errors[number] = [0.1 + 1e-9 * (7 * number % 15)] * TASKS
     write_record(tmp_path / RECORD_FILE, [world.to_dict()])
-    (kept,) = Runs(tmp_path, EXPERIMENT)
+    (kept,) = Runs.read(tmp_path, EXPERIMENT)
     assert kept.median_seed("hyperfan-in", 1e-3) != world.median_seed("hyperfan-in", 1e-3)
     for number, (init, lr) in enumerate(itertools.product(BASE.inits, BASE.rates)):
         median = kept.median_seed(init, lr)
@@ -373,17 +374,17 @@ def test_the_fits_of_a_record_are_those_of_the_run_that_is_drawn(tmp_path):
 
 def test_what_is_no_grid_is_said(tmp_path, grids):
     with pytest.raises(RunError, match=r"no finished run 'sgd all-inits .*hyperfan run continual --all --resume makes"):
-        ContinualResults(Runs(tmp_path, EXPERIMENT), SMOKE).check()
+        ContinualResults(Runs.read(tmp_path, EXPERIMENT), SMOKE).check()
     config = grid(SMOKE)[0]
     broken = tmp_path / "broken"
     broken.mkdir()
     for name in ("config.json", "env.json"):
         (broken / name).write_text((grids / config.folder / name).read_text())
     (broken / "metrics.jsonl").write_text('{"kind": "losses", "step": 0, "task": 0, "iteration": 0, "losses": []}\n')
-    assert not list(Runs(tmp_path, EXPERIMENT))  # it is not over
+    assert not list(Runs.read(tmp_path, EXPERIMENT))  # it is not over
     with (broken / "metrics.jsonl").open("a") as file:
         file.write('{"kind": "end", "step": 0}\n')
-    (found,) = Runs(tmp_path, EXPERIMENT)
+    (found,) = Runs.read(tmp_path, EXPERIMENT)
     with pytest.raises(RunError, match="does not hold the metrics of its runs"):
         found.best("m2")
     (broken / "config.json").write_text('{"experiment": "continual", "init": "m2"}')

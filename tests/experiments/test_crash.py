@@ -78,24 +78,25 @@ def test_killed_at_random_instants(tmp_path, in_a_process, undisturbed):
     assert -signal.SIGKILL in codes
 
 
-def sizes(undisturbed):
+@pytest.fixture
+def sizes(undisturbed, request):
     """Some, from none to that of the largest file."""
     largest = max(map(len, undisturbed.values()))
-    return range(0, largest, largest // 25)
+    return range(0, largest, largest // (25 if request.config.getoption("full") else 12))
 
 
-def test_killed_halfway_through_a_write(tmp_path, in_a_process, undisturbed):
+def test_killed_halfway_through_a_write(tmp_path, in_a_process, undisturbed, sizes):
     """A write beyond the largest size allowed is cut off there, and the process killed."""
-    for size in sizes(undisturbed):
+    for size in sizes:
         path = tmp_path / str(size)
         assert in_a_process(with_small_files, Toy(), path, size, signal.SIG_DFL)[0] == -signal.SIGXFSZ
         assert finish(path) == undisturbed, f"killed at byte {size} of a file"
 
 
-def test_a_disk_that_fills_up(tmp_path, in_a_process, undisturbed):
+def test_a_disk_that_fills_up(tmp_path, in_a_process, undisturbed, sizes):
     """One line says so, and what was saved before is whole."""
     saved = set()
-    for size in sizes(undisturbed):
+    for size in sizes:
         path = tmp_path / str(size)
         code, told = in_a_process(with_small_files, Toy(), path, size, signal.SIG_IGN)
         assert code == 2

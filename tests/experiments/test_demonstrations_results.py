@@ -226,7 +226,7 @@ def test_the_index_lists_the_papers_claims_by_their_numbers_and_others_after_the
 
 
 def test_without_the_runs_to_compare_with_there_is_no_page(runs, tmp_path):
-    results = DemonstrationsResults(Runs(tmp_path, EXPERIMENT), SMOKE)
+    results = DemonstrationsResults(Runs.read(tmp_path, EXPERIMENT), SMOKE)
     with pytest.raises(RunError, match="there is no finished run 'auddy2024-kaiming biases-torch"):
         results.check()
 

@@ -56,7 +56,7 @@ class World:
         for c in grid(BASE):
             if keep(c):
                 write(root, c, self.rows(c))
-        return ImagenetResults(Runs(root, EXPERIMENT), BASE)
+        return ImagenetResults(Runs.read(root, EXPERIMENT), BASE)
 
     def verdicts(self, root):
         return {c.name: c for c in self.write(root).decide()}

@@ -22,11 +22,12 @@ from hyperfan.experiments.imagenet import INITS, PROFILES, Imagenet, grid
 from hyperfan.experiments.imagenet.pictures import Crops
 from hyperfan.experiments.imagenet.training import _histograms, batch_keys
 from hyperfan.experiments.loop import run
-from hyperfan.experiments.ranks import SINGLE_PROCESS, Ranks
+from hyperfan.experiments.ranks import Ranks
 from hyperfan.experiments.results.write import write_summary
 from hyperfan.experiments.seeds import number
 from hyperfan.metrics import read_metrics
 
+ALONE = Ranks(0, 1, "cpu")
 SMALL = Imagenet(
     lr=1e-3, epochs=2, width=0.1, embedding=3, size=32, held_out=1, images=18, batch=6, samples=3, log_every=1,
     checkpoint_every=2, workers=0, device="cpu",
@@ -178,18 +179,18 @@ def test_a_batch_that_is_not_the_next_is_found_too(pictures):
 
 
 def test_every_epoch_has_every_picture_once_in_an_order_of_its_own():
-    batches = [batch_keys(SMALL, SINGLE_PROCESS, step) for step in range(6)]
+    batches = [batch_keys(SMALL, ALONE, step) for step in range(6)]
     assert [{epoch for epoch, _ in batch} for batch in batches] == [{0}] * 3 + [{1}] * 3
     epochs = [[i for batch in batches[e : e + 3] for _, i in batch] for e in (0, 3)]
     assert all(sorted(e) == list(range(18)) for e in epochs)
     assert epochs[0] != epochs[1]
-    assert batch_keys(replace(SMALL, seed=8), SINGLE_PROCESS, 0) != batches[0]
+    assert batch_keys(replace(SMALL, seed=8), ALONE, 0) != batches[0]
 
 
 def test_processes_share_each_batch():
     parts = [batch_keys(SMALL, Ranks(rank, 3, "cpu"), 0) for rank in range(3)]
     assert {len(part) for part in parts} == {2}
-    assert sorted(key for part in parts for key in part) == sorted(batch_keys(SMALL, SINGLE_PROCESS, 0))
+    assert sorted(key for part in parts for key in part) == sorted(batch_keys(SMALL, ALONE, 0))
 
 
 def test_all_test_pictures_come_once_in_order(pictures, monkeypatch):

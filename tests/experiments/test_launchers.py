@@ -10,6 +10,8 @@ import launched
 import pytest
 import torch
 
+from products import only_in_full
+
 SCRIPT = str(Path(__file__).with_name("launched.py"))
 # With --cpu it would start one process, or several by MPI. What this starts computes on the CPU, as it asks for it.
 ACCELERATE = "--multi_gpu --num_processes 2 --num_machines 1 --mixed_precision no --dynamo_backend no "
@@ -20,26 +22,26 @@ COMMANDS = {
     "ddp_fork": ([], "lightning"),
     "ddp": ([], "lightning"),
 }
-"""By what starts the processes, and the library; quick ones fork, so that one process imports all."""
+"""By what starts the processes, and the library."""
+FORKED = ("accelerate-fork", "ddp_fork")
+"""The quick ones, of a process that has imported torch."""
 
 
 @pytest.mark.skipif(os.name == "nt" or not torch.distributed.is_available(), reason="gloo and fork are those of POSIX")
-@pytest.mark.parametrize("how", [*(pytest.param(h, marks=pytest.mark.full) for h in ("accelerate", "ddp")),
-                                 "accelerate-fork", "ddp_fork"])  # fmt: skip
-def test_two_processes_train_as_one(tmp_path, how):
+@pytest.mark.parametrize("how", only_in_full(COMMANDS, FORKED))
+def test_two_processes_train_as_one(tmp_path, how, in_a_process):
     before, library = COMMANDS[how]
     if importlib.util.find_spec(library) is None:
         pytest.skip(f"pip install {library}")
-    kept = {k: v for k, v in os.environ.items() if not k.startswith("PYTEST")}
-    done = subprocess.run(
-        [sys.executable, *before, SCRIPT, how, str(tmp_path / "two")],
-        env={**kept, "OMP_NUM_THREADS": "1"},
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=240,
-    )
-    assert done.returncode == 0, done.stderr[-3000:]
+    two = tmp_path / "two"
+    if how in FORKED:
+        code, _ = in_a_process(launched.forked, how, str(two))
+        assert code == 0, [file.read_text()[-3000:] for file in tmp_path.glob("*.error")]
+    else:
+        kept = {k: v for k, v in os.environ.items() if not k.startswith("PYTEST")}
+        command = [sys.executable, *before, SCRIPT, how, str(two)]
+        environment = {**kept, "OMP_NUM_THREADS": "1"}
+        done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False, timeout=240)
+        assert done.returncode == 0, done.stderr[-3000:]
     launched.alone(tmp_path / "one")
-    one, two = torch.load(tmp_path / "one"), torch.load(tmp_path / "two")
-    torch.testing.assert_close(two, one, rtol=1e-12, atol=1e-14)
+    torch.testing.assert_close(torch.load(two), torch.load(tmp_path / "one"), rtol=1e-12, atol=1e-14)

@@ -178,4 +178,4 @@ def test_results_are_written_and_follow_from_their_record(runs, tmp_path):
 
 def test_without_a_seed_of_each_kind_there_is_no_page(tmp_path):
     with pytest.raises(RunError, match="there is no finished run 'seed-1000"):
-        LoraResults(Runs(tmp_path, EXPERIMENT), SMOKE).check()
+        LoraResults(Runs.read(tmp_path, EXPERIMENT), SMOKE).check()

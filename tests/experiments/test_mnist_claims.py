@@ -20,7 +20,7 @@ BASE = Mnist(epochs=2)
 
 
 def read(root):
-    return Runs(root, EXPERIMENT)
+    return Runs.read(root, EXPERIMENT)
 
 
 class MadeUpStarts(MnistResults):
@@ -102,11 +102,9 @@ class World:
             out.append(Start((*activations[:5], activations[5] * last), tuple(gradients), tuple(flow)))
         return out
 
-    def verdicts(self, root, base=BASE, seeds=SEEDS):
-        for c in grid(base):
-            if c.seed < seeds:
-                write(root, c, self.run(c))
-        return decided(read(root), self, base)
+    def verdicts(self, base=BASE, seeds=SEEDS):
+        runs = [MnistRun(c, self.run(c)) for c in grid(base) if c.seed < seeds]
+        return decided(Runs(EXPERIMENT, runs), self, base)
 
 
 WIDE = replace(BASE, embedding=1000)
@@ -115,31 +113,34 @@ WIDE = replace(BASE, embedding=1000)
 
 @pytest.fixture(scope="module")
 def papers_world(tmp_path_factory):
-    """Claims in a world as the paper says, with all seeds of the grid."""
-    return World().verdicts(tmp_path_factory.mktemp("runs"), WIDE, seeds=CLOSE_SEEDS)
+    """Claims in a world as the paper says, with all seeds of the grid, from its folders."""
+    root, world = tmp_path_factory.mktemp("runs"), World()
+    for c in grid(WIDE):
+        write(root, c, world.run(c))
+    return decided(read(root), world, WIDE)
 
 
 def test_a_world_as_the_paper_says(papers_world):
     assert {name: c.verdict for name, c in papers_world.items()} == dict.fromkeys(NAMES, "holds")
 
 
-def test_at_the_papers_own_sizes_gradients_grow(tmp_path):
-    found = World().verdicts(tmp_path)["C14"]
+def test_at_the_papers_own_sizes_gradients_grow():
+    found = World().verdicts()["C14"]
     assert {label.endswith("gradients shrink"): so for label, so in found.facts.items()} == {True: False, False: True}
     assert found.verdict == "holds in part"
     assert "grows tenfold" in found.remark
 
 
-def test_with_one_seed_nothing_about_training_is_decided(tmp_path):
-    found = World().verdicts(tmp_path, WIDE, seeds=1)
+def test_with_one_seed_nothing_about_training_is_decided():
+    found = World().verdicts(WIDE, seeds=1)
     trained = ("C2", "C3", "C4", "C6", "C12", "C13", "C15")
     assert {name: c.verdict for name, c in found.items()} == {
         n: "not decided" if n in trained else "holds" for n in NAMES
     }
 
 
-def test_where_seeds_differ_more_than_settings_nothing_is_decided(tmp_path):
-    found = World(spread=0.5).verdicts(tmp_path, WIDE)
+def test_where_seeds_differ_more_than_settings_nothing_is_decided():
+    found = World(spread=0.5).verdicts(WIDE)
     for name in ("C4", "C12", "C13"):
         assert found[name].verdict == "not decided", found[name]
 
@@ -176,8 +177,8 @@ CHANGES = [
 
 
 @pytest.mark.parametrize(("change", "name", "verdict", "fact"), CHANGES)
-def test_one_change_of_the_world_changes_the_verdict(tmp_path, change, name, verdict, fact):
-    claim = World(**change).verdicts(tmp_path, WIDE)[name]
+def test_one_change_of_the_world_changes_the_verdict(change, name, verdict, fact):
+    claim = World(**change).verdicts(WIDE)[name]
     concerned = {label: so for label, so in claim.facts.items() if fact in label}
     assert set(concerned.values()) == {False}
     assert claim.verdict == verdict
@@ -200,12 +201,12 @@ def test_remarks_that_state_something_are_only_made_where_it_is_so(papers_world)
         ({"accuracy": {"adam": 0.4}}, "C15", "Any between 40% and 95% would decide the same."),
     ],
 )
-def test_what_a_remark_states_is_a_number_of_this_world(tmp_path, changes, name, remark):
-    assert remark in World(**changes).verdicts(tmp_path, WIDE)[name].remark
+def test_what_a_remark_states_is_a_number_of_this_world(changes, name, remark):
+    assert remark in World(**changes).verdicts(WIDE)[name].remark
 
 
-def test_weights_that_are_no_larger_are_not_said_to_be(tmp_path):
-    assert "larger" not in World(size=20.0).verdicts(tmp_path, WIDE)["C3"].remark
+def test_weights_that_are_no_larger_are_not_said_to_be():
+    assert "larger" not in World(size=20.0).verdicts(WIDE)["C3"].remark
 
 
 def test_every_claim_has_the_number_that_decides_it(papers_world):
@@ -227,9 +228,9 @@ def test_halves_have_half_of_the_seeds(papers_world):
     assert [half.measured[label].estimate.n for half in papers_world["C4"].halves] == [2, 1]
 
 
-def test_halves_of_the_seeds_that_disagree_are_told(tmp_path):
+def test_halves_of_the_seeds_that_disagree_are_told():
     """Separate heads gain 3 % with odd seeds, and lose 1 % with even ones."""
-    found = World(odd=0.04).verdicts(tmp_path, WIDE, seeds=CLOSE_SEEDS)
+    found = World(odd=0.04).verdicts(WIDE, seeds=CLOSE_SEEDS)
     claim = found["C13"]
     assert claim.verdict == "not decided"
     assert [half.verdict for half in claim.halves] == ["holds", "does not hold"]
@@ -243,13 +244,14 @@ def test_halves_of_the_seeds_that_disagree_are_told(tmp_path):
     assert "disagree" not in claim_sections([found["C12"]])
 
 
-def test_a_run_that_diverged_is_worse_and_no_error(tmp_path):
-    world = World()
+def test_a_run_that_diverged_is_worse_and_no_error():
+    world, found = World(), []
     for c in (c for c in grid(WIDE) if c.seed < SEEDS):
         gone = c.init == "xavier-fan-in" and c.generate == "weights" and c.batches is None
         made = world.run(c)
-        write(tmp_path, c, [r for r in made if r["step"] == 0] + rows(outcome="diverged")[-1:] if gone else made)
-    runs = read(tmp_path)
+        made = [r for r in made if r["step"] == 0] + rows(outcome="diverged")[-1:] if gone else made
+        found.append(MnistRun(c, made))
+    runs = Runs(EXPERIMENT, found)
     found = decided(runs, world, WIDE)
     assert found["C3"].verdict == "not decided"  # it never moved, so it cannot be compared
     assert "a run is missing, or diverged." in found["C3"].remark
@@ -261,12 +263,10 @@ def test_a_run_that_diverged_is_worse_and_no_error(tmp_path):
     assert _gain(good, bad, 1).low > 0.5
 
 
-def test_a_claim_whose_runs_are_missing_is_not_decided(tmp_path):
+def test_a_claim_whose_runs_are_missing_is_not_decided():
     world = World()
-    for c in grid(WIDE):
-        if c.init != "hyperfan-geometric":
-            write(tmp_path, c, world.run(c))
-    found = decided(read(tmp_path), world, WIDE)
+    runs = [MnistRun(c, world.run(c)) for c in grid(WIDE) if c.init != "hyperfan-geometric"]
+    found = decided(Runs(EXPERIMENT, runs), world, WIDE)
     assert {name for name, c in found.items() if c.verdict != "holds"} == {"C12"}
     assert found["C12"].verdict == "not decided"
     assert "'hyperfan-geometric seed-0" in found["C12"].remark

@@ -179,7 +179,7 @@ def test_a_probe_looks_at_six_layers(init):
 @pytest.mark.parametrize(
     "fields",
     [
-        {},
+        pytest.param({}, marks=pytest.mark.full),
         {"init": "classical", "optimiser": "adam"},
         {"optimiser": "adam"},
         {"heads": "separate", "generate": "weights+biases"},

@@ -115,7 +115,7 @@ def test_a_record_of_another_experiment_is_refused(out):
     config = mnist.Mnist(epochs=1)
     write_record(out / RECORD_FILE, [MnistRun(config, rows()).to_dict()])
     with pytest.raises(RunError, match="it holds runs of mnist, not of cifar10"):
-        Runs(out, EXPERIMENT)
+        Runs.read(out, EXPERIMENT)
     with pytest.raises(RunError, match="has results of cifar10, not of mnist"):
         check_results(mnist.EXPERIMENT, out)
 

@@ -11,10 +11,11 @@ from rich.console import Console
 from toy import Silent, Toy, ToyTraining, contents, summarise
 
 from hyperfan.experiments import sweep as sweeps
+from hyperfan.experiments.exit_codes import EXIT_CODES, OUTCOMES
 from hyperfan.experiments.folder import open_run
 from hyperfan.experiments.loop import run
 from hyperfan.experiments.sweep import child, sweep
-from hyperfan.experiments.sweep.child import EXIT_CODES, Job, name_of, run_job
+from hyperfan.experiments.sweep.child import Job, name_of, run_job
 from hyperfan.experiments.sweep.cluster import LOST_WORKERS
 from hyperfan.experiments.sweep.table import Progress, standing
 
@@ -198,5 +199,5 @@ def test_a_process_ends_at_once_after_an_error_that_nobody_foresaw(monkeypatch, 
     monkeypatch.setattr(child.os, "_exit", codes.append)
     child.start()
     assert codes == [child.CRASHED]
-    assert child.CRASHED not in child.OUTCOMES
+    assert child.CRASHED not in OUTCOMES
     assert "ZeroDivisionError" in capsys.readouterr().err

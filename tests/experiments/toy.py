@@ -4,6 +4,7 @@ Other processes import it too, to be killed or to run out of disk.
 """
 
 import hashlib
+import importlib
 import json
 import os
 import resource
@@ -139,6 +140,7 @@ def as_earlier_version(folder):
 
 def serve(jobs):
     """Call functions, each in a fork of this process, which has torch loaded and a single thread."""
+    importlib.import_module("torch._dynamo")  # as an optimiser of torch's does in its first step
     os.fsync = lambda handle: None
     while True:
         function, args, kill_after = jobs.recv()

@@ -10,9 +10,12 @@ from torch import Tensor, nn
 import hyperfan as hf
 
 SIGNS = "flat chunks have fixed random signs: plans and mean squares are as recorded, the values' signs are not"
-CHANGED: dict[str, str] = dict.fromkeys(
-    ["flat", "flat, paper, trunk", "flat, tasks", "flat, m4", "flat, noise", "rescaled, flat"], SIGNS
-) | {"flat, everything": f"{SIGNS}; and input layers before flat chunks are not said to be scaled, which they are not"}
+MIXTURES = "what reads a mixture of attention makes up for the number of its values"
+CHANGED: dict[str, str] = (
+    dict.fromkeys(["heads, residual", "heads, residual, out"], MIXTURES)
+    | dict.fromkeys(["flat", "flat, paper, trunk", "flat, tasks", "flat, m4", "flat, noise", "rescaled, flat"], SIGNS)
+    | {"flat, everything": f"{SIGNS}; and input layers before flat chunks, which are not scaled, are not said to be"}
+)
 """Configurations that differ from the record on purpose, each with its reason.
 
 One thing was renamed in the record itself: the rows of the input layers of chunks were ``trunk.*``, and are now
@@ -187,6 +190,7 @@ CONFIGURATIONS: dict[str, Configuration] = {
     "heads, given, trunk": _case(
         relu,
         hf.Embedding(6, given=True, per="net", distribution="normal"),
+        generate="weights",
         trunk=(8,),
         share=1.0,
         calls=_given((6,), (2, 6)),
@@ -195,6 +199,7 @@ CONFIGURATIONS: dict[str, Configuration] = {
     "heads, normalised": _case(
         relu,
         hf.Embedding(6, given=True, normalise=True, per="net"),
+        generate="weights",
         share=1.0,
         module=module_trunk,
         init_trunk=True,
@@ -221,7 +226,11 @@ CONFIGURATIONS: dict[str, Configuration] = {
     "channels, m4": _case(mlp, heads=hf.Chunks(size=4), init="m4"),
     "channels, tasks": _case(mlp, _TASK_TABLE, heads=hf.Chunks(embedding=4), calls=TASKS),
     "channels, given, normalised": _case(
-        mlp, hf.Embedding(3, per="net", given=True, normalise=True), heads=hf.Chunks(embedding=4), calls=_given((3,))
+        mlp,
+        hf.Embedding(3, per="net", given=True, normalise=True),
+        generate="weights",
+        heads=hf.Chunks(embedding=4),
+        calls=_given((3,)),
     ),
     # Flat chunks.
     "flat": _case(mlp, heads=hf.Chunks(size=50, flat=True), generate="weights+biases"),

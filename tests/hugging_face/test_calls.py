@@ -63,21 +63,54 @@ def test_cached_keys_and_values_are_ordinary_tensors():
             assert_close(ours.values[i] + 0, theirs.values[0])
 
 
-@pytest.mark.parametrize("grouped", [False, True])
-def test_a_cache_goes_into_a_later_call(grouped):
-    """As when a prompt is read once for each task, and then continued; the cache that was given stays as it was."""
-    net, _ = lora()
-    tasks, ids = torch.tensor(TASKS[:2] if grouped else TASKS), IDS.view(2, 2, -1) if grouped else IDS
-    how = {"task": tasks, "grouped": grouped}
-    whole = net(ids, **how).logits
-    first = net(ids[..., :8], **how, use_cache=True).past_key_values
-    second = net(ids[..., 8:], **how, past_key_values=first)
-    assert_close(second.logits, whole[..., 8:, :])
-    assert first.layers[0].keys.shape[-2] == 8
-    assert second.past_key_values.layers[0].keys.shape == (*ids.shape[:-1], 2, 12, 8)
-    assert set(net.per_sample.mixing.values()) == {None}
-    with pytest.raises(hf.HyperfanError, match="a code for each row"):
-        net(IDS[:, 8:], task=tasks, counts=(1,) * len(tasks), past_key_values=first)
+CALLS = {"each": {}, "grouped": {"grouped": True}, "counts": {"counts": (1, 3)}}
+
+
+@pytest.mark.parametrize("how", CALLS)
+@pytest.mark.parametrize("given", [True, False], ids=["empty cache", "cache returned"])
+@pytest.mark.parametrize("name", ["Llama", "GPT-2"])
+def test_greedy_decoding_with_a_cache_in_place_equals_a_loop_without_one(name, given, how):
+    net, _ = lora(name)
+    tasks, rows = (TASKS, [1] * 4) if how == "each" else (TASKS[:2], [2, 2] if how == "grouped" else [1, 3])
+    ids, steps = IDS[:, :5], 3
+    expected = []
+    for task, its in zip(tasks, ids.split(rows), strict=True):
+        for _ in range(steps):
+            logits = net(its, task=task, use_cache=False).logits[:, -1]
+            its = torch.cat([its, logits.argmax(-1, keepdim=True)], 1)
+        expected.append((its, logits))
+
+    def call(x, cache):
+        x = x.view(2, 2, -1) if how == "grouped" else x
+        out = net(x, task=torch.tensor(tasks), past_key_values=cache, use_cache=True, **CALLS[how])
+        return out.logits[..., -1, :].flatten(0, -2), out.past_key_values
+
+    cache = hub.DynamicCache(config=net.config) if given else None
+    found = ids
+    for step in range(steps):
+        logits, returned = call(found if step == 0 else found[:, -1:], cache)
+        cache = returned if cache is None else cache
+        assert cache is returned
+        found = torch.cat([found, logits.argmax(-1, keepdim=True)], 1)
+    assert torch.equal(found, torch.cat([its for its, _ in expected]))
+    assert_close(logits, torch.cat([last for _, last in expected]))
+    assert cache.get_seq_length() == 5 + steps - 1
+    assert not {reason for key, reason in net.per_sample.mixing.items() if "rows" not in key} - {None}
+
+
+@pytest.mark.parametrize("attention", ["sdpa", "eager"])
+def test_masked_groups_of_unequal_size_equal_a_loop(attention):
+    """Real tokens are as in a loop over tasks, whatever groups are run together."""
+    net, example = lora("Llama", attention)
+    rows, batch = torch.tensor([0, 1, 1, 2, 3, 3, 3, 2]), of_rows({**example, "attention_mask": MASK}, [*range(4)] * 2)
+    order = rows.argsort(stable=True)
+    out = net(**batch, task=torch.tensor(TASKS), code_index=rows).logits
+    sorted_out = net(**of_rows(batch, order), task=torch.tensor(TASKS), counts=rows.bincount()).logits
+    for code, task in enumerate(TASKS):
+        its = rows == code
+        expected = net(**of_rows(batch, its), task=task).logits
+        assert_close(out[its], expected)
+        assert_close(sorted_out[its[order]], expected)
 
 
 def test_a_loss_with_groups_of_unequal_size_says_how_to_go_on():

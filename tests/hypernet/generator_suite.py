@@ -69,6 +69,8 @@ class GeneratorSuite:
     CASES: dict[str, Case]
     GRAPHS: tuple[str, ...]
     """Cases that make different graphs, which are compiled and exported; all of them, if a generator does not say."""
+    TRAINING_GRAPH = False
+    """Whether a quick run also compiles training, on the first of these."""
     SEED_OF_ANOTHER_MAINNET = 5
     """With which a mainnet of other values is built; 0, as of the first, where its values are not saved."""
 
@@ -144,7 +146,8 @@ class GeneratorSuite:
             out = function(x, **call)
             grads.append((out, *torch.autograd.grad(out.square().sum(), list(net.parameters()), allow_unused=True)))
         torch.testing.assert_close(*grads)
-        again = request.config.getoption("full") or case is self.CASES[self.GRAPHS[0]]  # training is a graph of its own
+        # Training is a graph of its own, in which a norm differs and no generator.
+        again = request.config.getoption("full") or (self.TRAINING_GRAPH and case is self.CASES[self.GRAPHS[0]])
         if again and net.codes(**call).ndim == 2:  # batch norm does not train with one set of weights per sample
             compiled.train()
             compiled(x, **call).sum().backward()

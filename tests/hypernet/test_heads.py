@@ -2,6 +2,7 @@
 
 from typing import ClassVar
 
+import pytest
 import torch
 from generator_suite import Case, GeneratorSuite, identity_of
 from torch import Tensor, nn
@@ -53,6 +54,7 @@ def given(*shape):
 
 class TestHeads(GeneratorSuite):
     GRAPHS = ("everything", "tasks-per-net", "given-per-sample")
+    TRAINING_GRAPH = True
     CASES: ClassVar = {
         "fixed": case(6),
         "separate": case(6, heads="separate"),
@@ -87,3 +89,15 @@ def test_vmap_with_a_trunk_and_grad_inside():
     together = torch.func.vmap(torch.func.grad(loss))(many)
     one_by_one = torch.stack([torch.func.grad(loss)(e) for e in many])
     torch.testing.assert_close(together, one_by_one)
+
+
+def test_a_shared_head_has_the_variance_that_its_tensors_need_on_average():
+    """What a code is longer or shorter than the others is made up for by its tensor's scale, around 1."""
+    net = hf.HyperNet(nn.Sequential(nn.Linear(9, 9), nn.Tanh(), nn.Linear(9, 9)), 5)
+    first, second = (row for row in net.plan.rows if row.made_by == "head")
+    assert first.moment != second.moment
+    assert (
+        first.variance
+        == second.variance
+        == pytest.approx((first.target + second.target) / (first.moment + second.moment))
+    )

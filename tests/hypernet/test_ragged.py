@@ -125,6 +125,8 @@ def test_sizes_run_together_where_padding_costs_less_than_a_call(monkeypatch, co
     monkeypatch.setattr(ragged, "CALL_COST", cost)
     given = ragged.Ragged((4, 1, 0, 2, 9), None, (torch.zeros(16, 1),), {})
     assert given._buckets([1, 2, 4, 9], 1) == buckets
+    many = ragged.Ragged((1, 1, 1, 2), None, (torch.zeros(5, 1),), {})  # each of the small ones is padded
+    assert many._buckets([1, 2], 1) == ([[1, 2]] if cost >= 3 else [[1], [2]])
     net, x, e = build(ROW_WISE["sines"])
     monkeypatch.setattr(ragged, "CALL_COST", cost * WIDTH * 7)
     assert_equals_a_loop(net, x, e)

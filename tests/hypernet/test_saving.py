@@ -11,6 +11,7 @@ from small_nets import Custom, WithToken, X, mlp
 from torch import nn
 
 import hyperfan as hf
+from hyperfan.hypernet.unsaved import MARK_TOLERANCE, marks
 
 
 @pytest.fixture
@@ -249,6 +250,14 @@ def test_frozen_parameters_are_saved_if_asked(tmp_path, frozen):
             mainnet[2].weight.mul_(-1)
         with pytest.warns(hf.HyperfanWarning, match="frozen value of '2.weight' is not saved with the net"):
             hf.HyperNet.from_pretrained(tmp_path, mainnet)
+
+
+def test_marks_of_complex_values_see_both_parts():
+    value = torch.complex(torch.randn(40, 40), torch.randn(40, 40))
+    same, other = value.to(torch.complex128), torch.complex(value.real, -value.imag)
+    taken = marks({"a": value, "b": same, "c": other})
+    assert taken["a"] == pytest.approx(taken["b"], abs=1e-6)
+    assert abs(taken["a"] - taken["c"]) > MARK_TOLERANCE
 
 
 def test_a_frozen_parameter_that_was_trained_in_between_is_saved(tmp_path):

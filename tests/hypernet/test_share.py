@@ -261,9 +261,11 @@ def test_a_tensor_is_rescaled_with_its_base():
     net = conditioned(heads=hf.LowRank(4), share=0.5)
     e = torch.randn(32)
     before = net.generate(embedding=e)
+    row = net.plan.rows[0]
     net.rescale_({"0.weight": 2.0})
     after = net.generate(embedding=e)
     torch.testing.assert_close(after["0.weight"], 2 * before["0.weight"])
+    assert (net.plan.rows[0].base, net.plan.rows[0].target) == (4 * row.base, 4 * row.target)
     assert torch.equal(after["2.weight"], before["2.weight"])
 
 
@@ -315,4 +317,5 @@ def test_under_given_conditions_codes_are_small_and_weights_have_their_variance(
     ):
         other = hf.HyperNet(main, embedding, trunk=widths, **options)
         assert "for codes of" not in str(other.plan)
-        assert next(row for row in other.plan.rows if row.made_by == "head").moment > 5
+        moment = next(row for row in other.plan.rows if row.made_by == "head").moment
+        assert moment == widths[-1] if "fidelity" in options else moment > 5

@@ -1,4 +1,4 @@
-"""Attention that does not divide by √d, as T5's: its queries start so that the logits have unit variance."""
+"""Attention: logits start with unit variance, also without a √d as in T5; mixtures have a scale that is planned for."""
 
 import math
 
@@ -8,6 +8,8 @@ from torch import nn
 
 import hyperfan as hf
 from checks import SIGMAS
+from hyperfan.formulas.gains import attention_mean_square
+from hyperfan.mainnet import read
 
 WIDTH, HEAD, TOKENS = 64, 32, 8
 
@@ -31,7 +33,7 @@ class Attention(nn.Module):
 @pytest.mark.parametrize("generate", ["weights", "weights+biases"])
 @pytest.mark.parametrize("scale", [1.0, HEAD**-0.5])
 def test_logits_and_the_mixture_start_as_the_plan_says(scale, generate):
-    """Logits at 1; the mixture of T independent values at E[Σp²], which the plan bounds by 1.
+    """Logits at 1; the mixture of T independent values at E[Σp²], the lower bound of what the plan takes.
 
     Errors: a net is one draw, and its q·k has HEAD × WIDTH² products of two weights, in pairs.
     """
@@ -48,6 +50,9 @@ def test_logits_and_the_mixture_start_as_the_plan_says(scale, generate):
     assert logits.mean().item() == pytest.approx(1, abs=SIGMAS * error)
     if generate == "weights":  # a bias is common to all values, and no mean of them is smaller
         assert mixture.mean().item() == pytest.approx(concentration.mean().item(), rel=SIGMAS * error)
+        assert concentration.mean().item() == pytest.approx(
+            attention_mean_square(TOKENS) ** 2, rel=0.1
+        )  # its e/(e+T−1)
     assert mixture.mean().item() < 1 + SIGMAS * error
 
 
@@ -59,3 +64,42 @@ def test_the_plan_names_what_divides_the_variance():
     assert rows["k.weight"].target == pytest.approx(1 / WIDTH)
     out = {row.tensor: row for row in hf.HyperNet(Attention(1.0), 16, example=x, init="hyperfan-out").plan.rows}
     assert out["q.weight"].target == pytest.approx(1 / HEAD / HEAD)
+
+
+class Fused(Attention):
+    def forward(self, x):
+        return self.out(nn.functional.scaled_dot_product_attention(self.q(x), key=self.k(x), value=self.v(x)))
+
+
+class Packed(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.first, self.attention = nn.Linear(WIDTH, WIDTH), nn.MultiheadAttention(WIDTH, 2, batch_first=True)
+
+    def forward(self, x):
+        x = self.first(x)
+        return self.attention(x, x, x)[0]
+
+
+@pytest.mark.parametrize("tokens", [1, TOKENS])
+@pytest.mark.parametrize("net", [Attention(1.0), Fused(1.0), Packed()], ids=["written out", "fused", "packed"])
+def test_what_reads_a_mixture_makes_up_for_the_number_of_its_values(net, tokens):
+    spec = read(net, torch.randn(2, tokens, WIDTH))
+    (out,) = (t for t in spec if t.name.endswith(("out.weight", "out_proj.weight")))
+    assert out.consumes.gains.forward == pytest.approx(1 / attention_mean_square(tokens))
+    assert out.consumes.name == ("linear" if tokens == 1 else "attention")
+
+
+def test_positions_alike_or_independent_are_off_by_the_same_factor():
+    """The square root of e/(e + T − 1), upwards or downwards: what the plan takes lies in the middle."""
+    ratios = []
+    for alike in (True, False):
+        x = torch.randn(100, 1 if alike else TOKENS, WIDTH).expand(100, TOKENS, WIDTH)
+        seen = []
+        for seed in range(8):
+            torch.manual_seed(seed)
+            net = hf.HyperNet(Attention(HEAD**-0.5), 16, example=x[:2]).freeze()
+            with torch.no_grad():
+                seen.append(net(x).square().mean())
+        ratios.append(torch.stack(seen).mean().item())
+    assert ratios == pytest.approx([1 / attention_mean_square(TOKENS), attention_mean_square(TOKENS)], rel=0.25)

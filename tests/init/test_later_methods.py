@@ -19,7 +19,7 @@ def mainnet(width: int = 60) -> nn.Sequential:
 
 def started(init: str, embedding: hf.Embedding = CONDITION, **options) -> hf.HyperNet:
     torch.manual_seed(0)
-    return hf.HyperNet(mainnet(), embedding, init=init, **options)
+    return hf.HyperNet(mainnet(), embedding, init=init, **{"generate": "weights", **options})
 
 
 def rows(net: hf.HyperNet):
@@ -44,7 +44,7 @@ def test_bias_hyperinit_keeps_the_codes_of_its_trunk_where_ours_are_small():
     theirs, ours = started("beck2022-bias", trunk=(16,)), started("hyperfan-in", trunk=(16,), share=0.0)
     same(theirs.heads, ours.heads)
     ratio = theirs.trunk[0].weight / ours.trunk[0].weight
-    torch.testing.assert_close(ratio, torch.full_like(ratio, 2**0.5))  # ‖h‖² = 16/2 and 4
+    torch.testing.assert_close(ratio, torch.full_like(ratio, 8**0.5))  # ‖h‖² = 16/2 and 1
 
 
 def test_bias_hyperinit_leaves_generated_biases_at_zero_and_starts_one_net_for_all():
@@ -140,7 +140,8 @@ def test_chunks_meet_a_target_where_the_chunked_correction_is_cut_off():
     target = 1 / 500
     assert identity_variance(target, condition=8, identity=8) == 0.0
     condition = hf.Embedding(8, given=True, per="net", normalise=True)
-    net = hf.HyperNet(main, condition, heads=hf.Chunks(size=5000, flat=True, embedding=8))
+    heads = hf.Chunks(size=5000, flat=True, embedding=8)
+    net = hf.HyperNet(main, condition, generate="weights", heads=heads)
     made = torch.stack([net.generate(embedding=torch.randn(8))["0.weight"].square().mean() for _ in range(40)])
     # 50 chunks, each from an identity and a condition of 8 values: √(2/50·…) from net to net, and from code to code.
     assert 500 * made.mean().item() == pytest.approx(1.0, rel=0.5)

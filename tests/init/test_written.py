@@ -144,7 +144,7 @@ def test_exact_counts_the_noise():
 @pytest.mark.parametrize("trunk", [None, (64, 64)], ids=str)
 def test_exact_holds_on_average_for_given_embeddings(trunk, distribution):
     embedding = hf.Embedding(16, given=True, per="net", std=0.5, distribution=distribution)
-    net = hf.HyperNet(nn.Sequential(nn.Linear(100, 100)), embedding, trunk=trunk, share=1.0)
+    net = hf.HyperNet(nn.Sequential(nn.Linear(100, 100)), embedding, generate="weights", trunk=trunk, share=1.0)
     e = torch.empty(2000, 16).uniform_(-(3**0.5), 3**0.5) if distribution == "uniform" else torch.randn(2000, 16)
     made = 100 * net.generate(embedding=0.5 * e)["0.weight"].flatten(1).var(1)
     assert_mean(made, 1.0)
@@ -152,7 +152,7 @@ def test_exact_holds_on_average_for_given_embeddings(trunk, distribution):
 
 def test_normalised_codes_are_exact_one_by_one():
     embedding = hf.Embedding(4, given=True, per="net", normalise=True)
-    net = hf.HyperNet(nn.Sequential(nn.Linear(500, 500)), embedding, trunk=(8,))
+    net = hf.HyperNet(nn.Sequential(nn.Linear(500, 500)), embedding, generate="weights", trunk=(8,))
     e = torch.randn(20, 4) * torch.logspace(-2, 2, 20)[:, None]
     made = 500 * net.generate(embedding=e)["0.weight"].flatten(1).var(1)
     torch.testing.assert_close(made, torch.ones(20), rtol=0.02, atol=0)

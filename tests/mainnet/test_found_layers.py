@@ -136,7 +136,7 @@ def test_a_mask_with_parameters_is_no_weight_of_an_attention():
     spec = read(Biased(), torch.randn(2, 5, 8))
     assert spec["table"].role == "other"
     assert spec["table"].elementwise
-    assert between(spec)["out.weight"][0] == "linear"
+    assert between(spec)["out.weight"][0] == "attention"
 
 
 @pytest.mark.parametrize("transposed", [False, True])
@@ -289,7 +289,7 @@ def test_queries_know_the_logits_that_they_would_make(scores, logits):
         {} if logits == 1 else {name: pytest.approx(logits) for name in ("q.weight", "q.bias")}
     )
     assert branches(spec) == {"out.weight": 1}
-    assert between(spec)["out.weight"] == ("linear", "linear")
+    assert between(spec)["out.weight"] == ("attention", "linear")
 
 
 def test_a_layer_that_makes_more_than_queries_is_left_alone():

@@ -56,6 +56,14 @@ def test_weight_decay_is_recognised_by_the_mean_square():
     assert first_trained_layer(net) == "0.weight"
 
 
+def test_values_that_torch_draws_have_its_mean_square_too():
+    """Each of these can be drawn; that all are in the inner half of the range cannot."""
+    net, drawn = small(), nn.Linear(12, 400).weight.detach()
+    with torch.no_grad():
+        net[0].weight.copy_(drawn[drawn.abs() < 12**-0.5 / 2][: net[0].weight.numel()].view_as(net[0].weight))
+    assert first_trained_layer(net) == "0.weight"
+
+
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
 def test_one_small_step_within_the_range_is_recognised(dtype):
     """Of the 40 values of a bias, and of no others: it would stay unseen with probability 2⁻⁴⁰."""

@@ -284,7 +284,7 @@ def test_attention_reads_its_query_and_puts_out_a_mixture_of_values():
     x = torch.randn(2, 5, 8)
     found = between(read(Attending(), (x, x)))
     assert found["inner.weight"] == ("linear", "relu")
-    assert found["attention.out_proj.weight"] == ("linear", "linear")
+    assert found["attention.out_proj.weight"] == ("attention", "linear")
     apart = between(read(Attending(kdim=6, vdim=6), (x, torch.randn(2, 3, 6))))
     assert apart["attention.q_proj_weight"] == ("relu", "linear")
     assert apart["attention.k_proj_weight"] == ("linear", "linear")

@@ -83,7 +83,7 @@ def test_a_decoder_written_by_hand(norm):
     spec = read(Decoder(norm), torch.randint(0, 10, (2, 5)))
     found = between(spec)
     assert found["qkv.weight"] == ("linear", "linear")
-    assert found["project.weight"][0] == "linear"
+    assert found["project.weight"][0] == "attention"
     assert found["gate.weight"] == ("linear", "silu")
     assert found["up.weight"][0] == "linear"
     assert spec["down.weight"].consumes.gains.forward == pytest.approx(gains("silu").forward, rel=ROUGH)

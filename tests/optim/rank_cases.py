@@ -13,8 +13,8 @@ from twins import build
 
 import hyperfan as hf
 
-STEPS, SAMPLES = 50, 2
-"""Steps of training, and samples of each process in a step."""
+STEPS, FULL_STEPS, SAMPLES = 20, 50, 2
+"""Steps of training, with ``--full`` and without, and samples of each process in a step."""
 OPTIMISERS = {
     "SGD": {"lr": 1e-3, "momentum": 0.9, "weight_decay": 0.2, "nesterov": True},
     "AdamW": {"lr": 3e-4, "weight_decay": 0.2, "amsgrad": True},
@@ -50,6 +50,7 @@ class Case(NamedTuple):
     clipping: str
     accumulated: int
     uneven: bool
+    steps: int = STEPS
 
     def net(self) -> hf.HyperNet:
         settings = {**EMBEDDINGS[self.embedding], **GENERATORS[self.generator]}
@@ -68,7 +69,7 @@ def cases(world: int, full: bool) -> list[Case]:
         if optimiser.startswith("torch"):
             plan, clipping = PLANS[0], CLIPPING[draws.randrange(2)]
         drawn.append(Case(optimiser, embedding, generator, plan, clipping, draws.choice((1, 2)), draws.random() < 0.5))
-    return drawn if full else drawn[world::9]
+    return [case._replace(steps=FULL_STEPS) for case in drawn] if full else drawn[world::9]
 
 
 def sizes(case: Case, step: int, world: int) -> list[int]:
@@ -120,10 +121,9 @@ def train(
     world: int,
     ranks: range,
     no_sync: Callable[[], contextlib.AbstractContextManager[None]] = contextlib.nullcontext,
-    steps: int = STEPS,
 ) -> None:
     """Train on the parts of some ranks: of one, or, in one process, of all."""
-    for step in range(steps):
+    for step in range(case.steps):
         opt.zero_grad()
         for part in range(case.accumulated):
             last = part == case.accumulated - 1

@@ -34,7 +34,7 @@ def twins(request):
     return Twins(build(**NETS[net]), optimiser, lr=LR, **OPTIMISERS[optimiser])
 
 
-def run(twins, steps=8, before=None, after=None, call=lambda step: {}):
+def run(twins, steps=5, before=None, after=None, call=lambda step: {}):
     """``before`` and ``after`` the step, on (net, optimiser, step); ``call``: arguments of the net at a step."""
     for i, (x, y) in enumerate(batches(steps)):
         for net, opt in ((twins.ours, twins.opt), (twins.theirs, twins.oracle)):

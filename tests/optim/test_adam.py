@@ -13,7 +13,7 @@ from hyperfan.optim import kernels
 from products import covered, covering
 
 LR = 1e-3
-STEPS, FULL_STEPS = 40, 100
+STEPS, FULL_STEPS = 30, 100
 """Of a disturbed run, in a quick run of the tests and in a full one."""
 TOLERANCE = 1e-11
 OPTIONS = [

@@ -62,7 +62,7 @@ def together(folder: Path, world: int, cases: list[rank_cases.Case]) -> list[dic
 
 @needs_distributed
 def test_processes_train_as_one(tmp_path, request):
-    """To 1e-10 after 50 steps: two processes, started once, as that takes longer than the cases; in full also three."""
+    """To 1e-10: two processes, started once, as that takes longer than the cases; in full also three."""
     worst, full = {}, request.config.getoption("full")
     for world in (2, 3) if full else (2,):
         cases = rank_cases.cases(world, full)

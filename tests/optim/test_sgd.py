@@ -60,28 +60,28 @@ def kinds(opt):
 def disturb(twins, step):
     """A scheduler, looks, a save and restore, and changes of plan, in one run."""
     for opt in (twins.opt, twins.oracle):
-        if step and step % 5 == 0:
+        if step and step % 3 == 0:
             for group in opt.param_groups:
                 group["lr"] *= 0.8
-    if step == 8:
+    if step == 5:
         twins.ours.state_dict()
-    if step == 15:
+    if step == 9:
         net_state, opt_state = twins.ours.state_dict(), twins.opt.state_dict()
         fresh = copy.deepcopy(twins.ours)
         fresh.reset_parameters()
         fresh.load_state_dict(net_state)
         twins.ours, twins.opt = fresh, hf.SGD(fresh, lr=1.0)
         twins.opt.load_state_dict(opt_state)
-    if step == 25:
+    if step == 15:
         twins.opt.use("dense")
         assert kinds(twins.opt) == {"dense"}
-    if step == 30:
+    if step == 18:
         twins.opt.use("factored")
         # Chunks have more codes than their head is wide, so that the dense gradient is the smaller one.
         assert kinds(twins.opt) == {"dense" if isinstance(twins.ours.heads.config, hf.Chunks) else "factored"}
-    if step == 35:
+    if step == 21:
         twins.opt.use()
-    if step == 43:
+    if step == 26:
         next(iter(twins.ours.parameters()))
 
 
@@ -338,13 +338,13 @@ def test_settings_changed_by_hand_in_mid_run():
     def change(twins, step):
         for opt in (twins.opt, twins.oracle):
             group = opt.param_groups[0]
-            if step == 10:
+            if step == 6:
                 group["momentum"] = 0.9
-            if step == 20:
+            if step == 12:
                 group["weight_decay"] = 0.3
-            if step == 30:
+            if step == 18:
                 group["momentum"] = 0.0
-            if step == 40:
+            if step == 24:
                 group["momentum"], group["nesterov"] = 0.5, True
 
     Twins(build(), lr=LR).train(between=change)
@@ -462,12 +462,12 @@ def test_freezing_heads_trunk_and_embeddings_in_mid_run():
     def freeze(twins, step):
         for net in (twins.ours, twins.theirs):
             first, second, *_ = net.heads.layouts
-            net.heads.head(first).requires_grad_(not 10 <= step < 20)
-            net.heads.head(second).weight.requires_grad_(not 20 <= step < 30)
-            net.heads.head(second).bias.requires_grad_(not 30 <= step < 40)
-            net.trunk.requires_grad_(not 40 <= step < 60)
+            net.heads.head(first).requires_grad_(not 5 <= step < 10)
+            net.heads.head(second).weight.requires_grad_(not 10 <= step < 15)
+            net.heads.head(second).bias.requires_grad_(not 15 <= step < 20)
+            net.trunk.requires_grad_(not 20 <= step < 30)
 
-    Twins(build(trunk=(8,)), lr=LR, momentum=0.9, weight_decay=0.2).train(70, between=freeze)
+    Twins(build(trunk=(8,)), lr=LR, momentum=0.9, weight_decay=0.2).train(35, between=freeze)
 
 
 def test_groups_of_their_own():

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 import hyperfan as hf
 
-STEPS = 50
+STEPS = 30
 
 
 def mainnet() -> nn.Module:

@@ -543,6 +543,9 @@ FAULTS = {
     "conditions a hundred times too small beside an identity": Fault(
         lambda: _on_base(0.01, embedding=replace(CONDITION, identity=64)), "conditions off scale", "not standardised"
     ),
+    "conditions in hundreds, as std= says": Fault(
+        lambda: _on_base(100.0, embedding=replace(CONDITION, std=100.0)), "conditions off scale", "std= or example_emb"
+    ),
     "one condition for all": Fault(lambda: _on_base(1.0, distinct=1), "conditions that are alike", "repeated"),
     "tasks with one embedding": Fault(_equal_tasks, "conditions that are alike", "set by hand"),
     "nothing generated depends on the condition": Fault(
@@ -649,7 +652,7 @@ def field(change: Callable[[hf.HyperNet, nn.Module], None] | None = None, **opti
     for i, layer in enumerate([*mainnet.layers, mainnet.last]):
         bound = math.sqrt(6 / layer.in_features) / 30 if i else 1 / layer.in_features
         nn.init.uniform_(layer.weight, -bound, bound)
-    net = ours(mainnet, x, CONDITION, **options)
+    net = ours(mainnet, x, CONDITION, generate="weights", **options)
     if change is not None:
         change(net, mainnet)
     return Patient(net, x, y)

@@ -101,9 +101,10 @@ def test_every_layer_comes_within_a_tenth_of_its_target(make):
     off = [r for r in diagnose(net, x).layers if r.target and abs(r.measured.value / r.target - 1) > 0.1]
     assert off
     done = hf.calibrate_(net, x)
-    for r in diagnose(net, x).layers:  # measured anew, not as calibrate_ tells it
+    layers = diagnose(net, x).layers  # measured anew, not as calibrate_ tells it
+    for r in layers:
         assert r.target is None or not r.generated or abs(r.measured.value / r.target - 1) <= 0.1
-    assert {c.layer for c in done.corrections} == {r.layer for r in diagnose(net, x).layers if r.target and r.generated}
+    assert {c.layer for c in done.corrections} == {r.layer for r in layers if r.target and r.generated}
     assert hf.calibrate_(net, x).changed == ()
 
 

@@ -1,6 +1,7 @@
 import copy
 import json
 import math
+import re
 from dataclasses import replace
 
 import pytest
@@ -146,8 +147,7 @@ def test_the_stable_rate_is_where_a_parabola_is_back_at_its_start(optimiser):
     assert after_a_step(net, lambda n: mse_loss(n(x), y), 1.01 * stable, optimiser) > start
 
 
-@pytest.mark.parametrize("optimiser", STEPPERS)
-@pytest.mark.parametrize("lr", [1e-12, 1e-6, 1e-2, 1.0, 100.0, 1e30])
+@pytest.mark.parametrize(("lr", "optimiser"), in_turn([1e-12, 1e-6, 1e-2, 1.0, 100.0, 1e30], list(STEPPERS)))
 def test_any_rate_may_be_asked_about(lr, optimiser):
     """A step is too large if the optimiser itself says so; the stable rate stays, and half of it lowers the loss."""
     torch.manual_seed(0)
@@ -740,6 +740,31 @@ def test_the_remedy_mends_it():
         assert {f.remedy for f in look(patient).findings if f.name == FAULTS[name].name} == {"net.reset_parameters()"}
         patient.net.reset_parameters()
         assert look(patient).healthy
+
+
+def test_the_calls_that_mend_heads_of_ones_own_can_be_made():
+    """A bias has the shape of its weight there, and weights are told that biases are generated too."""
+    torch.manual_seed(0)
+    main = nn.Sequential(nn.Linear(20, 30), nn.Tanh(), nn.Linear(30, 5))
+    heads = {name: nn.Linear(8, p.numel()) for name, p in main.named_parameters()}
+    code, shapes = torch.randn(8), {name: p.shape for name, p in main.named_parameters()}
+    with torch.no_grad():
+        for name in shapes:
+            heads[name].bias.zero_()
+            heads[name].weight.mul_(5.0 if "bias" in name else 1.0)
+
+    def made() -> dict[str, torch.Tensor]:
+        return {name: head(code / code.square().mean().sqrt()).view(shapes[name]) for name, head in heads.items()}
+
+    found = hf.diagnose(main, torch.randn(50, 20), generated=made).findings
+    pattern = r"hyperfan\.(init\.\w+\(head\.weight, \([^)]*\)[^)]*\))"
+    calls = {call for f in found for call in re.findall(pattern, f.remedy)}
+    assert any("bias=True" in call for call in calls)
+    assert all(("bias=True" in call) != ("biases_generated=True" in call) for call in calls)
+    for name, head in heads.items():
+        shape, bias = tuple(shapes[name.replace("bias", "weight")]), "bias=True" if "bias" in name else "biases_gen"
+        for call in (call for call in calls if f"{shape}" in call and bias in call):
+            eval(f"hf.{call}", {"hf": hf, "head": head})
 
 
 @pytest.mark.parametrize(

@@ -34,7 +34,7 @@ well-known blocks are written out in `tests/zoo/`. Every net is generated with
   ∂ℓ/∂(output), from what plain nets have whose weights are independent and of the target variances. Both are geometric
   means over {DRAWS} starts ({MORE_DRAWS} where that is off), as the net starts → after one `hf.calibrate_`, and hold
   within a factor of {FACTOR:g}. Where they hold only after that, **by** says "calibrate_", else "start". A mixture
-  (attention) or a pool has a smaller mean square than what it mixes, which the plan does not make up for
+  (attention) or a pool has a smaller mean square than what it mixes, for which the plan cannot wholly make up
   ([limits](limits.md#the-theory)), and calibrating does.
 - **diagnosis**: `hf.diagnose` raises no warning and no error, at the state that counts, in the first {DRAWS} starts.
 - **step**: one step of `hf.AdamW` at {RATE:g} lowers the loss. **frozen**, **saved**: `freeze()`, and a net that was

@@ -63,7 +63,7 @@ def _panel(panel: AlongPanel, y: Axis, where: str = "") -> Panel:
     for (name, curve), look in zip(panel.curves.items(), looks(list(panel.curves)), strict=True):
         points = [(math.log2(size), curve[size].value if size in curve else None) for size in sizes]
         tips = [f"{panel.along} {size}: {digits(curve[size].value)} times plain" for size in sizes if size in curve]
-        label = name if where or name.startswith("width") else f"layer {name}"
+        label = f"layer {name}" if panel.along == "width" else name
         curves.append(Curve(label, points, look, tips, kind="line"))
         ends = [value for _, value in points if value is not None and math.isfinite(value)]
         if ends and name in named:

@@ -142,27 +142,27 @@ def _order(curve: Curve) -> int:
 
 
 def _curve(curve: Curve, x: Axis, y: Axis, x_label: str, tips: bool) -> Markup:
-    silent, said = curve.kind in SILENT, list(curve.tips)
+    silent, texts = curve.kind in SILENT, list(curve.tips)
     if not tips or silent:
-        said = []
-    elif not said:
-        said = [f"{x_label} {x.words(a)}: {y.words(b)}" for a, b in curve.points]
-    inside = _points(curve, x, y, said) if curve.kind == "points" else _line(curve, x, y, tips, said)
+        texts = []
+    elif not texts:
+        texts = [f"{x_label} {x.words(a)}: {y.words(b)}" for a, b in curve.points]
+    inside = _points(curve, x, y, texts) if curve.kind == "points" else _line(curve, x, y, tips, texts)
     return tag(
         "g",
         *inside,
         class_=f"{curve.kind if silent else 'series'} {curve.look.classes}",
         data_in=switched(curve.switches) if tips else None,
-        data_label=curve.label if said else None,
+        data_label=curve.label if texts else None,
     )
 
 
-def _line(curve: Curve, x: Axis, y: Axis, tips: bool, said: Sequence[str]) -> Iterable[Markup]:
+def _line(curve: Curve, x: Axis, y: Axis, tips: bool, texts: Sequence[str]) -> Iterable[Markup]:
     max_points = MAX_POINTS if tips else MAX_FIGURE_POINTS
     kept = thinned([b for _, b in curve.points], max_points)
     placed = [_xy(x.at(curve.points[i][0]), y.at(curve.points[i][1])) for i in kept]
     runs = _runs(placed)
-    tip = "|".join(said[i] for i, point in zip(kept, placed, strict=True) if point) if said else None
+    tip = "|".join(texts[i] for i, point in zip(kept, placed, strict=True) if point) if texts else None
     if curve.band:
         edges: list[tuple[str, str] | None] = []
         for i in thinned([high for _, high in curve.band], max_points):

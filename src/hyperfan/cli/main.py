@@ -10,7 +10,9 @@ import tyro
 import hyperfan
 from hyperfan.cli import data, nets, runs
 from hyperfan.errors import HyperfanError
-from hyperfan.experiments.signals import EXIT_CODE, Terminated
+from hyperfan.experiments.exit_codes import EXIT_CODES
+from hyperfan.experiments.signals import Terminated
+from hyperfan.metrics import Outcome
 
 DESCRIPTION = """\
 Hypernetworks that start at the right scale.
@@ -63,10 +65,10 @@ def main(args: list[str] | None = None) -> int:
         return 0
     except Terminated:
         print("hyperfan: SIGTERM: stopped", file=sys.stderr)
-        return EXIT_CODE
+        return EXIT_CODES[Outcome.TERMINATED]
     except KeyboardInterrupt:
         print("hyperfan: stopped", file=sys.stderr)
-        return 130
+        return EXIT_CODES[Outcome.STOPPED]
     return code
 
 

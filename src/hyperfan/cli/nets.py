@@ -4,17 +4,15 @@ One function per command; its signature is its options.
 """
 
 import dataclasses
-import importlib
-import os
-import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import tyro
 
+from hyperfan.cli.factories import call, call_with, find, first_line
 from hyperfan.cli.output import Json, print_json, status
-from hyperfan.errors import HyperfanError, RunError, nearest
+from hyperfan.errors import HyperfanError, RunError
 
 if TYPE_CHECKING:
     from hyperfan.probe import Diagnosis
@@ -233,7 +231,7 @@ def _coordinate_check(
         )
     function = find(factory)
     check = _diagnose(
-        factory, {"net": lambda **size: _arguments(factory, _called(factory, function, size)), **given, **sizes}
+        factory, {"net": lambda **size: _arguments(factory, call_with(factory, function, size)), **given, **sizes}
     )
     if json:
         print_json(check.to_dict())
@@ -281,7 +279,7 @@ def _diagnose(factory: str, arguments: dict[str, Any]) -> Any:
         raise
     except Exception as error:
         raise HyperfanError(
-            f"the net of {factory}, or its loss, does not run on these inputs: {_first_line(error)}"
+            f"the net of {factory}, or its loss, does not run on these inputs: {first_line(error)}"
         ) from error
 
 
@@ -295,37 +293,3 @@ def _change(now: "Diagnosis", then: "Diagnosis", init: str) -> str:
         rows.append([pair[0].layer, *(number(None if scale is None else scale.value) for scale in scales)])
     header = ["layer", "now", f"with {init}", "gradient now", f"with {init}"]
     return f"With {init}: {then.summary}\n{table(header, rows)}"
-
-
-def call(factory: str) -> Any:
-    """Import pkg.module:function and call it."""
-    return _called(factory, find(factory), {})
-
-
-def find(factory: str) -> Any:
-    """Import pkg.module:function."""
-    module_name, _, name = factory.partition(":")
-    if not name:
-        raise HyperfanError(f"'{factory}' does not name a function: write pkg.module:function")
-    sys.path.insert(0, os.getcwd())
-    try:
-        module = importlib.import_module(module_name)
-    except Exception as error:
-        raise HyperfanError(f"cannot import '{module_name}': {_first_line(error)}") from error
-    if name not in vars(module):
-        public = [n for n, v in vars(module).items() if callable(v) and not n.startswith("_")]
-        raise HyperfanError(f"'{module_name}' has no '{name}': {nearest(name, public)}")
-    return vars(module)[name]
-
-
-def _called(factory: str, function: Any, options: dict[str, Any]) -> Any:
-    try:
-        return function(**options)
-    except (Exception, SystemExit) as error:
-        shown = ", ".join(f"{name}={value}" for name, value in options.items())
-        raise HyperfanError(f"{factory}({shown}) failed: {_first_line(error)}") from error
-
-
-def _first_line(error: BaseException) -> str:
-    """An error's type and the first line of its message."""
-    return f"{type(error).__name__}: {next(iter(str(error).splitlines()), '')}"

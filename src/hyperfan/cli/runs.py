@@ -13,13 +13,11 @@ import tyro
 from hyperfan.cli.nets import Flat
 from hyperfan.cli.output import status
 from hyperfan.errors import HyperfanError, RunError, nearest
+from hyperfan.experiments.exit_codes import EXIT_CODES, FAILED
 from hyperfan.experiments.experiment import EXPERIMENTS, Experiment, experiment, option
 from hyperfan.experiments.launch import Launch
-from hyperfan.experiments.signals import EXIT_CODE
-from hyperfan.metrics import Outcome
+from hyperfan.metrics import UNDECIDED, Outcome
 
-EXIT_CODES = {Outcome.STOPPED: 130, Outcome.TERMINATED: EXIT_CODE}
-"""Of runs that are not over."""
 MAX_RUNS = 12
 """Runs on a page."""
 LOCAL = "local"
@@ -119,7 +117,7 @@ def _run(e: Experiment[Any], config: Any, default: Any, o: Options) -> int:
     if launch.rank:
         from hyperfan.experiments.loop import follow
 
-        return EXIT_CODES.get(follow(config, o.data_dir), 0)
+        return _exit_code(follow(config, o.data_dir))
     if o.jobs is not None and o.jobs < 1:
         raise HyperfanError(f"--jobs {o.jobs}: at least 1 is needed")
     if not o.all:
@@ -169,8 +167,8 @@ def _run_one(config: Any, path: Path, o: Options) -> int:
     progress = Progress(Console(stderr=True))
     sinks = [Board(path / "tensorboard").record] if o.tensorboard else []
     outcome = run(config, path, progress, data_dir=o.data_dir, resume=o.resume, sinks=sinks)
-    if outcome in EXIT_CODES:
-        return EXIT_CODES[outcome]
+    if outcome in UNDECIDED:
+        return _exit_code(outcome)
     shown = path
     try:
         shown, text = write_summary(path)
@@ -181,9 +179,13 @@ def _run_one(config: Any, path: Path, o: Options) -> int:
     return 0
 
 
+def _exit_code(outcome: Outcome) -> int:
+    """The exit code of a command whose one run ended so; divergence is a result, not an error."""
+    return EXIT_CODES[outcome] if outcome in UNDECIDED else 0
+
+
 def _run_all(runs: dict[Path, Any], o: Options) -> int:
     from hyperfan.experiments.sweep import sweep
-    from hyperfan.experiments.sweep.child import FAILED
 
     on = None if o.on == LOCAL else o.on
     if on and o.jobs is not None:
@@ -191,7 +193,7 @@ def _run_all(runs: dict[Path, Any], o: Options) -> int:
     counts = Counter(sweep(runs, o.jobs, data_dir=o.data_dir, resume=o.resume, on=on).values())
     for outcome, count in counts.items():
         print(f"{outcome}: {count} of {len(runs)} runs")
-    stopped = [code for outcome, code in EXIT_CODES.items() if counts[outcome]]
+    stopped = [EXIT_CODES[outcome] for outcome in UNDECIDED if counts[outcome]]
     if stopped or counts.total() < len(runs):
         print("--resume goes on with the rest")
         return stopped[0] if stopped else EXIT_CODES[Outcome.STOPPED]

@@ -6,7 +6,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from hyperfan.codes.sharded import is_sharded_tensor, set_shards_
+from hyperfan.distributed.sharded import is_sharded_tensor, set_shards_
 from hyperfan.errors import InitError
 
 Distribution = Literal["uniform", "normal"]

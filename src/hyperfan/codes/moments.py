@@ -12,8 +12,8 @@ import torch
 from torch import Tensor, nn
 
 from hyperfan.codes.codes import Codes
-from hyperfan.codes.sharded import full
 from hyperfan.codes.trunk import ReluMLP
+from hyperfan.distributed.sharded import full
 from hyperfan.errors import InitError
 from hyperfan.mainnet.gains import gains
 from hyperfan.mainnet.skeleton import duplicate
@@ -26,6 +26,8 @@ MAX_VALUES_AT_ONCE = 2**17
 """Values in a layer of the trunk that are computed at once, so that memory does not grow with its width …"""
 MIN_CODES_AT_ONCE, MAX_CODES_AT_ONCE = 2**8, 2**14
 """… nor with the number of codes: at least and at most so many of them."""
+MAX_VALUES_IN_FLOAT64 = 2**15
+"""Values of codes that are held in float64 at once."""
 NOISY_CODES = 16384
 """Codes to average over where stored embeddings have noise: over 16 draws for each, at the least."""
 MIN_DRAWS = 16
@@ -119,8 +121,9 @@ def stored_squares(codes: Codes) -> Tensor | None:
 
 def code_squares(codes: Tensor) -> Tensor:
     """‖h‖² of each code, (…, width) → (…), in float64."""
-    norms: Tensor = torch.linalg.vector_norm(codes, dim=-1, dtype=torch.float64)
-    return norms.square()
+    parts = codes.reshape(-1, codes.shape[-1]).tensor_split(math.ceil(codes.numel() / MAX_VALUES_IN_FLOAT64) or 1)
+    norms = torch.cat([torch.linalg.vector_norm(part, dim=-1, dtype=torch.float64) for part in parts])
+    return norms.square().view(codes.shape[:-1])
 
 
 def moment_scatter(codes: Codes, spans: Sequence[slice]) -> float:

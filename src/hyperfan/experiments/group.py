@@ -16,6 +16,7 @@ from typing import Any
 
 import torch.distributed as dist
 
+from hyperfan.distributed.ranks import gather_objects
 from hyperfan.errors import HyperfanError, RunError
 from hyperfan.experiments.launch import Launch
 
@@ -228,8 +229,7 @@ def membership() -> Iterator[None]:
 
 def agree(values: Mapping[str, Any]) -> None:
     """Raise, in all processes of the group, if one of them has other values than the first one."""
-    everyone: list[Any] = [None] * _joined[0].launch.world
-    dist.all_gather_object(everyone, dict(values))
+    everyone = gather_objects(dict(values))
     for rank, theirs in enumerate(everyone):
         if theirs != everyone[0]:
             keys = [key for key in {**everyone[0], **theirs} if everyone[0].get(key) != theirs.get(key)]

@@ -67,16 +67,13 @@ class Ranks:
             return step
         tensors = {name: t.detach().to(self.device).contiguous() for name, t in state().items()}
         # The first one may have more, as an optimiser has a momentum from its first step on.
-        told: list[Any] = [step, {name: (t.shape, t.dtype) for name, t in tensors.items()}]
-        dist.broadcast_object_list(told)
+        header: list[Any] = [step, {name: (t.shape, t.dtype) for name, t in tensors.items()}]
+        dist.broadcast_object_list(header)
         if self.rank:
-            tensors = {name: torch.empty(s, dtype=dtype, device=self.device) for name, (s, dtype) in told[1].items()}
+            tensors = {name: torch.empty(s, dtype=dtype, device=self.device) for name, (s, dtype) in header[1].items()}
         for name in sorted(tensors):
             dist.broadcast(tensors[name], 0)
         if self.rank:
             load(tensors)
-        found: int = told[0]
+        found: int = header[0]
         return found
-
-
-SINGLE_PROCESS = Ranks(0, 1, "cpu")

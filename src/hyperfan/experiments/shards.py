@@ -14,9 +14,9 @@ from pathlib import Path
 from typing import Any
 
 import torch
-import torch.distributed as dist
 from torch import Tensor
 
+from hyperfan.distributed.ranks import gather_objects
 from hyperfan.experiments.experiment import Configuration, GridTraining, Training
 from hyperfan.experiments.ranks import Ranks
 from hyperfan.metrics import Kind, Row
@@ -45,28 +45,22 @@ class Shards(Training):
         self.ranks = Ranks.of_environment("cpu")
         self.part = kind(parts[self.ranks.rank][0], data_dir)
         self.counts = [count for _, count in parts]
-        plans = self._gather(self.part.plan)
+        plans = gather_objects(self.part.plan)
         self.plan: Any = {name: plan for of_rank in plans for name, plan in of_rank.items()}
         self._loaded: State = {}
-
-    def _gather(self, value: Any) -> list[Any]:
-        """The values of all processes."""
-        found: list[Any] = [None] * self.ranks.world
-        dist.all_gather_object(found, value)
-        return found
 
     def step(self, step: int) -> float:
         """One batch of every run; returns what stands for all of their losses."""
         self.part.step(step)
-        return self.part.typical(torch.cat(self._gather(self.part.latest)))
+        return self.part.typical(torch.cat(gather_objects(self.part.latest)))
 
     def tests(self, step: int) -> Iterator[Row]:
         """The lines of all runs, in the order in which one process has them."""
-        return merge_rows(self._gather(list(self.part.tests(step))), self.counts)
+        return merge_rows(gather_objects(list(self.part.tests(step))), self.counts)
 
     def state(self) -> State:
         """That of all runs."""
-        return merge_states(self._gather(self.part.state()), self.counts)
+        return merge_states(gather_objects(self.part.state()), self.counts)
 
     def load(self, state: State) -> None:
         """Keep the state of all runs, until all processes take their parts of it."""

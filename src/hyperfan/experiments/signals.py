@@ -9,8 +9,6 @@ from types import FrameType
 
 GRACE_SECONDS = 20.0
 """From SIGTERM to the end; torchrun, SLURM and Kubernetes kill after 30 s unless told otherwise."""
-EXIT_CODE = 143
-"""The exit code of a program that SIGTERM ended: 128 and the signal's number."""
 
 
 class Terminated(KeyboardInterrupt):

@@ -10,8 +10,8 @@ import torch.distributed as dist
 from torch import Tensor, nn
 
 from hyperfan.codes.draw import Distribution
-from hyperfan.codes.ranks import active_ddp, check_same, gather_objects
-from hyperfan.codes.sharded import check_equal, is_sharded
+from hyperfan.distributed.ranks import active_ddp, check_same, gather_objects
+from hyperfan.distributed.sharded import check_equal, is_sharded
 from hyperfan.errors import CallError, HyperfanError, HyperfanWarning, InitError, nearest
 from hyperfan.generators.linear_map import LinearMap
 from hyperfan.hypernet.plain import named_tensors

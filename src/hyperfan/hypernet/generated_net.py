@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from hyperfan.codes.codes import Codes
 from hyperfan.codes.embedding import Task
 from hyperfan.codes.embeddings import Embeddings
-from hyperfan.codes.sharded import check_whole, unsharded
+from hyperfan.distributed.sharded import check_whole, unsharded
 from hyperfan.errors import CallError
 from hyperfan.generators.base import Generator
 from hyperfan.generators.linear_map import NetTrainer, zero_held_gradients

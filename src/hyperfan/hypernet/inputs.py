@@ -2,17 +2,44 @@
 
 import copy
 from collections.abc import Callable, Sequence
-from typing import Any, Literal, Self
+from typing import Any, Literal, NamedTuple, Self
 
+import torch
 from torch import Tensor
 from torch.utils import _pytree as pytree
 
 from hyperfan.errors import CallError
-from hyperfan.hypernet.objects import VALUES, change, slots
+from hyperfan.hypernet.objects import VALUES, Copies, Kept, Seen, change, itself, rebuild, shallow_copy
 
 Kind = Literal["sample", "group", "shared"]
 """A row for each code, (n, …), which the mainnet sees as a batch of one; a batch for each, (n, batch, …); the same
 batch for all."""
+
+
+class Changed(NamedTuple):
+    """What the mainnet returned, and what it made of the objects that it was given."""
+
+    out: Any
+    copies: Copies
+
+
+class Filled(NamedTuple):
+    """Arguments for one run of the mainnet."""
+
+    args: Sequence[Any]
+    kwargs: dict[str, Any]
+    tensors: Sequence[Tensor]
+    copies: Sequence[Any] = ()
+    """Of the lists, dictionaries and objects among the caller's."""
+
+    def with_changes(self, out: Any) -> Any:
+        """The outputs of the run, with the objects that it may have changed."""
+        if not self.copies:
+            return out
+        kept = {id(x): Kept(i) for i, x in enumerate(self.tensors)}
+        copies = list(self.copies)
+        rebuild(copies, lambda x: kept.get(id(x), x), itself, {})
+        return Changed(out, Copies(copies))
 
 
 class Inputs:
@@ -27,22 +54,28 @@ class Inputs:
         self.kind = kind
         self.tensors: list[Tensor]
         """As given; last those in objects."""
-        self.in_objects = 0
-        """How many are in objects."""
-        if not kwargs and all(isinstance(x, Tensor) for x in args):  # as mostly: to look into them takes longer
-            self.tensors, self._tree = list(args), None
+        self._args, self._kwargs = args, kwargs
+        self._only_tensors = not kwargs and all(isinstance(x, Tensor) for x in args)
+        if self._only_tensors:  # as mostly: to look into them takes longer
+            self.tensors = list(args)
             return
         self._leaves, self._tree = pytree.tree_flatten((args, kwargs))
-        self._places = [i for i, leaf in enumerate(self._leaves) if isinstance(leaf, Tensor)]
-        self.tensors = [self._leaves[i] for i in self._places]
-        for holder, key in slots(self._leaves):
-            if holder[key].numel():  # a cache without a layer's keys holds an empty tensor
-                self.tensors.append(holder[key])
-                self.in_objects += 1
+        found = {id(x): x for x in self._leaves if isinstance(x, Tensor)}
+
+        def collect(x: Tensor) -> Tensor:
+            if x.numel():  # a cache without a layer's keys holds an empty tensor
+                found.setdefault(id(x), x)
+            return x
+
+        seen: Seen = {}
+        for x in (*args, *kwargs.values()):
+            rebuild(x, collect, itself, seen)
+        self._containers = [held for held, _ in seen.values()]
+        self._places, self.tensors = {key: i for i, key in enumerate(found)}, list(found.values())
 
     def has_rows(self) -> bool:
         """Whether a tensor, with rows of features for each code, is the mainnet's only argument."""
-        return self._tree is None and len(self.tensors) == 1 and self.tensors[0].ndim > 1
+        return self._only_tensors and len(self.tensors) == 1 and self.tensors[0].ndim > 1
 
     def check(self, codes: int) -> Self:
         """Raise unless every tensor has a part for each code."""
@@ -54,7 +87,7 @@ class Inputs:
     def signature(self) -> tuple[tuple[Any, ...], bool]:
         """What can be remembered of the arguments except the values of tensors, and whether that is all there is."""
         tensors = (self.kind, *[(x.shape, x.dtype) for x in self.tensors])
-        if self._tree is None:
+        if self._only_tensors:
             return tensors, True
         others = [leaf for leaf in self._leaves if not isinstance(leaf, Tensor)]
         values = [(type(leaf), leaf if isinstance(leaf, VALUES) else None) for leaf in others]
@@ -64,24 +97,49 @@ class Inputs:
         """The parts that belong to some of the codes."""
         return self.replaced([x[rows.to(x.device)] if x.ndim else x for x in self.tensors])
 
-    def replaced(self, tensors: Sequence[Tensor]) -> "Inputs":
-        """The same with these in place of the tensors."""
-        return Inputs(self.kind, *self.filled(tensors))
+    def take_changes(self, rows: Tensor, part: Sequence[Tensor]) -> None:
+        """Write into the inputs what a run wrote into copies of some of their rows."""
+        for x, changed in zip(self.tensors, part, strict=True):
+            its = rows.to(x.device)
+            if x.ndim and was_written(changed, x[its]):
+                x[its] = changed
 
-    def filled(self, tensors: Sequence[Tensor]) -> tuple[Any, Any]:
-        """Positional and keyword arguments with these in place of the tensors."""
-        if self._tree is None:
-            return tensors, {}
-        leaves = list(self._leaves)
-        for i, x in zip(self._places, tensors, strict=False):
-            leaves[i] = x
-        if self.in_objects:  # copies, so that those of the caller stay as they are
-            of_objects = zip(self.tensors[-self.in_objects :], tensors[-self.in_objects :], strict=True)
-            memo: dict[int, Any] = {id(old): new for old, new in of_objects}
-            known = (Tensor, *VALUES)
-            leaves = [x if isinstance(x, known) else copy.deepcopy(x, memo) for x in leaves]
-        args, kwargs = pytree.tree_unflatten(leaves, self._tree)
-        return args, kwargs
+    def replaced(self, tensors: Sequence[Tensor], kind: Kind | None = None) -> "Inputs":
+        """The same with these in place of the tensors."""
+        other = copy.copy(self)
+        other.tensors, other.kind = list(tensors), kind or self.kind
+        return other
+
+    def filled(self, tensors: Sequence[Tensor]) -> Filled:
+        """Arguments with these in place of the tensors, in copies of all that is not a tensor."""
+        if self._only_tensors:
+            return Filled(tensors, {}, tensors)
+
+        def put(x: Tensor) -> Tensor:
+            i = self._places.get(id(x))
+            return x if i is None else tensors[i]
+
+        seen: Seen = {}
+        args = [rebuild(x, put, shallow_copy, seen) for x in self._args]
+        kwargs = {name: rebuild(x, put, shallow_copy, seen) for name, x in self._kwargs.items()}
+        return Filled(args, kwargs, tensors, [new for _, new in seen.values()])
+
+    def adopt(self, result: Any) -> Any:
+        """Put into the caller's objects what the mainnet put into their copies; what it returned, with the caller's."""
+        if not isinstance(result, Changed):
+            return result
+        callers = {id(new): old for new, old in zip(result.copies.containers, self._containers, strict=True)}
+        done: Seen = {}
+
+        def whole(x: Any) -> Any:
+            return self.tensors[x.index] if isinstance(x, Kept) else x
+
+        def put(held: Any) -> Any:
+            return rebuild(held, whole, lambda x: callers.get(id(x), x), done)
+
+        for held in result.copies.containers:
+            put(held)
+        return pytree.tree_map(lambda x: x if isinstance(x, Tensor) else put(x), result.out)
 
     def spread(self, x: Tensor) -> Tensor:
         """An input as (codes, batch, …); a number has no part for each code."""
@@ -97,6 +155,11 @@ class Inputs:
             return x.squeeze(1) if self.kind == "sample" and x.ndim > 1 else x
 
         return change(out, gather)
+
+
+def was_written(x: Tensor, before: Tensor) -> bool:
+    """Whether a tensor that was made as a copy was changed in place."""
+    return not torch.equal(x, before) if x.is_inference() else x._version > 0  # of those, torch counts no changes
 
 
 def _check_input(x: Tensor, codes: int, grouped: bool) -> None:

@@ -25,7 +25,7 @@ from hyperfan.hypernet.batched.chain import run_chain
 from hyperfan.hypernet.batched.rows import Rows, check_rows, mark_rows
 from hyperfan.hypernet.batched.untouched import Untouched
 from hyperfan.hypernet.inputs import Inputs
-from hyperfan.hypernet.objects import Slot, join, slots
+from hyperfan.hypernet.objects import change, in_objects, join
 from hyperfan.hypernet.ragged import Ragged
 from hyperfan.hypernet.transforms import transformed
 from hyperfan.mainnet.chain import Chain
@@ -86,7 +86,12 @@ class PerSample:
         """Run with (n, tensors, d_k) codes."""
         if isinstance(inputs, Ragged):
             weight = sum(t.numel for t in heads.tensors)
-            return inputs.run(codes, lambda *part: self._run_group(skeleton, heads, *part), weight)
+            out = inputs.run(codes, lambda *part: self._run_group(skeleton, heads, *part), weight)
+            return inputs.inputs.adopt(out)
+        return inputs.adopt(self._run(skeleton, heads, codes, inputs))
+
+    def _run(self, skeleton: Skeleton, heads: Generator, codes: Tensor, inputs: Inputs) -> Any:
+        """Outputs for all codes, with changes of objects among the inputs, which are not made in these yet."""
         call = Call(skeleton, heads, codes, inputs, (inputs.kind, *[tuple(x.shape) for x in inputs.tensors]))
         n, modules = codes.shape[0], skeleton.modules
         plain = not torch.compiler.is_compiling() and not transformed()
@@ -104,7 +109,7 @@ class PerSample:
     def _run_group(self, skeleton: Skeleton, heads: Generator, codes: Tensor, inputs: Inputs, padded: bool) -> Any:
         """Run on groups; where some are padded, only if the mainnet is known to treat rows one by one."""
         if not padded:
-            return self(skeleton, heads, codes, inputs)
+            return self._run(skeleton, heads, codes, inputs)
         modules = skeleton.modules
         if torch.compiler.is_compiling() or transformed() or skeleton.state() in self._mixing_rows:
             return None
@@ -152,13 +157,16 @@ class PerSample:
     def _in_parts(self, call: Call, same: Tensor) -> Any:
         """Run samples apart from those from which they differ in a value that the mainnet's code asks for."""
         parts = [torch.nonzero(chosen).flatten() for chosen in (same, ~same)]
-        outputs = []
+        outputs, given = [], []
         for rows in parts:
             its = rows.to(call.codes.device)
             inputs = call.inputs if call.inputs.kind == "shared" else call.inputs.of_rows(its)
-            outputs.append(self(call.skeleton, call.heads, call.codes[its], inputs))
+            outputs.append(self._run(call.skeleton, call.heads, call.codes[its], inputs))
+            if inputs is not call.inputs:
+                call.inputs.take_changes(rows, inputs.tensors)
+            given.append(inputs.tensors)
         back = torch.argsort(torch.cat(parts))
-        return join(outputs, lambda each: torch.cat(list(each))[back.to(each[0].device)])
+        return join(outputs, given, lambda each: torch.cat(list(each))[back.to(each[0].device)])
 
     def _by_chain(self, call: Call, chain: Chain) -> Tensor | None:
         """Layers that are known, one behind the other, each by the rule that the batched run has for it.
@@ -195,9 +203,10 @@ class PerSample:
         shared = call.inputs.kind == "shared"
         inputs = [x if shared or not x.ndim else s.mark(call.inputs.spread(x)) for x in call.inputs.tensors]
         by_rows = isinstance(s, Rows)
-        args, kwargs = call.inputs.filled([mark_rows(x) for x in inputs] if by_rows else inputs)
+        given = call.inputs.filled([mark_rows(x) for x in inputs] if by_rows else inputs)
         with see_all(s) if first else s:
-            out = call.skeleton.call(tensors, SamplesCall(s, call.skeleton, tensors), args, kwargs)
+            out = call.skeleton.call(tensors, SamplesCall(s, call.skeleton, tensors), given.args, given.kwargs)
+        out = given.with_changes(out)
         if torch.is_grad_enabled():
             check_graph(out, [*tensors.values(), *inputs, call.codes])
         check_outputs(out)
@@ -210,29 +219,24 @@ class PerSample:
         orders, defer = self._orders(call)
         tensors, choose = call.heads(call.codes, defer=defer), functools.partial(self._choose, orders)
         inputs = call.inputs
-        places: list[Slot] = []
-        others: list[Any] = []  # what the mainnet returns beside tensors, which vmap would refuse
-        out_tree: Any = None
+        result: Any = None  # also what the mainnet returns beside tensors, which vmap would refuse
 
         def one(tensors: Mapping[str, Any], given: list[Tensor]) -> Any:
             numbers = [x.ndim == 0 for x in inputs.tensors]
             each = [x if inputs.kind != "sample" or n else x.unsqueeze(0) for x, n in zip(given, numbers, strict=True)]
-            args, kwargs = inputs.filled(each)
-            nonlocal others, out_tree, places
-            out = call.skeleton(call.heads.assemble(tensors, choose), *args, **kwargs)
-            others, out_tree = pytree.tree_flatten(out)
-            outputs: dict[Any, Tensor] = {i: t for i, t in enumerate(others) if isinstance(t, Tensor)}
-            places = slots(out)
-            outputs.update({("in an object", i): holder[key] for i, (holder, key) in enumerate(places)})
-            return {i: t.squeeze(0) for i, t in outputs.items()} if inputs.kind == "sample" else outputs
+            filled = inputs.filled(each)
+            nonlocal result
+            result = filled.with_changes(
+                call.skeleton(call.heads.assemble(tensors, choose), *filled.args, **filled.kwargs)
+            )
+            outputs = [x for x in (*pytree.tree_leaves(result), *in_objects(result)) if isinstance(x, Tensor)]
+            return [x.squeeze(0) for x in outputs] if inputs.kind == "sample" else outputs
 
         in_dims = (0, [None if inputs.kind == "shared" or not x.ndim else 0 for x in inputs.tensors])
         with _without_fast_attention():
-            outputs = torch.func.vmap(one, in_dims, randomness="different")(tensors, inputs.tensors)
+            outputs = iter(torch.func.vmap(one, in_dims, randomness="different")(tensors, inputs.tensors))
         self._remember_orders(call, orders)
-        for i, (holder, key) in enumerate(places):
-            holder[key] = outputs["in an object", i]
-        return pytree.tree_unflatten([outputs.get(i, leaf) for i, leaf in enumerate(others)], out_tree)
+        return change(result, lambda _: next(outputs))
 
     def _orders(self, call: Call) -> tuple[dict[str, Order], Sequence[int]]:
         """What is known for inputs of these shapes, and the tensors that layers may do without."""
@@ -270,9 +274,9 @@ def _alone(call: Call) -> Any:
     """With one code, the mainnet as it is."""
     inputs = call.inputs
     given = [x.squeeze(0) if inputs.kind == "group" and x.ndim else x for x in inputs.tensors]
-    args, kwargs = inputs.filled(given)
-    out = call.skeleton(call.heads.for_layers(call.codes.squeeze(0)), *args, **kwargs)
-    return inputs.gathered(out, lambda x: x.unsqueeze(0))
+    filled = inputs.filled(given)
+    out = call.skeleton(call.heads.for_layers(call.codes.squeeze(0)), *filled.args, **filled.kwargs)
+    return inputs.gathered(filled.with_changes(out), lambda x: x.unsqueeze(0))
 
 
 @contextlib.contextmanager

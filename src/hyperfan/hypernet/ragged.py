@@ -30,11 +30,6 @@ class Ragged:
     def __init__(self, counts: Sequence[int], order: Tensor | None, args: Any, kwargs: Any) -> None:
         self.counts, self.order = counts, order
         self.inputs = Inputs("sample", args, kwargs)
-        if self.inputs.in_objects:
-            raise CallError(
-                "counts= and code_index= do not go with tensors in objects, as a cache of keys and values: call "
-                "without them, with a code for each row"
-            )
         for x in self.inputs.tensors:
             if x.ndim and len(x) != sum(counts):
                 raise CallError(
@@ -76,7 +71,7 @@ class Ragged:
     def _run(self, codes: Tensor, call: GroupCall, buckets: list[list[int]]) -> Any:
         counts = torch.tensor(self.counts, dtype=torch.long)
         starts = counts.cumsum(0) - counts
-        outputs, kept, rows = [], [], []
+        outputs, given, kept, rows = [], [], [], []
         for bucket in buckets:
             padded, size = len(bucket) > 1, bucket[-1]
             among = [i for i, count in enumerate(self.counts) if bucket[0] <= count <= size]
@@ -85,23 +80,24 @@ class Ragged:
             # Where a group has no more rows, its last one stands again: of zeros, a mainnet might make NaN.
             index = starts[chosen].unsqueeze(1) + torch.minimum(place, of_group - 1)
             index = index if self.order is None else self.order[index]
-            out = call(_of(codes, chosen), self._batches(index), padded)
+            batches = self._batches(index)
+            out = call(_of(codes, chosen), batches, padded)
             if out is None and padded:
                 return None
             outputs.append(out)
+            given.append(batches.tensors)
             kept.append((place < of_group).flatten().nonzero().squeeze(1) if padded else None)
             rows.append(index.flatten() if kept[-1] is None else index.flatten()[kept[-1]])
         back = torch.argsort(torch.cat(rows))
         ends = [bucket[-1] for bucket in buckets]
-        return join(outputs, lambda parts: _joined(parts, ends, kept, back))
+        return join(outputs, given, lambda parts: _joined(parts, ends, kept, back))
 
     def _batches(self, index: Tensor) -> Inputs:
         flat = index.flatten()
         in_order = self.order is None and len(flat) == sum(self.counts)
         each = [x if in_order or not x.ndim else _pick(x, flat) for x in self.inputs.tensors]
         given = [x.view(*index.shape, *x.shape[1:]) if x.ndim else x for x in each]
-        args, kwargs = self.inputs.filled(given)
-        return Inputs("group", args, kwargs)
+        return self.inputs.replaced(given, "group")
 
 
 def _pick(x: Tensor, rows: Tensor) -> Tensor:
@@ -135,9 +131,9 @@ def read_inputs(
     codes: Tensor, grouped: bool, shared: bool, counts: Any, code_index: Any, args: Any, kwargs: Any
 ) -> Inputs | Ragged:
     """What the user says of the inputs, checked against (n, tensors, d_k) codes."""
-    said = {"grouped=True": grouped, "shared=True": shared, "counts=": counts is not None,
-            "code_index=": code_index is not None}  # fmt: skip
-    names = [name for name, given in said.items() if given]
+    options = {"grouped=True": grouped, "shared=True": shared, "counts=": counts is not None,
+               "code_index=": code_index is not None}  # fmt: skip
+    names = [name for name, given in options.items() if given]
     if len(names) > 1:
         raise CallError(f"{names[0]} and {names[1]} say different things of the inputs: give one of them")
     if names and codes.ndim < 3:

@@ -17,9 +17,9 @@ from torch import nn
 
 import hyperfan
 from hyperfan.codes.embedding import Embedding
-from hyperfan.codes.ranks import gather_objects
-from hyperfan.codes.sharded import gathered, is_sharded
 from hyperfan.codes.trunk import trunk_widths
+from hyperfan.distributed.ranks import gather_objects
+from hyperfan.distributed.sharded import gathered, is_sharded
 from hyperfan.errors import CheckpointError, HyperfanError
 from hyperfan.files import explain_write_errors
 from hyperfan.generators import GeneratorConfig

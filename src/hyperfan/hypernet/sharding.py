@@ -6,7 +6,7 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
-from hyperfan.codes.sharded import sharded_modules
+from hyperfan.distributed.sharded import sharded_modules
 from hyperfan.errors import HyperfanError
 from hyperfan.generators.head_shards import is_shardable
 from hyperfan.generators.linear_map import Head

@@ -2,9 +2,10 @@
 
 import functools
 from collections.abc import Callable
-from typing import Any, ParamSpec, TypeVar
+from typing import ParamSpec, TypeVar
 
 import torch
+from torch._compile import _disable_dynamo
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -23,8 +24,8 @@ def differentiated() -> bool:
 
 def outside_graphs(method: Callable[P, R]) -> Callable[P, R]:
     """Break a graph that is being compiled at each call: the method looks at values, and gradients pass by it."""
-    disable: Callable[..., Any] = torch.compiler.disable  # which torch leaves without types
-    breaking: Callable[P, R] = disable(method)
+    # As torch.compiler.disable does, which would import torch's compiler here, and take a second for it.
+    breaking: Callable[P, R] = _disable_dynamo(method)
 
     @functools.wraps(method)
     def run(*args: P.args, **kwargs: P.kwargs) -> R:

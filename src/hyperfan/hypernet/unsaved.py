@@ -26,7 +26,9 @@ def marks(values: Mapping[str, Tensor]) -> dict[str, float]:
     found = {}
     for name, value in values.items():
         if not value.is_meta:
-            some = value.detach().flatten()[:: max(value.numel() // MARK_VALUES, 1)].double().cpu()
+            value = value.detach()
+            real = torch.stack([value.real, value.imag]) if value.is_complex() else value
+            some = real.flatten()[:: max(real.numel() // MARK_VALUES, 1)].double().cpu()
             wave = torch.arange(1.0, len(some) + 1, dtype=torch.float64).sin()
             found[name] = float(torch.nn.functional.cosine_similarity(some, wave, dim=0))
     return found

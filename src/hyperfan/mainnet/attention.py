@@ -3,9 +3,9 @@
 A dot product of d terms has second moment d. Most attention divides by √d, and the logits start at 1. T5 does not: its
 authors start the queries at 1/d instead, because at d the softmax would choose one key and pass no gradient.
 
-What comes out, a mixture Σ pᵢ·vᵢ of T values, has a mean square between that of one value (the softmax chose, or all
-values are alike) and Σ pᵢ² ≥ 1/T of it (they are independent). The plan takes the upper bound: what is trained may come
-to choose, and a start that made up for 1/T would then be √T too large.
+What comes out, a mixture Σ pᵢ·vᵢ of n values, has a mean square between that of one value (all are alike, or the
+softmax chose one) and Σ pᵢ² of it (they are independent). How alike values are at different positions, only data tell;
+the plan takes a mean of the bounds (:func:`~hyperfan.formulas.gains.attention_mean_square`), with n as in the example.
 """
 
 from collections.abc import Sequence
@@ -31,6 +31,19 @@ def logits(call: Call, inputs: Sequence[Trail]) -> Logits | None:
         second_moment /= terms
     alone = len(queries.sources) == 1 and not queries.sources & keys.sources and not queries.normalised
     return Logits(queries.sources if alone else frozenset(), second_moment)
+
+
+def mixed_keys(call: Call, weights: Tensor | None) -> int:
+    """How many values each mixture of an attention has; 1 of any other product.
+
+    Args:
+        call: the product.
+        weights: what a softmax made and the product was given, if anything.
+    """
+    if call.name == "scaled_dot_product_attention":
+        key = call.args[1] if len(call.args) > 1 else call.kwargs.get("key")
+        return key.shape[-2] if isinstance(key, Tensor) and key.ndim > 1 else 1
+    return 1 if weights is None or not weights.ndim else weights.shape[-1]
 
 
 def _summed_terms(call: Call) -> int | None:

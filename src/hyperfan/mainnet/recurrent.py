@@ -16,7 +16,7 @@ from dataclasses import replace
 import torch
 
 from hyperfan.mainnet.gains import ACTIVATIONS, grid, named_curve
-from hyperfan.mainnet.resample import apply_to_samples
+from hyperfan.mainnet.resample import Resampler
 from hyperfan.mainnet.trails import Trail, layer_output
 
 _ROUNDS = 50
@@ -35,7 +35,8 @@ def state_trail(node: int, name: str, weights: Mapping[str, Sequence[int]], read
     inputs, hidden = (next((s[1] for w, s in weights.items() if key in w), 1) for key in ("weight_ih", "weight_hh"))
     inner = _inner_function(name)
     scale = math.sqrt(state_moment(name, inputs, hidden) / _moment(inner, 1.0))
-    samples = apply_to_samples(torch.mul, apply_to_samples(ACTIVATIONS[inner], grid()), scale)
+    resampler = Resampler()
+    samples = resampler.apply(torch.mul, resampler.apply(ACTIVATIONS[inner], grid()), scale)
     out = replace(layer_output(node, "", [read]), sources=frozenset(weights), has_source_scale=False)
     return out.apply(inner, samples)
 

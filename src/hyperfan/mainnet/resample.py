@@ -20,38 +20,49 @@ _VECTOR = object()
 """Stands for a tensor of constants or parameters that differ from element to element."""
 
 
-def apply_to_samples(func: Callable[..., Any], *args: Any, **kwargs: Any) -> Tensor | None:
-    """Call a function whose first argument is samples; ``None`` if there are none, or if it does not return samples."""
-    if any(a is None for a in args[:1]):
-        return None
-    with torch.inference_mode(False), torch.enable_grad():
-        out = func(*args, **kwargs)
-    return out if isinstance(out, Tensor) and out.shape == grid().shape else None
+class Resampler:
+    """Calls functions again on samples. What it made is kept, since layers of one kind do the same to them."""
 
+    def __init__(self) -> None:
+        self._made: dict[Any, tuple[Any, Tensor | None]] = {}
+        """From a call to its arguments, which keeps their ids theirs, and its result."""
 
-def resample_call(call: Call, trails: Mapping[int, Trail], parameters: Parameters) -> Tensor | None:
-    """Repeat a call on samples in place of traced tensors, and on numbers in place of constant ones.
+    def apply(self, func: Callable[..., Any], *args: Any, **kwargs: Any) -> Tensor | None:
+        """Call a function whose first argument is samples; ``None`` if there are none, or if it returns no samples."""
+        if any(a is None for a in args[:1]):
+            return None
+        key = (func, *map(_key, args), *((name, _key(x)) for name, x in kwargs.items()))
+        if key not in self._made:
+            with torch.inference_mode(False), torch.enable_grad():
+                given = [_own(a) for a in args]
+                out = func(*given, **{name: _own(x) for name, x in kwargs.items()})
+            fits = isinstance(out, Tensor) and out.shape == grid().shape
+            self._made[key] = (args, kwargs), out if fits else None
+        return self._made[key][1]
 
-    Args:
-        call: a function that works element by element.
-        trails: those of the traced tensors, by id.
-        parameters: of the mainnet.
-    """
-    values = [_resample(a, trails) for a in call.args]
-    named = {k: False if k == "inplace" else _resample(a, trails) for k, a in call.kwargs.items() if k != "out"}
-    vectors = [i for i, v in enumerate(values) if v is _VECTOR]
-    if any(v is _VECTOR for v in named.values()):
-        return None
-    if vectors:
-        # A bias of its own for each element has no mean effect; a gain that is a parameter counts by its rms.
-        commutative = call.name in ("add", "iadd", "mul", "multiply", "imul")
-        if call.name in op.ADDITIONS | op.PRODUCTS | op.QUOTIENTS and (commutative or 0 not in vectors):
-            samples = next((v for v in values if isinstance(v, Tensor) and v.shape == grid().shape), None)
-            gains = [rms(call.args[i]) for i in vectors if call.args[i] in parameters]
-            scaled = call.name in op.PRODUCTS and gains
-            return apply_to_samples(torch.mul, samples, math.prod(gains)) if scaled else samples
-        return None
-    return apply_to_samples(call.func, *values, **named)
+    def repeat(self, call: Call, trails: Mapping[int, Trail], parameters: Parameters) -> Tensor | None:
+        """Repeat a call on samples in place of traced tensors, and on numbers in place of constant ones.
+
+        Args:
+            call: a function that works element by element.
+            trails: those of the traced tensors, by id.
+            parameters: of the mainnet.
+        """
+        values = [_resample(a, trails) for a in call.args]
+        named = {k: False if k == "inplace" else _resample(a, trails) for k, a in call.kwargs.items() if k != "out"}
+        vectors = [i for i, v in enumerate(values) if v is _VECTOR]
+        if any(v is _VECTOR for v in named.values()):
+            return None
+        if vectors:
+            # A bias of its own for each element has no mean effect; a gain that is a parameter counts by its rms.
+            commutative = call.name in ("add", "iadd", "mul", "multiply", "imul")
+            if call.name in op.ADDITIONS | op.PRODUCTS | op.QUOTIENTS and (commutative or 0 not in vectors):
+                samples = next((v for v in values if isinstance(v, Tensor) and v.shape == grid().shape), None)
+                gains = [rms(call.args[i]) for i in vectors if call.args[i] in parameters]
+                scaled = call.name in op.PRODUCTS and gains
+                return self.apply(torch.mul, samples, math.prod(gains)) if scaled else samples
+            return None
+        return self.apply(call.func, *values, **named)
 
 
 def summed_values(call: Call) -> int:
@@ -66,8 +77,17 @@ def _resample(value: Any, trails: Mapping[int, Trail]) -> Any:
     if not isinstance(value, Tensor):
         return value
     if id(value) in trails:
-        samples = trails[id(value)].samples
-        with torch.enable_grad():
-            return None if samples is None else samples.clone()  # some functions work in place
+        return trails[id(value)].samples
     number = common_value(value)
     return _VECTOR if number is None else torch.tensor(number, dtype=torch.float64, device="cpu")
+
+
+def _key(value: Any) -> Any:
+    """Of an argument: a number by its value, anything else by what it is."""
+    if isinstance(value, Tensor) and not value.ndim:
+        return value.item()
+    return (type(value), value) if isinstance(value, (bool, int, float, str)) else id(value)
+
+
+def _own(value: Any) -> Any:
+    return value.clone() if isinstance(value, Tensor) else value  # some functions work in place

@@ -14,15 +14,16 @@ from torch import Tensor
 from torch.overrides import TorchFunctionMode
 from torch.utils import _pytree as pytree
 
+from hyperfan.formulas.gains import attention_mean_square
 from hyperfan.mainnet import operations as op
 from hyperfan.mainnet import trails
-from hyperfan.mainnet.attention import logits
+from hyperfan.mainnet.attention import logits, mixed_keys
 from hyperfan.mainnet.gains import grid, prelu, rrelu
 from hyperfan.mainnet.norms import find_norm
 from hyperfan.mainnet.parameters import Parameters, rms
 from hyperfan.mainnet.recurrent import state_trail
 from hyperfan.mainnet.replay import Call, Recorded, Value, tensors
-from hyperfan.mainnet.resample import apply_to_samples, resample_call, summed_values
+from hyperfan.mainnet.resample import Resampler, summed_values
 from hyperfan.mainnet.spec import IDENTITY, Nonlinearity, Role
 from hyperfan.mainnet.trails import Trail
 from hyperfan.mainnet.wiring import Wiring
@@ -54,6 +55,7 @@ class Tracer(TorchFunctionMode):
         self._trails: dict[int, Trail] = {}
         self._values: dict[int, Value] = {}
         self._views: dict[int, list[Tensor]] = {}
+        self._resampler = Resampler()
         self._tables = tables
         self._nodes = itertools.count()
         self._inside_norm = 0
@@ -133,7 +135,7 @@ class Tracer(TorchFunctionMode):
         if name in op.RECURRENT:
             return self._recurrent(call, weights, first)
         if name == "multi_head_attention_forward":
-            return self._attention(weights, [self._trails.get(id(t), first) for t in args[:3]])
+            return self._attention(weights, [self._trails.get(id(t), first) for t in args[:3]], args[1].shape[0])
         if weights:
             return self._layer(name, weights, inputs)
         if name in op.LAYER_FUNCTIONS and self.parameters.made(call.tensors[1]) and id(call.tensors[0]) in self._trails:
@@ -144,12 +146,12 @@ class Tracer(TorchFunctionMode):
         if name == "prelu":
             slope = args[1] if len(args) > 1 else kwargs["weight"]
             rms = 0.25 if slope.is_meta else slope.detach().double().square().mean().sqrt().item()
-            return first.apply(name, apply_to_samples(prelu, first.samples, rms))
+            return first.apply(name, self._resampler.apply(prelu, first.samples, rms))
         if name == "rrelu":
             bounds = {k: v for k, v in kwargs.items() if k in ("lower", "upper")}
-            return first.apply(name, apply_to_samples(rrelu, first.samples, *args[1:3], **bounds))
+            return first.apply(name, self._resampler.apply(rrelu, first.samples, *args[1:3], **bounds))
         if name == "glu":
-            gate = first.apply("sigmoid", apply_to_samples(torch.sigmoid, first.samples)).select(next(self._nodes))
+            gate = first.apply("sigmoid", self._resampler.apply(torch.sigmoid, first.samples)).select(next(self._nodes))
             return trails.product(node, [first.select(next(self._nodes)), gate], "glu")
         if name == "detach":
             return replace(first, samples=None if first.samples is None else first.samples.detach())
@@ -201,14 +203,15 @@ class Tracer(TorchFunctionMode):
         self.wiring.add_following(inputs)
         return replace(trails.layer_output(next(self._nodes), "", inputs), sources=frozenset(), has_source_scale=False)
 
-    def _attention(self, weights: list[str], inputs: list[Trail]) -> Trail:
+    def _attention(self, weights: list[str], inputs: list[Trail], keys: int) -> Trail:
         """Packed, its input projection reads query, key and value alike; its output projection a mixture of values."""
         self.wiring.add_following(inputs)
+        mixture = self._averaged(Trail(next(self._nodes), depth=1), keys).nonlinearity()
         all_three = trails.concatenate(-1, inputs, [1] * len(inputs))
         for weight in weights:
             read = next((t for t, key in zip(inputs, "qkv", strict=False) if f"{key}_proj_weight" in weight), all_three)
             out = weight.endswith("out_proj.weight")
-            self.wiring.add_readers([weight], IDENTITY if out else read.nonlinearity(), None, read.sources)
+            self.wiring.add_readers([weight], mixture if out else read.nonlinearity(), None, read.sources)
             if not out:
                 self.wiring.followed_by[weight] = IDENTITY
             if out or read.scale_assumed:
@@ -252,11 +255,19 @@ class Tracer(TorchFunctionMode):
         mixed = trails.combine(next(self._nodes), inputs)
         if call.name == "scaled_dot_product_attention":
             self.wiring.add_logits(logits(call, inputs), 1.0)
-            return replace(mixed, sources=inputs[2].sources if inputs[2:] and inputs[2].is_identity else frozenset())
+            sources = inputs[2].sources if inputs[2:] and inputs[2].is_identity else frozenset()
+            return self._averaged(replace(mixed, sources=sources), mixed_keys(call, None))
         linear = [trail for trail in inputs if trail.is_identity]
-        return replace(
-            mixed, sources=linear[0].sources if len(linear) == 1 else frozenset(), logits=logits(call, inputs)
-        )
+        sources = linear[0].sources if len(linear) == 1 else frozenset()
+        mixed = replace(mixed, sources=sources, logits=logits(call, inputs))
+        soft = [t for t in call.tensors if id(t) in self._trails and "softmax" in self._trails[id(t)].names]
+        return self._averaged(mixed, mixed_keys(call, soft[0])) if len(soft) == len(linear) == 1 else mixed
+
+    def _averaged(self, mixed: Trail, keys: int) -> Trail:
+        """What attention makes of so many values."""
+        if keys <= 1:
+            return mixed
+        return mixed.apply("attention", self._resampler.apply(torch.mul, grid(), attention_mean_square(keys) ** 0.5))
 
     def _elementwise(self, call: Call, inputs: list[Trail], recorded: Recorded | None) -> Trail:
         name = call.name
@@ -266,7 +277,7 @@ class Tracer(TorchFunctionMode):
             elif name in op.ADDITIONS:
                 self.parameters.added(call, inputs[0].scale_source)
             samples = (
-                resample_call(call, self._trails, self.parameters)
+                self._resampler.repeat(call, self._trails, self.parameters)
                 if all(t.samples is not None for t in inputs)
                 else None
             )

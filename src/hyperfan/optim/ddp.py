@@ -17,7 +17,7 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from torch.utils._pytree import tree_map_only
 
-from hyperfan.codes.ranks import active_ddp
+from hyperfan.distributed.ranks import active_ddp
 from hyperfan.errors import HyperfanError
 from hyperfan.generators.linear_map import LinearMap
 from hyperfan.optim.exchange import Exchange

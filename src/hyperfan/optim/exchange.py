@@ -20,11 +20,13 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from hyperfan.codes.ranks import check_same, gather_objects
+from hyperfan.distributed.ranks import check_same, gather_objects
 from hyperfan.optim.exchange_layout import (
     DIGEST_BITS,
-    Seen,
+    Kind,
+    Mode,
     Slot,
+    Summary,
     choose_slot,
     digest,
     gathered_views,
@@ -32,6 +34,7 @@ from hyperfan.optim.exchange_layout import (
 )
 from hyperfan.optim.factor import Factor
 from hyperfan.optim.gradient import FactoredGradient, Parts, Value
+from hyperfan.optim.local_gradient import LocalGradient, local_gradients
 
 MAX_COUNT_OF_HALVES = 256
 """Up to which all integers are exact in 16 bits."""
@@ -77,23 +80,25 @@ class Exchange:
         self.calls = []
         if not named:
             return
-        local = _local_gradients(named)
-        seen = {name: self._see(p, name, local) for name, p in named.items()}
+        local = local_gradients(named)
+        summaries = {name: self._summarise(p, name, local) for name, p in named.items()}
         if self._layout is None:
-            self._layout = self._agree(named, seen)
-        while not self._share(self._layout, named, local, seen):
-            self._layout = self._agree(named, seen)  # from the same gradients, which then fit
+            self._layout = self._agree(named, summaries)
+        while not self._share(self._layout, named, local, summaries):
+            self._layout = self._agree(named, summaries)  # from the same gradients, which then fit
 
-    def _see(self, p: Tensor, name: str, local: "dict[str, _Local]") -> Seen:
+    def _summarise(self, p: Tensor, name: str, local: dict[str, LocalGradient]) -> Summary:
         mine = local.get(name)
         if mine is None:
-            return Seen(tuple(p.shape), str(p.dtype))
+            return Summary(tuple(p.shape), str(p.dtype))
         if mine.parts is None:
-            return Seen(tuple(p.shape), str(p.dtype), "dense")
+            return Summary(tuple(p.shape), str(p.dtype), Kind.DENSE)
         codes, last = mine.codes, mine.row_size
         sizes = (math.prod(codes.shape[:-2]), codes.shape[-1], last)
         digest = self._digest(mine.partner, codes)
-        return Seen(tuple(p.shape), str(p.dtype), "factored", codes.shape[-2], sizes, digest, mine.partner, mine.summed)
+        return Summary(
+            tuple(p.shape), str(p.dtype), Kind.FACTORED, codes.shape[-2], sizes, digest, mine.partner, mine.summed
+        )
 
     def _digest(self, name: str, codes: Tensor) -> int:
         """The digest of codes; constant ones, whose tensor is the same, are looked at once."""
@@ -104,19 +109,19 @@ class Exchange:
 
     # ── agreeing ───────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def _agree(self, named: Mapping[str, Tensor], seen: dict[str, Seen]) -> Layout:
-        everyone = gather_objects(seen, self._group)
+    def _agree(self, named: Mapping[str, Tensor], summaries: dict[str, Summary]) -> Layout:
+        everyone = gather_objects(summaries, self._group)
         check_same("the trained parameters", [{n: (s.shape, s.dtype) for n, s in each.items()} for each in everyone])
         slots: dict[str, Slot] = {}
         header = 1 + len(named) + DIGEST_BITS
         ends: dict[tuple[bool, torch.dtype], int] = {}
         for name, p in named.items():
             each = [others[name] for others in everyone]
-            if len({seen_there.digest for seen_there in each if seen_there.kind != "none"}) > 1:
+            if len({g.digest for g in each if g.kind is not Kind.ABSENT}) > 1:
                 self._differing.add(name)
-            slot = choose_slot(each, seen[name], p.numel(), slots, name not in self._differing)
+            slot = choose_slot(each, summaries[name], p.numel(), slots, name not in self._differing)
             if slot.numel:
-                key = (slot.mode == "gathered rows", _wire_dtype(p.dtype, self.world))
+                key = (slot.mode is Mode.GATHERED_ROWS, _wire_dtype(p.dtype, self.world))
                 start = ends.get(key, header)
                 ends[key] = start + slot.numel
                 slot = replace(slot, start=start)
@@ -130,13 +135,17 @@ class Exchange:
     # ── sharing ────────────────────────────────────────────────────────────────────────────────────────────────────
 
     def _share(
-        self, layout: Layout, named: Mapping[str, Tensor], local: "dict[str, _Local]", seen: dict[str, Seen]
+        self,
+        layout: Layout,
+        named: Mapping[str, Tensor],
+        local: dict[str, LocalGradient],
+        summaries: dict[str, Summary],
     ) -> bool:
         """Share gradients in a layout; returns whether they fitted it in all processes, and else leaves them."""
         slots, names = layout.slots, list(layout.slots)
-        misfit = names != list(named) or not all(slots[name].fits(seen[name]) for name in names)
-        rows = [name for name in names if slots[name].mode == "summed rows"]
-        codes = 0 if misfit else joined_digest([seen[name].digest for name in rows])
+        misfit = names != list(named) or not all(slots[name].fits(summaries[name]) for name in names)
+        rows = [name for name in names if slots[name].mode is Mode.SUMMED_ROWS]
+        codes = 0 if misfit else joined_digest([summaries[name].digest for name in rows])
         head = [float(misfit), *(float(name in local) for name in names)]
         head += [float(codes >> i & 1) for i in range(DIGEST_BITS)]
         for (_, dtype), buffer in layout.buffers.items():
@@ -165,7 +174,7 @@ class Exchange:
         dist.all_gather(list(everyone.unbind()), buffer, group=self._group)
         return everyone
 
-    def _pack(self, layout: Layout, named: Mapping[str, Tensor], local: "dict[str, _Local]") -> None:
+    def _pack(self, layout: Layout, named: Mapping[str, Tensor], local: dict[str, LocalGradient]) -> None:
         for name, p in named.items():
             slot, mine = layout.slots[name], local.get(name)
             if not slot.numel:
@@ -173,9 +182,9 @@ class Exchange:
             memory = _slot_memory(slot, p, layout.buffers, self.world)
             if mine is None:
                 memory.zero_()
-            elif slot.mode == "dense":
+            elif slot.mode is Mode.DENSE:
                 mine.write_dense(memory)
-            elif slot.mode == "summed rows":
+            elif slot.mode is Mode.SUMMED_ROWS:
                 mine.write_rows(memory)
             else:
                 count, codes, rows = gathered_views(slot, memory)
@@ -188,7 +197,7 @@ class Exchange:
         self,
         layout: Layout,
         named: Mapping[str, Tensor],
-        local: "dict[str, _Local]",
+        local: dict[str, LocalGradient],
         shared: Mapping[tuple[bool, torch.dtype], Tensor],
         hits: Mapping[str, float],
     ) -> None:
@@ -198,15 +207,15 @@ class Exchange:
         made: dict[str, Parts] = {}
         for name, p in named.items():
             slot = layout.slots[name]
-            if not hits[name] or slot.mode == "absent":
+            if not hits[name] or slot.mode is Mode.ABSENT:
                 continue
             memory = _slot_memory(slot, p, shared, self.world).to(p.dtype)
-            if slot.mode == "dense":
+            if slot.mode is Mode.DENSE:
                 _set_dense(p, memory)
                 continue
-            if slot.mode == "as its partner":
-                made[name] = made[slot.said.partner or name]
-            elif slot.mode == "summed rows":
+            if slot.mode is Mode.AS_PARTNER:
+                made[name] = made[slot.local.partner or name]
+            elif slot.mode is Mode.SUMMED_ROWS:
                 codes = local[name].codes
                 rows = memory.view(*codes.shape[:-1], -1).clone()  # the next exchange writes into the same memory
                 made[name] = ((Factor(codes, rows), 1.0),)
@@ -224,63 +233,11 @@ def _slot_memory(slot: Slot, p: Tensor, buffers: Mapping[tuple[bool, torch.dtype
     """The part of the buffers in which a parameter's gradient travels; of all processes, where these are gathered."""
     if not slot.numel:
         return torch.empty(0)
-    buffer = buffers[slot.mode == "gathered rows", _wire_dtype(p.dtype, world)]
+    buffer = buffers[slot.mode is Mode.GATHERED_ROWS, _wire_dtype(p.dtype, world)]
     return buffer[..., slot.start : slot.start + slot.numel]
 
 
-class _Local:
-    """One parameter's gradient in this process, and its factors, if it has any."""
-
-    def __init__(self, grad: Tensor, parts: Parts | None, partner: str) -> None:
-        self.grad, self.parts, self.partner = grad, parts or None, partner
-        self.summed = isinstance(grad, FactoredGradient) and grad.value.summed
-
-    @property
-    def codes(self) -> Tensor:
-        """Those of all parts."""
-        assert self.parts is not None
-        if len(self.parts) == 1:
-            return self.parts[0][0].codes
-        return torch.cat([factor.codes for factor, _ in self.parts], -2)
-
-    @property
-    def row_size(self) -> int:
-        """Values of a row of gradients."""
-        assert self.parts is not None
-        return self.parts[0][0].row_size
-
-    def write_rows(self, memory: Tensor) -> None:
-        """Write all rows to memory, with their parts' scales."""
-        assert self.parts is not None
-        lead, start = math.prod(self.codes.shape[:-2]), 0
-        memory = memory.view(lead, -1, self.row_size)
-        for factor, scale in self.parts:
-            factor.write_to(memory[:, start : start + factor.rank], scale)
-            start += factor.rank
-
-    def write_dense(self, memory: Tensor) -> None:
-        """Write the gradient out to memory."""
-        target = memory.view(self.grad.shape)
-        if isinstance(self.grad, FactoredGradient):
-            self.grad.add_to_(target, 1.0, 0.0)
-        else:
-            target.copy_(self.grad)
-
-
-def _local_gradients(named: Mapping[str, Tensor]) -> dict[str, _Local]:
-    """The gradients that there are; those with the same factors, as of a weight and its bias, are partners."""
-    first: dict[tuple[tuple[int, float], ...], str] = {}
-    local = {}
-    for name, p in named.items():
-        if p.grad is None:
-            continue
-        parts = p.grad.parts if isinstance(p.grad, FactoredGradient) else None
-        partner = first.setdefault(tuple((id(f), s) for f, s in parts), name) if parts else name
-        local[name] = _Local(p.grad, parts, partner)
-    return local
-
-
-def _joined(slot: Slot, memory: Tensor, mine: _Local | None) -> Factor:
+def _joined(slot: Slot, memory: Tensor, mine: LocalGradient | None) -> Factor:
     """One factor with the codes and rows of all processes."""
     codes, rows = [], []
     for of_process in memory:

@@ -1,13 +1,12 @@
-"""The layout of gradients in the buffers that processes share: what each says of its own, and what follows for all."""
+"""The layout of gradients in the buffers that processes share: each one's summary, and what follows for all."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Literal
+from enum import Enum, auto
 
 import torch
 from torch import Tensor
 
-Mode = Literal["absent", "dense", "summed rows", "gathered rows", "as its partner"]
 DIGEST_BITS = 48
 """Of the codes, in a header: each is a number that is 0 or the number of processes in the sum, in any dtype."""
 _INTEGERS = {1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
@@ -15,8 +14,30 @@ _ODD = 0x1E3779B97F4A7C15
 """A multiplier whose multiples are spread over all 64 bits."""
 
 
+class Kind(Enum):
+    """The kinds of gradients that a parameter may have in a process."""
+
+    ABSENT = auto()
+    DENSE = auto()
+    FACTORED = auto()
+
+
+class Mode(Enum):
+    """The ways in which processes share a gradient."""
+
+    ABSENT = auto()
+    """No process has one."""
+    DENSE = auto()
+    SUMMED_ROWS = auto()
+    """In factors whose codes are the same in all processes."""
+    GATHERED_ROWS = auto()
+    """In factors whose codes differ."""
+    AS_PARTNER = auto()
+    """In the factors that another parameter's gradient has."""
+
+
 @dataclass(frozen=True)
-class Seen:
+class Summary:
     """The gradient of one parameter in one process, as processes compare it.
 
     Args:
@@ -31,7 +52,7 @@ class Seen:
 
     shape: tuple[int, ...]
     dtype: str
-    kind: Literal["none", "dense", "factored"] = "none"
+    kind: Kind = Kind.ABSENT
     rows: int = 0
     sizes: tuple[int, int, int] = (0, 0, 0)
     digest: int = 0
@@ -45,54 +66,57 @@ class Slot:
 
     Args:
         mode: how it is shared.
-        said: what this process said of its gradient when all agreed.
+        local: the gradient of this process when all agreed.
         rows: most codes of a process.
-        sizes: as in :class:`Seen`.
+        sizes: as in :class:`Summary`.
         summed: whether it is 1ᵀ·G.
         start, numel: in the buffer of its mode and dtype.
     """
 
     mode: Mode
-    said: Seen
+    local: Summary
     rows: int = 0
     sizes: tuple[int, int, int] = (0, 0, 0)
     summed: bool = False
     start: int = 0
     numel: int = 0
 
-    def fits(self, now: Seen) -> bool:
+    def fits(self, now: Summary) -> bool:
         """Whether a gradient can be sent in this slot; one that is missing can in all."""
-        if now.kind == "none":
+        if now.kind is Kind.ABSENT:
             return True
-        if now.kind != self.said.kind or now.partner != self.said.partner:
+        if now.kind is not self.local.kind or now.partner != self.local.partner:
             return False
         same = now.sizes == self.sizes
         return {
-            "absent": False,
-            "dense": True,
-            "summed rows": same and now.rows == self.rows,
-            "gathered rows": same and now.rows <= self.rows,
-            "as its partner": True,
+            Mode.ABSENT: False,
+            Mode.DENSE: True,
+            Mode.SUMMED_ROWS: same and now.rows == self.rows,
+            Mode.GATHERED_ROWS: same and now.rows <= self.rows,
+            Mode.AS_PARTNER: True,
         }[self.mode]
 
 
-def choose_slot(each: Sequence[Seen], said: Seen, numel: int, slots: Mapping[str, Slot], may_sum: bool) -> Slot:
+def choose_slot(each: Sequence[Summary], local: Summary, numel: int, slots: Mapping[str, Slot], may_sum: bool) -> Slot:
     """How a gradient is shared that processes see like this: by the smallest form that all of them have."""
-    there = [seen for seen in each if seen.kind != "none"]
+    there = [g for g in each if g.kind is not Kind.ABSENT]
     if not there:
-        return Slot("absent", said)
-    if any(seen.kind == "dense" for seen in there) or len({(s.sizes, s.summed) for s in there}) > 1:
-        return Slot("dense", said, numel=numel)
-    first, partners, world = there[0], {seen.partner for seen in there}, len(each)
-    (layers, width, outputs), most = first.sizes, max(seen.rows for seen in there)
-    if len(partners) == 1 and slots.get(first.partner, Slot("dense", said)).mode in ("summed rows", "gathered rows"):
-        return Slot("as its partner", replace(said, partner=first.partner), summed=first.summed)
-    if may_sum and len(there) == world and len({seen.rows for seen in there}) == 1:
-        return Slot("summed rows", said, most, first.sizes, first.summed, numel=layers * most * outputs)
+        return Slot(Mode.ABSENT, local)
+    if any(g.kind is Kind.DENSE for g in there) or len({(g.sizes, g.summed) for g in there}) > 1:
+        return Slot(Mode.DENSE, local, numel=numel)
+    first, partners, world = there[0], {g.partner for g in there}, len(each)
+    (layers, width, outputs), most = first.sizes, max(g.rows for g in there)
+    if len(partners) == 1 and slots.get(first.partner, Slot(Mode.DENSE, local)).mode in (
+        Mode.SUMMED_ROWS,
+        Mode.GATHERED_ROWS,
+    ):
+        return Slot(Mode.AS_PARTNER, replace(local, partner=first.partner), summed=first.summed)
+    if may_sum and len(there) == world and len({g.rows for g in there}) == 1:
+        return Slot(Mode.SUMMED_ROWS, local, most, first.sizes, first.summed, numel=layers * most * outputs)
     size = 1 + layers * most * (width + outputs)
     if world * size > 2 * numel:  # what each process receives, against what it sends and receives of the dense one
-        return Slot("dense", said, numel=numel)
-    return Slot("gathered rows", said, most, first.sizes, first.summed, numel=size)
+        return Slot(Mode.DENSE, local, numel=numel)
+    return Slot(Mode.GATHERED_ROWS, local, most, first.sizes, first.summed, numel=size)
 
 
 def gathered_views(slot: Slot, memory: Tensor) -> tuple[Tensor, Tensor, Tensor]:

@@ -125,10 +125,10 @@ class MapTrainer:
     def settings(self) -> dict[str, str]:
         """How the map is trained, and the options of that, by name."""
         groups = self._groups()
-        told = {"optimiser": f"hyperfan's, {type(self.rule).__name__}", "plan": self.chosen().kind}
+        found = {"optimiser": f"hyperfan's, {type(self.rule).__name__}", "plan": self.chosen().kind}
         for p, prefix in zip(self.pair, ("", "bias: "), strict=True):
-            told |= {prefix + key: str(value) for key, value in _options(groups.get(id(p), {})).items()}
-        return told
+            found |= {prefix + key: str(value) for key, value in _options(groups.get(id(p), {})).items()}
+        return found
 
     def choose_anew(self) -> None:
         """Forget what was chosen."""

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from torch.func import functional_call
 from torch.optim import SGD, Adam, AdamW, Optimizer
 
-from hyperfan.codes.sharded import check_whole
+from hyperfan.distributed.sharded import check_whole
 from hyperfan.errors import CallError, CheckpointError, HyperfanWarning, nearest
 from hyperfan.hypernet import HyperNet
 from hyperfan.optim.optimiser import HyperNetOptimiser

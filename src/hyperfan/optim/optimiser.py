@@ -10,7 +10,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
-from hyperfan.codes.sharded import is_sharded_tensor
+from hyperfan.distributed.sharded import is_sharded_tensor
 from hyperfan.errors import HyperfanError, HyperfanWarning, nearest
 from hyperfan.hypernet import HyperNet
 from hyperfan.optim.ddp import notice

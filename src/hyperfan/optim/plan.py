@@ -6,7 +6,7 @@ from typing import Literal
 
 import torch
 
-from hyperfan.codes.sharded import is_sharded_tensor, sharded_modules
+from hyperfan.distributed.sharded import is_sharded_tensor, sharded_modules
 from hyperfan.generators.part import Part
 from hyperfan.hypernet import HyperNet
 from hyperfan.text import table

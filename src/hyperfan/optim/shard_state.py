@@ -6,7 +6,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from hyperfan.codes.sharded import is_sharded_tensor
+from hyperfan.distributed.sharded import is_sharded_tensor
 from hyperfan.generators.head_shards import local_shard, shard_like
 
 Entry = MutableMapping[str, Any]

@@ -102,14 +102,14 @@ class CoordinateCheck:
 
     def to_dict(self) -> dict[str, Any]:
         """Convert to plain values for JSON, which knows no infinity: what is not finite is ``None``."""
-        told = {
+        values = {
             "healthy": self.healthy,
             "summary": self.summary,
             "findings": [dataclasses.asdict(f) for f in self.findings],
             "trends": [{**dataclasses.asdict(t), "dependent": t.dependent} for t in self.trends],
             "diagnoses": [{**size._asdict(), **seen.to_dict()} for size, seen in self.diagnoses.items()],
         }
-        return dict(finite_or_none(told))
+        return dict(finite_or_none(values))
 
     def _repr_html_(self) -> str:
         """Findings and the picture, for a notebook."""

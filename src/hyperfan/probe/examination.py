@@ -26,6 +26,7 @@ CHECKS = (
     tensors.dead_heads,
     mainnet.inputs_off_scale,
     conditions.off_scale,
+    conditions.not_standardised,
     conditions.alike,
     mainnet.norms,
     tensors.noise,

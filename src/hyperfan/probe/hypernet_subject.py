@@ -11,7 +11,7 @@ from torch.utils import _pytree as pytree
 
 from hyperfan.codes.embedding import Task
 from hyperfan.codes.moments import code_squares, moment_scatter
-from hyperfan.codes.sharded import check_whole
+from hyperfan.distributed.sharded import check_whole
 from hyperfan.errors import CallError, HyperfanError
 from hyperfan.hypernet import HyperNet
 from hyperfan.hypernet.plain import named_tensors

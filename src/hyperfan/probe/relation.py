@@ -24,6 +24,7 @@ class ConditionReading:
         given: whether they are given at the call, and not the embeddings of tasks.
         count: number of conditions.
         values: number of values in all of them.
+        square: mean square of their values.
         ratio: mean square of their values over what is expected.
         code_ratio: ‖h‖² of their codes over what the heads were started for; NaN where that is not known.
         spread: variance between conditions as a share of their mean square; ``None`` of one condition.
@@ -32,6 +33,7 @@ class ConditionReading:
     given: bool
     count: int
     values: int
+    square: float
     ratio: float
     code_ratio: float
     spread: float | None
@@ -44,7 +46,7 @@ class ConditionReading:
         spread = None
         if len(rows) > 1:
             spread = rows.var(0, correction=0).mean().item() / square if square else 0.0
-        return cls(given, len(rows), rows.numel(), square / expected, code_ratio, spread)
+        return cls(given, len(rows), rows.numel(), square, square / expected, code_ratio, spread)
 
 
 def calls(net: HyperNet, embeddings: Tensor | None) -> list[dict[str, Any]]:

@@ -54,11 +54,11 @@ def diagnosis_page(
     if d.tensors:
         body.append(section("Generated tensors", *_tensor_figure(d.tensors), _tensor_table(d.tensors)))
     if d.layers:
-        said = tag("p", text("Mean squares, in forward order."), class_="soft")
-        body += [_histograms(d.layers), section("Layers", said, table(*d.layer_table(_write), switch="layer"))]
+        note = tag("p", text("Mean squares, in forward order."), class_="soft")
+        body += [_histograms(d.layers), section("Layers", note, table(*d.layer_table(_write), switch="layer"))]
     if d.parts:
-        said = tag("p", text(EFFECTIVE_RATE), class_="soft")
-        body.append(section("What is trained", said, table(*d.part_table(_write))))
+        note = tag("p", text(EFFECTIVE_RATE), class_="soft")
+        body.append(section("What is trained", note, table(*d.part_table(_write))))
     if environment:
         body.append(section("Environment", compared([environment], ["value"])))
     top = [

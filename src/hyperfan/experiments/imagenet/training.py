@@ -3,7 +3,7 @@
 import functools
 import math
 from collections.abc import Iterator
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +17,7 @@ from hyperfan.experiments import classifier
 from hyperfan.experiments.classifier import Classifier, device_named, indices
 from hyperfan.experiments.imagenet import Imagenet
 from hyperfan.experiments.imagenet.pictures import Batch, Crops, Files, evenly_spaced, loader, read_pictures
-from hyperfan.experiments.ranks import SINGLE_PROCESS, Ranks
+from hyperfan.experiments.ranks import Ranks
 from hyperfan.experiments.scores import score, separation
 from hyperfan.experiments.seeds import generator, number
 from hyperfan.hypernet import HyperNet, predict
@@ -69,7 +69,7 @@ class ImagenetTraining(Classifier):
         """This process's part of the batch after so many, or the whole batch, standardised."""
         at, stream = self._stream
         if at != step or whole:
-            c, ranks = self.config, SINGLE_PROCESS if whole else self.ranks
+            c, ranks = self.config, replace(self.ranks, rank=0, world=1) if whole else self.ranks
             # Without a reference to this object, so that its workers end with it.
             keys = map(functools.partial(batch_keys, c, ranks), range(step, step + 1 if whole else c.total))
             stream = iter(loader(self.train, keys, c.workers))

@@ -1,6 +1,5 @@
 """Finished runs, and what is read from their metrics."""
 
-import copy
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -170,58 +169,56 @@ def _read_optional(file: Path) -> Any:
     return read_json(file) if file.exists() else {}
 
 
+def _from_record(line: Mapping[str, Any], experiment: Experiment[Any]) -> Any:
+    config = read_configuration(line["config"])
+    if config.experiment != experiment.name:
+        raise RunError(f"it holds runs of {config.experiment}, not of {experiment.name}")
+    return experiment.part("results", "Run")(config, line["rows"], line["environment"])
+
+
 R = TypeVar("R", bound=Run[Any])
 
 
 class Runs(Generic[R]):
-    """Finished runs of an experiment, by what they do: those in folders under a root, or those of a record."""
+    """Finished runs of an experiment, by what they do; of the runs given, those that are over."""
 
-    def __init__(self, root: Path, experiment: Experiment[Any]) -> None:
+    def __init__(self, experiment: Experiment[Any], runs: Iterable[R] = (), unverified: int = 0) -> None:
         self.experiment = experiment
-        self._found: dict[str, R] = {}
-        self.unverified = 0
+        self._found = {run.config.title: run for run in runs if is_over(run.rows)}
+        self.unverified = unverified
         """Runs in folders without checksums of their metrics, of an earlier version, or without their checkpoint."""
+
+    @classmethod
+    def read(cls, root: Path, experiment: Experiment[Any]) -> "Runs[R]":
+        """Those in folders under a root, and those of a record there."""
+        runs: list[Any] = []
+        unverified = 0
         for file in sorted(root.glob(f"*/{CONFIG_FILE}")):
             if not (file.parent / METRICS_FILE).exists():
                 continue  # it has only just begun
             run: Any = read_run(file.parent)
             if run.config.experiment != experiment.name:
                 raise RunError(f"{file.parent} is a run of {run.config.experiment}, not of {experiment.name}")
-            self.unverified += not verify(file.parent, run.config)
-            self._add(run)
+            unverified += not verify(file.parent, run.config)
+            runs.append(run)
         if (record := root / RECORD_FILE).exists():
             for line in read_record(record):
                 try:
-                    self._add(self._from_record(line))
+                    runs.append(_from_record(line, experiment))
                 except RunError as error:
                     raise RunError(f"{record}: {error}") from error
-
-    def _from_record(self, line: Mapping[str, Any]) -> R:
-        config = read_configuration(line["config"])
-        if config.experiment != self.experiment.name:
-            raise RunError(f"it holds runs of {config.experiment}, not of {self.experiment.name}")
-        run: R = self.experiment.part("results", "Run")(config, line["rows"], line["environment"])
-        return run
-
-    def _add(self, run: R) -> None:
-        if is_over(run.rows):
-            self._found[run.config.title] = run
+        return cls(experiment, runs, unverified)
 
     def recorded(self, configs: Iterable[Configuration]) -> "tuple[Runs[R], list[dict[str, Any]]]":
         """Those of some configurations that are there, as they are read again from a record, and its lines."""
         lines = [self._found[c.title].to_dict() for c in configs if c in self]
-        kept = copy.copy(self)
-        kept._found = {}
-        for line in lines:
-            kept._add(self._from_record(line))
-        return kept, lines
+        kept = [_from_record(line, self.experiment) for line in lines]
+        return Runs(self.experiment, kept, self.unverified), lines
 
     def half(self, odd: bool) -> "Runs[R]":
         """The runs with even seeds alone, or with odd ones."""
-        half = copy.copy(self)
-        found: Any = {title: run.half(odd) for title, run in self._found.items()}
-        half._found = {title: run for title, run in found.items() if run is not None}
-        return half
+        halves: Any = [run.half(odd) for run in self]
+        return Runs(self.experiment, [run for run in halves if run is not None], self.unverified)
 
     def __contains__(self, config: Configuration) -> bool:
         """Whether there is a run of this configuration."""

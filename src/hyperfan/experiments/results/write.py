@@ -192,7 +192,7 @@ def write_results(
         if not overwrite:
             raise RunError(f"{out} holds results already: --overwrite replaces them")
     wanted = experiment.grid(base)
-    runs, lines = Runs[Any](runs_dir, experiment).recorded(wanted)
+    runs, lines = Runs[Any].read(runs_dir, experiment).recorded(wanted)
     missing = [c.title for c in wanted if c not in runs]
     log(f"{len(wanted) - len(missing)} of {len(wanted)} runs are in {runs_dir}")
     if runs.unverified:

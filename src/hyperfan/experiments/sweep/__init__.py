@@ -13,11 +13,12 @@ from typing import Any
 from rich.console import Console
 
 from hyperfan.errors import RunError
+from hyperfan.experiments.exit_codes import FAILED, IN_USE, OUTCOMES
 from hyperfan.experiments.experiment import Configuration
 from hyperfan.experiments.folder import check_place
 from hyperfan.experiments.results.write import PAGE_FILE, write_summary
 from hyperfan.experiments.signals import GRACE_SECONDS, Terminated, on_sigterm
-from hyperfan.experiments.sweep.child import FAILED, IN_USE, OUTCOMES, Job, name_of
+from hyperfan.experiments.sweep.child import Job, name_of
 from hyperfan.experiments.sweep.cluster import LOST_WORKERS, Cluster, ClusterRun
 from hyperfan.experiments.sweep.folders import finished_outcome, in_use, saved_step
 from hyperfan.experiments.sweep.local import Local, LocalRun
@@ -129,13 +130,13 @@ class _Sweep:
     def _collect(self) -> int:
         """Take up what has ended; returns how many did."""
         over = self._over()
-        for path, (code, said) in over.items():
+        for path, (code, lines) in over.items():
             if OUTCOMES.get(code) == IN_USE:
                 self._look_again(path)
             elif code in OUTCOMES:
-                self._end(path, OUTCOMES[code], said)
+                self._end(path, OUTCOMES[code], lines)
             else:
-                self._has_died(path, code, said)
+                self._has_died(path, code, lines)
         return len(over)
 
     def _over(self) -> dict[Path, tuple[int, list[str]]]:
@@ -144,7 +145,7 @@ class _Sweep:
         self.under_way = {path: run for path, run in self.under_way.items() if path not in over}
         return over
 
-    def _has_died(self, path: Path, code: int, said: list[str]) -> None:
+    def _has_died(self, path: Path, code: int, lines: list[str]) -> None:
         saved = saved_step(path)
         if code == LOST_WORKERS:  # which is no fault of the run, whose process is not theirs
             self.progress.note(f"{self.runs[path].title}: its workers died, and it goes on from batch {saved}")
@@ -155,15 +156,15 @@ class _Sweep:
             self.progress.note(f"{self.runs[path].title}: its process died, and it goes on from batch {saved}")
             self.waiting.append(path)
         else:
-            self._end(path, FAILED, [*said, f"{self.runs[path].title}: its process died with exit code {code}"])
+            self._end(path, FAILED, [*lines, f"{self.runs[path].title}: its process died with exit code {code}"])
 
     def _look_again(self, path: Path) -> None:
         self.not_before[path] = time.monotonic() + RETRY_SECONDS
         self.waiting.append(path)
 
-    def _end(self, path: Path, outcome: str, said: list[str]) -> None:
+    def _end(self, path: Path, outcome: str, lines: list[str]) -> None:
         self.ended[path] = outcome
-        for line in said:
+        for line in lines:
             self.progress.note(line)
         if outcome != FAILED:
             self.progress.note(f"{outcome}, {len(self.ended)} of {len(self.runs)}: {self.runs[path].title}")
@@ -177,9 +178,9 @@ class _Sweep:
                 run.terminate()
             until = time.monotonic() + STOP_SECONDS
             while self.under_way:
-                for path, (code, said) in self._over().items():
+                for path, (code, lines) in self._over().items():
                     how = OUTCOMES.get(code, outcome)
-                    self._end(path, outcome if how in (Outcome.TERMINATED, IN_USE) else how, said)
+                    self._end(path, outcome if how in (Outcome.TERMINATED, IN_USE) else how, lines)
                 if time.monotonic() > until:
                     raise KeyboardInterrupt
                 time.sleep(POLL_SECONDS)

@@ -20,18 +20,13 @@ from pathlib import Path
 from typing import Any
 
 from hyperfan.errors import HyperfanError
+from hyperfan.experiments.exit_codes import EXIT_CODES, FAILED, IN_USE
 from hyperfan.experiments.experiment import Configuration
 from hyperfan.experiments.launch import LAUNCH_VARIABLES
-from hyperfan.experiments.signals import EXIT_CODE as TERMINATED
 from hyperfan.metrics import Outcome
 
-FAILED, IN_USE = "failed", "in use"
-"""Of a run that an error kept from an outcome, of which it says why; and of one that another process is running."""
-OUTCOMES = {0: Outcome.FINISHED, 64: Outcome.DIVERGED, 70: FAILED, 75: IN_USE, 130: Outcome.STOPPED,
-            TERMINATED: Outcome.TERMINATED}  # fmt: skip
-"""What the exit code of a run's process says; any other says that the process died."""
 CRASHED = 1
-EXIT_CODES = {outcome: code for code, outcome in OUTCOMES.items()}
+"""The exit code after an error that nobody foresaw, which is that of no outcome."""
 
 
 @dataclass(frozen=True)

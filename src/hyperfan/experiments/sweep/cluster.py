@@ -19,7 +19,8 @@ from typing import Any
 import hyperfan
 from hyperfan.errors import RunError
 from hyperfan.experiments.environment import fingerprint
-from hyperfan.experiments.sweep.child import EXIT_CODES, FAILED, Child
+from hyperfan.experiments.exit_codes import EXIT_CODES, FAILED
+from hyperfan.experiments.sweep.child import Child
 from hyperfan.files import explain_write_errors
 from hyperfan.metrics import Outcome
 

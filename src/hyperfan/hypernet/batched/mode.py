@@ -18,7 +18,7 @@ from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from hyperfan.generators.stand_in import StandIn
-from hyperfan.hypernet.objects import VALUES, slots
+from hyperfan.hypernet.objects import VALUES, Copies, Kept, in_objects
 from hyperfan.mainnet.checkpointing import Reentrant
 
 Rule = Callable[..., Any]
@@ -217,7 +217,7 @@ def check_outputs(outputs: Any) -> None:
     if isinstance(outputs, Tensor):
         return
     for x in pytree.tree_leaves(outputs):
-        if not isinstance(x, (Tensor, *VALUES)) and not slots([x]):
+        if not isinstance(x, (Tensor, Kept, Copies, *VALUES)) and not in_objects(x):
             raise MixingError(f"an output of class {type(x).__name__}")
 
 

@@ -16,7 +16,7 @@ from hyperfan.hypernet.batched.layers import CONVOLUTIONS, TRANSPOSED, layer_nor
 from hyperfan.hypernet.batched.mode import RULES, MixingError, Samples, refuse
 from hyperfan.hypernet.batched.pointwise import dropout, ndim, of_its_kind, pointwise, same_values, size
 from hyperfan.hypernet.batched.shapes import get_item, join
-from hyperfan.hypernet.objects import slots
+from hyperfan.hypernet.objects import in_objects
 
 ROWS = "_hyperfan_rows"
 
@@ -52,7 +52,7 @@ def mark_rows(x: Tensor) -> Tensor:
 
 def check_rows(outputs: Any) -> None:
     """Raise unless all tensors have rows."""
-    if slots(outputs):
+    if any(isinstance(x, Tensor) for x in in_objects(outputs)):
         raise MixingError("tensors in an object of another library's")
     for x in pytree.tree_leaves(outputs):
         if isinstance(x, Tensor) and not has_rows(x):

@@ -2,12 +2,11 @@
 
 from collections.abc import Iterable
 
-import torch
 from torch import Tensor, nn
 
 from hyperfan.errors import CallError
 from hyperfan.hypernet.batched.mode import MARK, MixingError
-from hyperfan.hypernet.inputs import Inputs
+from hyperfan.hypernet.inputs import Inputs, was_written
 
 
 class Untouched:
@@ -40,7 +39,7 @@ class Untouched:
         """After a run that ended well, change the inputs as it changed their copies."""
         for x in self._given if self._copies else ():
             changed = self._copies[id(x)]
-            if not torch.equal(x, changed) if changed.is_inference() else changed._version:
+            if was_written(changed, x):
                 x.copy_(changed)
 
     def restore(self, error: BaseException) -> None:

@@ -9,6 +9,8 @@ from hyperfan.probe.evidence import Evidence
 
 MAX_SQUARE_RATIO = 10.0
 """Mean square of conditions, and of their codes, over what the heads were started for."""
+MAX_SQUARE = 100.0
+"""Mean square of conditions that the net was told of."""
 MAX_STANDARD_ERRORS = 6.0
 """Deviation of the logarithm of that ratio, in its standard errors, that is no accident."""
 MIN_SPREAD = 1e-4
@@ -33,6 +35,22 @@ def off_scale(e: Evidence) -> Iterator[Finding]:
             f"all conditions, so that its scale is right, but the part that depends on them learns {effect}"
         )
         remedy = "Embedding(…, given=True, normalise=True); or standardise them, or std= that of the conditions given"
+        yield Finding(FindingName.CONDITIONS_OFF_SCALE, "warning", (), seen, cause, remedy)
+
+
+def not_standardised(e: Evidence) -> Iterator[Finding]:
+    """Find conditions of the scale that the net was told, which is too large to learn from."""
+    c, net = e.conditions, e.subject.net
+    if c is None or net is None or not c.given or net.embeddings.config.normalise:
+        return
+    if c.square > MAX_SQUARE and abs(math.log(c.ratio)) < math.log(MAX_SQUARE_RATIO):
+        size = math.sqrt(c.square)
+        seen = f"the conditions given have a root mean square of {size:.3g}, where 1 is usual"
+        cause = (
+            "std= or example_embeddings= tell their size, so that the net starts right, but what reads them learns "
+            f"{c.square:.2g} times as fast as the rest"
+        )
+        remedy = "standardise them, (e - e.mean(0)) / e.std(0) of many conditions, and leave std= out"
         yield Finding(FindingName.CONDITIONS_OFF_SCALE, "warning", (), seen, cause, remedy)
 
 

@@ -10,6 +10,8 @@ from hyperfan.mainnet.spec import TensorSpec
 from hyperfan.probe.evidence import Evidence
 
 MAX_FACTORS_SHOWN = 3
+NEAR_EXPECTED = 2.0
+"""Mean square of conditions, over what the heads were started for, that does not explain a wrong scale."""
 
 
 def restart(e: Evidence, init: str = "") -> str:
@@ -26,10 +28,12 @@ def restart(e: Evidence, init: str = "") -> str:
 
 def restart_heads(e: Evidence, tensors: Sequence[str]) -> str:
     """Restart the heads of these tensors, or multiply their outputs."""
-    net = e.subject.net
+    net, c = e.subject.net, e.conditions
     if net is not None:
-        given = net.embeddings.config.given
-        return "Embedding(…, given=True, normalise=True); or std= that of the embeddings given" if given else restart(e)
+        expected = c is not None and abs(math.log(c.ratio or math.inf)) < math.log(NEAR_EXPECTED)
+        if expected or not net.embeddings.config.given:
+            return restart(e)
+        return "Embedding(…, given=True, normalise=True); or std= that of the embeddings given"
     more = " and so on" if len(tensors) > 1 else ""
     call = f"{_head_init(e, e.subject.spec[tensors[0]])}{more}, for a code of mean square 1"
     ratios = {t.tensor: t.ratio for t in e.readings.tensors if t.ratio}
@@ -42,6 +46,8 @@ def restart_heads(e: Evidence, tensors: Sequence[str]) -> str:
 
 def _head_init(e: Evidence, t: TensorSpec) -> str:
     """The init of a user's head. Its table puts ReLU's gain on the layer before it, other gains behind."""
+    beside = {other.role: other for other in e.subject.spec if other.layer == t.layer}
+    bias, t = t.role == "bias", beside["weight"] if t.role == "bias" and "weight" in beside else t
     consumed = t.consumes.name if t.consumes else "linear"
     settings = f", '{consumed}'" if has_gain(consumed) and consumed not in ("linear", "relu") else ""
     if t.followed_by is not None and t.followed_by.name == "relu":
@@ -50,4 +56,8 @@ def _head_init(e: Evidence, t: TensorSpec) -> str:
     if isinstance(layer, nn.modules.conv._ConvNd):
         settings += f", groups={layer.groups}" if layer.groups > 1 else ""
         settings += f", stride={layer.stride}, transposed=True" if layer.transposed else ""
+    if bias:
+        settings += ", bias=True"
+    elif "bias" in beside and beside["bias"].name in e.subject.generated:
+        settings += ", biases_generated=True"
     return f"hyperfan.init.hyperfan_in_uniform_(head.weight, {t.shape}{settings})"

@@ -1,0 +1,43 @@
+"""Functions of a user's that commands call: ``pkg.module:function``, which returns a net."""
+
+import importlib
+import os
+import sys
+from typing import Any
+
+from hyperfan.errors import HyperfanError, nearest
+
+
+def call(factory: str) -> Any:
+    """Import pkg.module:function and call it."""
+    return call_with(factory, find(factory), {})
+
+
+def find(factory: str) -> Any:
+    """Import pkg.module:function."""
+    module_name, _, name = factory.partition(":")
+    if not name:
+        raise HyperfanError(f"'{factory}' does not name a function: write pkg.module:function")
+    sys.path.insert(0, os.getcwd())
+    try:
+        module = importlib.import_module(module_name)
+    except Exception as error:
+        raise HyperfanError(f"cannot import '{module_name}': {first_line(error)}") from error
+    if name not in vars(module):
+        public = [n for n, v in vars(module).items() if callable(v) and not n.startswith("_")]
+        raise HyperfanError(f"'{module_name}' has no '{name}': {nearest(name, public)}")
+    return vars(module)[name]
+
+
+def call_with(factory: str, function: Any, options: dict[str, Any]) -> Any:
+    """Call a factory with options; an error in it is one line."""
+    try:
+        return function(**options)
+    except (Exception, SystemExit) as error:
+        shown = ", ".join(f"{name}={value}" for name, value in options.items())
+        raise HyperfanError(f"{factory}({shown}) failed: {first_line(error)}") from error
+
+
+def first_line(error: BaseException) -> str:
+    """An error's type and the first line of its message."""
+    return f"{type(error).__name__}: {next(iter(str(error).splitlines()), '')}"

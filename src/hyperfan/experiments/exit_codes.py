@@ -1,0 +1,16 @@
+"""The exit codes of a run's process, and of the command that made it."""
+
+from hyperfan.metrics import Outcome
+
+FAILED, IN_USE = "failed", "in use"
+"""Of a run that an error kept from an outcome, of which it says why; and of one that another process is running."""
+EXIT_CODES: dict[str, int] = {
+    Outcome.FINISHED: 0,
+    Outcome.DIVERGED: 64,
+    FAILED: 70,
+    IN_USE: 75,
+    Outcome.STOPPED: 130,  # 128 and the number of Ctrl-C's signal
+    Outcome.TERMINATED: 143,  # 128 and that of SIGTERM
+}
+OUTCOMES = {code: outcome for outcome, code in EXIT_CODES.items()}
+"""What the exit code of a run's process says; any other says that the process died."""
