@@ -4,6 +4,7 @@ Two processes train under torch's DDP over loopback in a network namespace of th
 kernel's counters of the device say how many bytes were sent, with TCP's headers and acknowledgements.
 """
 
+import importlib
 import json
 import os
 import shutil
@@ -80,24 +81,35 @@ def train(embedding: hf.Embedding | None, optimiser: str) -> dict[str, Any]:
     }
 
 
-def work(rank: int) -> None:
+def cases() -> dict[str, Any]:
+    """What is measured in all processes at once."""
+    return {name: train(*net) for name, net in NETS.items()}
+
+
+def work(benchmark: str, rank: int) -> None:
     """One of the processes."""
     torch.set_num_threads(1)
     os.environ |= {"RANK": str(rank), "WORLD_SIZE": str(WORLD), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "29500"}
     dist.init_process_group("gloo")
-    told = {name: train(*net) for name, net in NETS.items()}
+    told = importlib.import_module(f"benchmarks.{benchmark}").cases()
     if rank == 0:
         print(json.dumps(told))
     dist.destroy_process_group()
 
 
-def measure(what: str) -> Any:
+def in_processes(benchmark: str) -> Any:
     """Start all processes in a namespace of their own, and return what the first one tells."""
     subprocess.run(["ip", "link", "set", "lo", "up"], check=True)
-    command = [sys.executable, "-c", "import sys; from benchmarks.ddp_bytes import work; work(int(sys.argv[1]))"]
+    code = f"import sys; from benchmarks.ddp_bytes import work; work('{benchmark}', int(sys.argv[1]))"
+    command = [sys.executable, "-c", code]
     pipes = [subprocess.Popen([*command, str(rank)], stdout=subprocess.PIPE) for rank in range(WORLD)]
     told = [pipe.communicate()[0] for pipe in pipes]
     return json.loads(told[0])
+
+
+def measure(what: str) -> Any:
+    """What the processes tell."""
+    return in_processes("ddp_bytes")
 
 
 def run() -> bool:

@@ -33,6 +33,11 @@ BYTES = {
     "factored_noise_of_each_process": "noise of each process, `hf.SGD`",
     "torchs_optimiser": "`torch.optim.SGD`",
 }
+SHARDED = {
+    "sharded_heads": "FSDP2, `shard_heads_()`, constant codes",
+    "sharded_heads_noise_of_each_process": "FSDP2, `shard_heads_()`, noise of each process",
+    "fully_shard_alone": "FSDP2, `fully_shard` alone",
+}
 
 
 def scales() -> str:
@@ -61,6 +66,9 @@ def measured() -> str:
         told = json.loads((RESULTS / f"ddp_bytes_{name}.json").read_text())
         plain = told["per step of the plain net"]["buckets of DDP"]
         lines.append(f"| {label} | {told['ratio']['median']:.2f} | {told['calls']}, the plain net's {plain} |")
+    for name, label in SHARDED.items():
+        told = json.loads((RESULTS / f"fsdp_bytes_{name}.json").read_text())
+        lines.append(f"| {label} | {told['ratio']['median']:.2f} | |")
     step = json.loads((RESULTS / "ddp_step.json").read_text())
     ratio = step["ratio"]["measured/predicted"]
     told = f"Forward and backward take {ratio:.2f} times what the model predicts (median of {step['rounds']} rounds)."

@@ -116,3 +116,20 @@ def test_a_sweep_that_no_longer_lives_ends_its_runs(tmp_path, monkeypatch):
     sign.unlink()
     assert not cluster.Life(str(sign)).goes_on()
     assert cluster.work("", str(sign), "") == (143, [])
+
+
+def test_a_sign_of_life_does_not_come_back(tmp_path, monkeypatch):
+    """A sweep may end between two looks of the thread that gives it."""
+
+    class Once:
+        def __init__(self):
+            self.waits = iter([False, True])
+
+        def wait(self, _seconds):
+            return next(self.waits)
+
+    made = cluster.Cluster("tcp://x:1", [tmp_path / "run"])
+    made._over = Once()
+    monkeypatch.setattr(Path, "exists", lambda path: True)
+    made._live()
+    assert not list(tmp_path.iterdir())

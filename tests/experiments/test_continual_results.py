@@ -321,7 +321,7 @@ def test_a_grid_that_is_stopped_goes_on_to_the_same_bits(tmp_path, grids):
     assert run(config, tmp_path / "a", Silent()) == "finished"
     assert run(config, tmp_path / "b", Stops()) == "stopped"
     assert run(config, tmp_path / "b", Silent(), resume=True) == "finished"
-    for name in ("metrics.jsonl", "plan.json", "checkpoint/step-60.safetensors"):
+    for name in ("metrics.jsonl", "plan.json", "checkpoint/step-60-end.safetensors"):
         assert (tmp_path / "a" / name).read_bytes() == (tmp_path / "b" / name).read_bytes()
 
 

@@ -13,9 +13,12 @@ import torch
 from products import only_in_full
 
 SCRIPT = str(Path(__file__).with_name("launched.py"))
+# With --cpu it would start one process, or several by MPI. What this starts computes on the CPU, as it asks for it.
+ACCELERATE = "--multi_gpu --num_processes 2 --num_machines 1 --mixed_precision no --dynamo_backend no "
+ACCELERATE += "--main_process_port 0"
 COMMANDS = {
     "accelerate-fork": ([], "accelerate"),
-    "accelerate": (["-m", "accelerate.commands.launch", "--cpu", "--num_processes", "2"], "accelerate"),
+    "accelerate": (["-m", "accelerate.commands.launch", *ACCELERATE.split()], "accelerate"),
     "ddp_fork": ([], "lightning"),
     "ddp": ([], "lightning"),
 }

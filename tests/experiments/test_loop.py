@@ -11,8 +11,9 @@ import torch
 from toy import InterruptedAfter, Silent, TerminatedAfter, Toy, ToyTraining, as_earlier_version, contents, interrupted
 
 from hyperfan.errors import RunError
-from hyperfan.experiments import signals
+from hyperfan.experiments import folder, signals
 from hyperfan.experiments.loop import run
+from hyperfan.files import write_json
 from hyperfan.metrics import read_metrics
 
 
@@ -102,7 +103,7 @@ def test_the_same_seed_gives_the_same_bits_and_another_does_not(tmp_path, undist
     assert end(Toy(), tmp_path / "same") == undisturbed
     other = end(Toy(seed=1), tmp_path / "other")
     assert other.keys() == undisturbed.keys()
-    for file in ("metrics.jsonl", "checkpoint/step-5.safetensors"):
+    for file in ("metrics.jsonl", "checkpoint/step-5-end.safetensors"):
         assert other[file] != undisturbed[file]
 
 
@@ -254,7 +255,34 @@ def test_a_loss_that_is_not_finite_ends_the_run_at_its_step(tmp_path, monkeypatc
     assert run(Toy(), tmp_path, told) == "diverged"
     assert read_metrics(tmp_path)[-1] == {"kind": "end", "step": step, "outcome": "diverged", "layer": layer}
     assert told.notes == [f"diverged at batch {step + 1}; the first to overflow was {says}"]
-    assert [p.name for p in tmp_path.glob("checkpoint/*.safetensors")] == [f"step-{step}.safetensors"]
+    assert [p.name for p in tmp_path.glob("checkpoint/*.safetensors")] == [f"step-{step}-end.safetensors"]
+
+
+def test_a_kill_while_a_diverged_run_saves_its_step_again(tmp_path, monkeypatch):
+    """A forward pass may have changed the net since, as that of batch norm does."""
+
+    class Killed(BaseException):
+        pass
+
+    def step(self, at):
+        if at < 3:
+            return 1.0
+        self.net[0].bias.data += 1
+        return float("nan")
+
+    def write(path, content):
+        if content.get("done"):
+            raise Killed
+        write_json(path, content)
+
+    monkeypatch.setattr(ToyTraining, "step", step)
+    config = Toy(init="classical")
+    with monkeypatch.context() as halfway:
+        halfway.setattr(folder, "write_json", write)
+        with pytest.raises(Killed):
+            run(config, tmp_path, Silent())
+    assert run(config, tmp_path, Silent(), resume=True) == "diverged"
+    assert [p.name for p in tmp_path.glob("checkpoint/*.safetensors")] == ["step-3-end.safetensors"]
 
 
 def test_a_loss_that_is_not_finite_is_not_trained_on():

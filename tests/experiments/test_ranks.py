@@ -5,14 +5,19 @@ import math
 import os
 import signal
 from dataclasses import replace
+from datetime import timedelta
 
 import pytest
 import torch
-from toy import Silent, Toy, ToyTraining, as_ranks, contents
+from toy import Silent, Toy, ToyTraining, as_ranks, contents, reach_no_server, run_out_of_grace
 
 from hyperfan.errors import RunError
+from hyperfan.experiments import group
+from hyperfan.experiments.classifier import indices
 from hyperfan.experiments.experiment import experiment
+from hyperfan.experiments.launch import Launch
 from hyperfan.experiments.loop import run
+from hyperfan.experiments.ranks import Ranks
 from hyperfan.metrics import read_metrics
 
 pytestmark = [
@@ -91,6 +96,35 @@ def test_a_rank_that_dies_or_is_stopped_ends_the_other_with_one_line(ranks, tmp_
     ]
 
 
+@pytest.mark.parametrize(
+    ("action", "code", "reason"),
+    [
+        (run_out_of_grace, 143, "rank 1 has ended: SIGTERM"),
+        (reach_no_server, 70, "rank 1 has ended: RuntimeError Connection to the server of pictures failed"),
+    ],
+)
+def test_the_others_are_told_why_a_rank_ends(ranks, action, code, reason):
+    codes, said = ranks(Toy(), Toy(), resume=False, action=(1, 1, action))
+    assert codes == [2, code]
+    assert said[0] == f"hyperfan: {reason}: {GOES_ON}\n"
+
+
+def test_a_rank_that_was_never_heard_of_is_not_waited_for_at_the_end(monkeypatch):
+    """A store waits for a value that is not there."""
+    monkeypatch.setattr(group, "BEAT_SECONDS", 0.01)
+    first = object.__new__(group.Group)
+    first.launch, first._store = Launch(0, 2), torch.distributed.HashStore()
+    first._store.set_timeout(timedelta(seconds=0.1))
+    first._await_others()
+
+
+def test_the_first_layer_to_overflow_may_be_that_of_another_rank():
+    training = ToyTraining(Toy(), None)
+    training.ranks = Ranks(0, 2, "cpu")
+    training.x[indices(Toy(), 0)[1]] = math.inf  # the first picture of the other one
+    assert training.first_overflow(0) == "0"
+
+
 def test_sigterm_to_one_rank_saves_and_ends_all_and_the_same_ranks_go_on_bit_by_bit(ranks, tmp_path):
     assert ranks(Toy(), Toy())[0] == [0, 0]
     whole = contents(tmp_path / "run")
@@ -143,8 +177,6 @@ def test_a_grid_that_is_too_small_for_its_ranks():
 
 
 def test_a_batch_that_is_too_small_for_its_ranks(monkeypatch):
-    from hyperfan.experiments.ranks import Ranks
-
     monkeypatch.setattr(Ranks, "of_environment", lambda device: Ranks(0, 9, "cpu"))
     with pytest.raises(RunError, match="--batch 8 cannot be shared by 9 processes"):
         ToyTraining(Toy(), None)

@@ -11,11 +11,12 @@ from rich.console import Console
 from toy import Silent, Toy, ToyTraining, contents, summarise
 
 from hyperfan.experiments import sweep as sweeps
-from hyperfan.experiments.exit_codes import EXIT_CODES
+from hyperfan.experiments.exit_codes import EXIT_CODES, OUTCOMES
 from hyperfan.experiments.folder import open_run
 from hyperfan.experiments.loop import run
-from hyperfan.experiments.sweep import sweep
+from hyperfan.experiments.sweep import child, sweep
 from hyperfan.experiments.sweep.child import Job, name_of, run_job
+from hyperfan.experiments.sweep.cluster import LOST_WORKERS
 from hyperfan.experiments.sweep.table import Progress, standing
 
 needs_signals = pytest.mark.skipif(os.name == "nt", reason="signals are those of POSIX")
@@ -81,6 +82,31 @@ def test_a_process_that_always_dies_is_a_run_that_failed(tmp_path, capfd, monkey
     err = capfd.readouterr().err
     assert err.count("its process died, and it goes on from batch 0") == sweeps.MAX_DEATHS - 1
     assert err.endswith("cannot allocate memory\ntoy: its process died with exit code -9\n")
+
+
+def test_workers_that_die_are_no_fault_of_a_run(tmp_path, monkeypatch):
+    """As often as it takes, while the death of a run's own process counts."""
+
+    class Workers:
+        slots, place, polls = 1, "there", iter([LOST_WORKERS] * 2 * sweeps.MAX_DEATHS + [0])
+
+        def __init__(self, *_):
+            pass
+
+        def __enter__(self):
+            return self
+
+        def __exit__(self, *_):
+            pass
+
+        def start(self, _job):
+            return self
+
+        def poll(self):
+            return next(self.polls), []
+
+    monkeypatch.setattr(sweeps, "Cluster", Workers)
+    assert sweep({tmp_path / "run": Toy()}, on="tcp://x:1", summarise=summarise) == {tmp_path / "run": "finished"}
 
 
 def test_a_run_that_fails_says_why(tmp_path, capsys):
@@ -164,3 +190,14 @@ def test_the_table_tells_how_far_runs_are_and_the_time_to_go(tmp_path, monkeypat
         assert "20 of 100" in out
     assert standing(tmp_path / "nowhere") == (0, None)
     assert set(EXIT_CODES) >= {"finished", "diverged", "failed", "in use", "stopped", "terminated"}
+
+
+def test_a_process_ends_at_once_after_an_error_that_nobody_foresaw(monkeypatch, capsys):
+    """Without the interpreter's end, which the thread that reads the standard input would hold up."""
+    codes = []
+    monkeypatch.setattr(child, "main", lambda: 1 / 0)
+    monkeypatch.setattr(child.os, "_exit", codes.append)
+    child.start()
+    assert codes == [child.CRASHED]
+    assert child.CRASHED not in OUTCOMES
+    assert "ZeroDivisionError" in capsys.readouterr().err

@@ -22,7 +22,7 @@ from torch import nn
 
 import hyperfan as hf
 from hyperfan.errors import HyperfanError
-from hyperfan.experiments import group
+from hyperfan.experiments import group, signals
 from hyperfan.experiments.classifier import Classifier, build
 from hyperfan.experiments.experiment import Configuration
 from hyperfan.experiments.loop import follow, run
@@ -202,7 +202,8 @@ def with_small_files(experiment, path, size, action):
 def as_ranks(configs, path, out, resume=False, action=None):
     """One process for each configuration, which train together.
 
-    An action is a rank, a batch and a signal, which that rank sends itself before that batch. What each process says is
+    An action is a rank, a batch, and a signal, which that rank sends itself before that batch, or a function, which it
+    calls. What each process says is
     in a file of the folder ``out``, as are their exit codes; a process that is stopped has none.
     """
     with socket.socket() as probe:
@@ -230,7 +231,9 @@ def as_ranks(configs, path, out, resume=False, action=None):
 
 
 def _as_rank(rank, config, path, resume, action):
-    group.SILENCE_SECONDS, group.BEAT_SECONDS = 2.0, 0.1
+    group.BEAT_SECONDS = 0.1
+    if action is not None and action[2] == signal.SIGSTOP:
+        group.SILENCE_SECONDS = 2.0  # otherwise nobody should be silent, and a busy machine may be for longer
     if action is not None and action[0] == rank:
         real_start = type(config).start
 
@@ -240,7 +243,7 @@ def _as_rank(rank, config, path, resume, action):
 
             def step(at):
                 if at == action[1]:
-                    os.kill(os.getpid(), action[2])
+                    action[2]() if callable(action[2]) else os.kill(os.getpid(), action[2])
                 return real_step(at)
 
             training.step = step
@@ -261,6 +264,18 @@ def _as_rank(rank, config, path, resume, action):
         print(note, file=sys.stderr)
     sys.stderr.flush()
     return code
+
+
+def reach_no_server():
+    """An error of one's own, with words that those of lost connections have."""
+    raise RuntimeError("Connection to the server of pictures failed")
+
+
+def run_out_of_grace():
+    """SIGTERM, with no time to end."""
+    signals.GRACE_SECONDS = 0.01
+    os.kill(os.getpid(), signal.SIGTERM)
+    time.sleep(10)
 
 
 def as_nobody(experiment, path):

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 import rank_cases
 import rank_events
+import shard_events
 import torch
 from torch import nn
 
@@ -22,6 +23,7 @@ EVENTS = {
     "gradients_are_clipped_by_value": TOLERANCE,
     "the_optimiser_is_released": TOLERANCE,
     "some_processes_lack_a_gradient": TOLERANCE,
+    "some_processes_reach_no_head": TOLERANCE,
     "backward_passes_add_up": TOLERANCE,
     "rates_differ": "lr' is 0.1 on rank 0 and 0.2 on rank 1",
     "optimisers_differ": "optimiser' is hyperfan's, SGDRule on rank 0 and torch's on rank 1",
@@ -30,9 +32,11 @@ EVENTS = {
     "ddp_is_copied": "take ddp.module",
     "calls": ["all-reduce"],
     "shards_train_as_one": TOLERANCE,
+    "sharded_heads_train_as_one": TOLERANCE,
     "seeds_differ": "call torch.manual_seed with one seed in all processes",
     "shards_are_drawn_from_meta": 0.0,
     "sharded_nets_are_read": TOLERANCE,
+    "a_disk_is_full": "could not be written: the disk is full",
     "sharded_nets_are_refused": [],
     "checkpoints_are_saved_by_two": None,
 }
@@ -70,7 +74,7 @@ def test_processes_train_as_one(tmp_path, request):
                 worst[world, case] = max((each[case][name] - t).abs().max().item() for name, t in learnt.items())
         if world == 2:
             check_events(told)
-            assert rank_events.load_checkpoint(tmp_path) == 0
+            assert shard_events.load_checkpoint(tmp_path) == 0
         else:
             assert [each["loaded"] for each in told] == [0, 0, 0]
     assert {case: off for case, off in worst.items() if not off <= TOLERANCE} == {}

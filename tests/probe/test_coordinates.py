@@ -1,5 +1,6 @@
 """The coordinate check: scales of layers over widths and depths, as a table, a picture and a verdict."""
 
+import dataclasses
 import importlib.util
 import itertools
 import json
@@ -16,7 +17,7 @@ import hyperfan as hf
 from hyperfan.charts.coordinates import coordinate_panels
 from hyperfan.charts.scale import Interval
 from hyperfan.errors import HyperfanError
-from hyperfan.probe.trends import Size, along_size, ratio
+from hyperfan.probe.trends import LAST_LAYER, Size, along_size, ratio
 from hyperfan.report import coordinate_page
 
 WIDTHS = (32, 64, 128)
@@ -104,6 +105,18 @@ def test_the_slope_is_that_of_a_line_through_the_ratios(sick):
     assert trend.slope == pytest.approx(math.log(found[128].value / found[32].value) / math.log(4))
     reach = math.hypot(*(math.log(found[w].high / found[w].value) for w in (32, 128))) / math.log(4)
     assert (trend.low, trend.high) == pytest.approx((trend.slope - reach, trend.slope + reach))
+
+
+def test_no_layer_stands_in_for_a_last_one_that_overflows(healthy):
+    size = Size(WIDTHS[0], 4)
+    *layers, last = healthy.diagnoses[size].layers
+    measured = dataclasses.replace(last.measured, value=math.inf)
+    overflows = dataclasses.replace(
+        healthy.diagnoses[size], layers=(*layers, dataclasses.replace(last, measured=measured))
+    )
+    found = along_size({**healthy.diagnoses, size: overflows}, "depth", WIDTHS[0], "activations", LAST_LAYER)
+    assert math.isfinite(found[2].value)
+    assert not math.isfinite(found[4].value)
 
 
 def test_what_cannot_be_measured_has_no_slope():

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 from hyperfan.codes.codes import Codes
 from hyperfan.codes.trunk import ReluMLP
+from hyperfan.distributed.sharded import full
 from hyperfan.errors import InitError
 from hyperfan.mainnet.gains import gains
 from hyperfan.mainnet.skeleton import duplicate
@@ -261,7 +262,7 @@ def _reduced(codes: Codes, conditions: Iterable[Tensor], reduce: Callable[[Tenso
     devices = {p.device for m in modules for p in m.parameters() if p.is_cuda}
     found = []
     with torch.random.fork_rng(devices), torch.no_grad():
-        for e in conditions:
+        for e in map(full, conditions):
             each = e.reshape(-1, *e.shape[-2:])
             if not modules:
                 found.append(reduce(codes.encode(embeddings.join_identity(each).double())))
@@ -278,8 +279,8 @@ def _reduced(codes: Codes, conditions: Iterable[Tensor], reduce: Callable[[Tenso
 
 
 def _copy(module: nn.Module | None) -> nn.Module | None:
-    """A module with buffers and modes of its own, and the same parameters."""
-    return None if module is None else duplicate(module, {id(p): p for p in module.parameters()})
+    """A module with buffers and modes of its own, and the same parameters, or whole ones if those are sharded."""
+    return None if module is None else duplicate(module, {id(p): full(p) for p in module.parameters()})
 
 
 def _per_tensor(squares: Tensor, spans: Sequence[slice]) -> list[float]:

@@ -27,6 +27,16 @@ def sharded_modules(net: nn.Module) -> list[Any]:
     return [] if module is None else [m for m in net.modules() if isinstance(m, module.FSDPModule)]
 
 
+def is_sharded(net: nn.Module) -> bool:
+    """Whether a parameter of a net is divided between processes."""
+    if "torch.distributed.tensor" not in sys.modules:
+        return False
+    held: list[dict[str, Any]] = [m._parameters for m in net.modules()]  # as they are: nothing is brought up to date
+    return bool(sharded_modules(net)) or any(
+        p is not None and is_sharded_tensor(p) for parameters in held for p in dict.values(parameters)
+    )
+
+
 def set_shards_(tensor: Tensor, values: Tensor) -> None:
     """Write the values of the first process to a tensor of which each process has a part."""
     from torch.distributed.tensor import DTensor, distribute_tensor
@@ -37,8 +47,13 @@ def set_shards_(tensor: Tensor, values: Tensor) -> None:
 
 def gathered(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """Tensors of which each process had a part, whole in each process; all processes call this."""
-    each: dict[str, Any] = {**tensors}
-    return {name: t.full_tensor() if is_sharded_tensor(t) else t for name, t in each.items()}
+    return {name: full(t) for name, t in tensors.items()}
+
+
+def full(tensor: Tensor) -> Tensor:
+    """A tensor, gathered if each process has a part of it; all processes call this."""
+    sharded: Any = tensor
+    return sharded.full_tensor() if is_sharded_tensor(tensor) else tensor
 
 
 @contextlib.contextmanager
@@ -60,7 +75,7 @@ def unsharded(net: nn.Module) -> Iterator[None]:
 
 def check_whole(net: nn.Module, what: str) -> None:
     """Raise if a net is sharded, on which something cannot be done."""
-    if sharded_modules(net):
+    if is_sharded(net):
         raise HyperfanError(
             f"{what} needs a net that is whole in each process, and fully_shard divided this one: call it before "
             "fully_shard, or save_pretrained() this net, and call it on what from_pretrained() loads"

@@ -50,10 +50,10 @@ class Classifier(Training):
         """What the net is given of images: those of the batch after so many, or with ``None`` of a test."""
         return images
 
-    def batch(self, step: int) -> tuple[Tensor, Tensor]:
-        """Inputs and classes of this process's part of the batch after so many."""
+    def batch(self, step: int, *, whole: bool = False) -> tuple[Tensor, Tensor]:
+        """Inputs and classes of this process's part of the batch after so many, or of the whole batch."""
         chosen = indices(self.config, step).to(self.x.device)
-        mine = slice(self.ranks.rank, None, self.ranks.world)
+        mine = slice(None) if whole else slice(self.ranks.rank, None, self.ranks.world)
         return self.inputs(self.x[chosen], step)[mine], self.y[chosen][mine]
 
     def test_batches(self) -> Iterator[tuple[Tensor, Tensor]]:
@@ -95,8 +95,8 @@ class Classifier(Training):
             yield {"kind": Kind.DIAGNOSIS, "step": 0, **found.to_dict()}
 
     def first_overflow(self, step: int) -> str | None:
-        """The first layer that is not finite on the batch after so many batches."""
-        return first_overflow(self.plain(), *self.batch(step))
+        """The first layer that is not finite on the batch after so many batches, whichever process it was in."""
+        return first_overflow(self.plain(), *self.batch(step, whole=True))
 
     @property
     def state_is_exact(self) -> bool:

@@ -129,7 +129,9 @@ class RunFolder:
             os.fsync(self._metrics.fileno())
             folder = self.path / CHECKPOINT_FOLDER
             folder.mkdir(exist_ok=True)
-            file = folder / f"step-{step}.safetensors"
+            # A run that diverges ends at a step that it may have saved before: these must not share a name, since the
+            # state may name the earlier one still.
+            file = folder / f"step-{step}{'-end' if done else ''}.safetensors"
             with atomic_write(file) as partial:
                 try:
                     save_file({name: t.detach().contiguous().cpu() for name, t in tensors.items()}, partial)

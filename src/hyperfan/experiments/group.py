@@ -9,7 +9,8 @@ import os
 import sys
 import threading
 import time
-from collections.abc import Iterator, Mapping
+import traceback
+from collections.abc import Callable, Iterator, Mapping
 from datetime import timedelta
 from typing import Any
 
@@ -36,6 +37,7 @@ class Group:
     def __init__(self, launch: Launch, backend: str) -> None:
         self.launch = launch
         self._over, self._said, self._store_answered = threading.Event(), threading.Lock(), 0.0
+        self._met = False
         self._threads = [threading.Thread(target=function, daemon=True) for function in (self._listen, self._watch)]
         names = {"RANK": launch.rank, "WORLD_SIZE": launch.world, "MASTER_ADDR": launch.address}
         for name, value in {**names, "MASTER_PORT": launch.port}.items():
@@ -43,13 +45,14 @@ class Group:
         try:
             # The heartbeat has a connection of its own, since a store takes one request at a time.
             self._store, store = (self._connect() for _ in range(2))
-            self._store.set(f"here/{launch.rank}", "")
-            self._store.wait([f"here/{rank}" for rank in range(launch.world)], MEETING)
+            self._beat()
             self._store_answered = time.monotonic()
             for thread in self._threads:
                 thread.start()
+            self._await_all()
             dist.init_process_group(backend, store=store, rank=launch.rank, world_size=launch.world, timeout=COLLECTIVE)
         except (RuntimeError, ValueError) as error:
+            self._said.acquire()  # or another thread has it, and is ending this process
             self._over.set()
             raise RunError(
                 f"the {launch.world} processes of this run did not meet at {launch.address}:{launch.port}: "
@@ -61,6 +64,15 @@ class Group:
 
         store, _, _ = next(rendezvous("env://", self.launch.rank, self.launch.world, timeout=MEETING))
         return store
+
+    def _await_all(self) -> None:
+        """Wait until all have come; one that came and fell silent is noticed meanwhile."""
+        until = time.monotonic() + MEETING.total_seconds()
+        while missing := [rank for rank in range(self.launch.world) if not self._last_beat(rank)]:
+            if time.monotonic() > until:
+                raise ValueError(f"rank {missing[0]} has not come within {MEETING.total_seconds():.0f} s")
+            time.sleep(BEAT_SECONDS / 10)
+        self._met = True
 
     def _beat(self, value: str | bytes | None = None) -> None:
         self._store.set(f"beat/{self.launch.rank}", value or str(time.time()))
@@ -77,7 +89,9 @@ class Group:
                 if self._store.check([GONE]):
                     self._end(self._store.get(GONE).decode())
                 for rank in others:
-                    value = self._store.get(f"beat/{rank}") if self._store.check([f"beat/{rank}"]) else b""
+                    value = self._last_beat(rank)
+                    if not value and not self._met:
+                        continue
                     if rank not in heard or heard[rank][0] != value or value == LEFT:
                         heard[rank] = value, now
                     elif now - heard[rank][1] > SILENCE_SECONDS:
@@ -116,41 +130,64 @@ class Group:
         os._exit(2)
 
     def _tell(self, reason: str) -> None:
-        """Tell the others why they will end."""
+        """Tell the others why they will end, unless another process has told them before."""
         with contextlib.suppress(RuntimeError):
-            self._store.set(GONE, reason)
+            self._store.compare_set(GONE, "", reason)
 
-    def lost(self) -> RunError:
-        """What to raise where torch lost a connection: which process is gone, if that becomes known."""
+    def why_lost(self) -> str:
+        """Why torch lost a connection: which process is gone, if that becomes known."""
         self._said.acquire()
-        reason = "the connection to another rank was lost"
-        with contextlib.suppress(RuntimeError):
+        found = ["the connection to another rank was lost"]
+
+        def look() -> None:
             for _ in range(4):
                 if self._store.check([GONE]):
-                    reason = self._store.get(GONE).decode()
+                    found.append(self._store.get(GONE).decode())
                     break
                 time.sleep(BEAT_SECONDS / 2)
-        return RunError(f"{reason}: {REMEDY}")
+
+        _within(SILENCE_SECONDS, look)
+        return found[-1]
 
     def leave(self, reason: str | None = None) -> None:
         """Leave the group at the end of training, or for a reason, which ends the others."""
         self._over.set()
         for thread in self._threads:
             thread.join(2 * BEAT_SECONDS)
-        if reason is not None:
-            self._tell(f"rank {self.launch.rank} has ended: {reason}")
-        with contextlib.suppress(RuntimeError):
+
+        def say_so() -> None:
+            if reason is not None:
+                self._tell(f"rank {self.launch.rank} has ended: {reason}")
             self._beat(LEFT)
             self._await_others()
+
+        _within(SILENCE_SECONDS, say_so)
         if dist.is_initialized():
             dist.destroy_process_group()
 
     def _await_others(self) -> None:
         """The first one's store may end with it, so it lets the others leave before."""
         until = time.monotonic() + 2 * BEAT_SECONDS
-        others = [f"beat/{rank}" for rank in range(1, self.launch.world)] if self.launch.rank == 0 else []
-        while time.monotonic() < until and any(self._store.get(name) != LEFT for name in others):
+        others = range(1, self.launch.world) if self.launch.rank == 0 else ()
+        while time.monotonic() < until and any(self._last_beat(rank) != LEFT for rank in others):
             time.sleep(BEAT_SECONDS / 10)
+
+    def _last_beat(self, rank: int) -> bytes:
+        """What a process said last, empty before its first beat, for which a store would wait."""
+        name = f"beat/{rank}"
+        return bytes(self._store.get(name)) if self._store.check([name]) else b""
+
+
+def _within(seconds: float, call: Callable[[], None]) -> None:
+    """Talk to the store, but not for long: the process that holds it may be stopped, or gone."""
+
+    def quietly() -> None:
+        with contextlib.suppress(RuntimeError):
+            call()
+
+    thread = threading.Thread(target=quietly, daemon=True)
+    thread.start()
+    thread.join(seconds)
 
 
 _joined: list[Group] = []
@@ -181,9 +218,9 @@ def membership() -> Iterator[None]:
         if not _joined or not _is_lost_connection(error):
             leave(f"{type(error).__name__} {first_line(error)}")
             raise
-        found = _joined[0].lost()
-        leave()
-        raise found from error
+        reason = _joined[0].why_lost()
+        leave(reason)
+        raise RunError(f"{reason}: {REMEDY}") from error
     except BaseException as error:
         leave(type(error).__name__)
         raise
@@ -209,7 +246,11 @@ def _silent(rank: int) -> str:
 
 def _is_lost_connection(error: RuntimeError) -> bool:
     """Whether a collective failed, as it does when another process is gone; gloo has no error of its own."""
-    return isinstance(error, dist.DistError) or "gloo" in str(error) or "Connection" in str(error)
+    if isinstance(error, dist.DistError):
+        return True
+    *_, (frame, _) = traceback.walk_tb(error.__traceback__)
+    raised_by = str(frame.f_globals.get("__name__"))
+    return raised_by.startswith("torch.distributed") and ("gloo" in str(error) or "Connection" in str(error))
 
 
 def first_line(error: BaseException) -> str:

@@ -88,6 +88,7 @@ def follow(config: Configuration, data_dir: Path | None = None) -> Outcome:
                 if ends:
                     return Outcome.TERMINATED
         except Terminated:
+            group.leave("SIGTERM")  # with a reason, as the others would wait for this process
             return Outcome.TERMINATED
         return Outcome.FINISHED
 
@@ -196,6 +197,7 @@ class _Runner:
                 self._save(done=self.step == c.total)
             self.progress.update(self.step, c.total, c.stage)
             if ends:
+                group.leave()  # without a reason, as all end here
                 raise Terminated
         return Outcome.FINISHED
 

@@ -122,10 +122,11 @@ class LinearHeads(Generator):
         return codes * self.scale
 
     def deferrable(self, *, many: bool) -> Sequence[int]:
-        """With many codes all tensors but vectors, unless they have a base, or their head hooks."""
+        """With many codes all tensors but vectors, unless they have a base, or their head hooks or is sharded."""
         based = self.base.names if self.base is not None else ()
         wide = [i for i, t in enumerate(self.tensors) if len(t.shape) > 1 and t.name not in based] if many else []
-        return [i for i in wide if not self.head(self.names[i]).hooked]
+        heads = {i: self.head(self.names[i]) for i in wide}
+        return [i for i, head in heads.items() if not head.hooked and not head.sharded]
 
     def factors(self, codes: Tensor, indices: Skip) -> dict[int, Factors]:
         """The code of each."""

@@ -12,6 +12,9 @@ from typing import Any, ClassVar, Protocol
 import torch
 from torch import Tensor, nn
 
+from hyperfan.errors import HyperfanError
+from hyperfan.generators import head_shards
+
 Step = tuple[Tensor | None, Tensor | None]
 """Changes of a map's weight and bias."""
 NO_STEP: Step = (None, None)
@@ -109,10 +112,13 @@ class LinearMap(nn.Module, ABC):
     """Whether each code has a layer of its own, and not all codes the same."""
     weight: nn.Parameter
     bias: nn.Parameter
+    sharded: bool
+    """Whether each process has a shard of it, over its outputs."""
 
     def __init__(self) -> None:
         super().__init__()
         self.trainer: Trainer | None = None
+        self.sharded = False
 
     def attach(self, trainer: Trainer | None) -> None:
         """Let a trainer make what the map makes, or, with ``None``, none. One that is ahead of it writes it first."""
@@ -133,6 +139,14 @@ class LinearMap(nn.Module, ABC):
             return dict.__getitem__(held, "weight"), dict.__getitem__(held, "bias")
         held = dict(held)
         weight, bias = (held[name] if name in held else getattr(self, name) for name in ("weight", "bias"))
+        return weight, bias
+
+    @property
+    def local(self) -> tuple[Tensor, Tensor]:
+        """What this process has of weight and bias."""
+        if not self.sharded:
+            return self.held
+        weight, bias = map(head_shards.local_shard, self.held)
         return weight, bias
 
     @property
@@ -201,7 +215,18 @@ class Head(LinearMap):
         if self.trainer is not None:
             self.trainer.sync()
         weight, bias = self.held  # by attribute it takes ten times as long
+        if self.sharded:
+            return head_shards.product(codes, weight, bias)
         return torch.addmm(bias, codes if codes.dtype == weight.dtype else codes.to(weight.dtype), weight)
+
+    def shard_(self, mesh: Any) -> None:
+        """Keep this process's shard of the outputs, and leave the others to the other processes of a mesh."""
+        if self.trainer is not None:
+            raise HyperfanError(
+                "an optimiser of hyperfan holds the heads as they were: build it after shard_heads_() and fully_shard"
+            )
+        self.weight, self.bias = (head_shards.shard_parameter(p, mesh) for p in self.held)
+        self.sharded = True
 
     def _apply_weight(self, codes: Tensor, weight: Tensor) -> Tensor:
         return codes @ weight

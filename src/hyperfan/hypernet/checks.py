@@ -6,11 +6,12 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, get_args
 
 import torch
+import torch.distributed as dist
 from torch import Tensor, nn
 
 from hyperfan.codes.draw import Distribution
 from hyperfan.distributed.ranks import active_ddp, check_same, gather_objects
-from hyperfan.distributed.sharded import check_equal, sharded_modules
+from hyperfan.distributed.sharded import check_equal, is_sharded
 from hyperfan.errors import CallError, HyperfanError, HyperfanWarning, InitError, nearest
 from hyperfan.generators.linear_map import LinearMap
 from hyperfan.hypernet.plain import named_tensors
@@ -32,7 +33,7 @@ def ranks_agree(net: "GeneratedNet") -> bool:
         told = {name: {"optimiser": "torch's"} if t is None else t.settings() for name, t in trainers.items()}
         settings = {f"heads.{name}: {key}": value for name, each in told.items() for key, value in each.items()}
         check_same("the heads or how they are trained", gather_objects(settings, ddp.process_group))
-    elif sharded_modules(net):
+    elif dist.is_available() and dist.is_initialized() and is_sharded(net):
         check_equal({f"embeddings.{name}": table for name, table in net.embeddings.named_buffers()})
     else:
         return False

@@ -26,6 +26,7 @@ from hyperfan.hypernet.generated_net import GeneratedNet
 from hyperfan.hypernet.kept_values import KeptValues, read_kept_values, set_mode
 from hyperfan.hypernet.parts import build_parts
 from hyperfan.hypernet.plain import fill_missing_buffers, load_beside_frozen, plain_skeleton, write_tied_once
+from hyperfan.hypernet.sharding import shard_heads_
 from hyperfan.init.plan import Plan
 from hyperfan.init.registry import Fidelity, Method, as_method
 from hyperfan.mainnet.read import NonlinearityArgument, read
@@ -197,6 +198,14 @@ class HyperNet(GeneratedNet):
     def freeze_task(self, task: int) -> None:
         """Train the embedding of a task no more, whatever its optimiser holds."""
         tasks.freeze_task(self, task)
+
+    def shard_heads_(self, mesh: Any = None) -> set[nn.Parameter]:
+        """Shard the heads over their outputs between the processes of a mesh, by default all; returns their parameters.
+
+        ``fully_shard(net, ignored_params=net.shard_heads_())`` shards all else. No head is ever gathered: each process
+        makes its part of every tensor, and these are exchanged. Use one seed in all processes.
+        """
+        return shard_heads_(self, mesh)
 
     def print_trainable_parameters(self) -> None:
         """Print how many parameters are trained, and how many the mainnet has."""

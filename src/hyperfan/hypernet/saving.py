@@ -8,7 +8,7 @@ import dataclasses
 import hashlib
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -18,7 +18,8 @@ from torch import nn
 import hyperfan
 from hyperfan.codes.embedding import Embedding
 from hyperfan.codes.trunk import trunk_widths
-from hyperfan.distributed.sharded import gathered, sharded_modules
+from hyperfan.distributed.ranks import gather_objects
+from hyperfan.distributed.sharded import gathered, is_sharded
 from hyperfan.errors import CheckpointError, HyperfanError
 from hyperfan.files import explain_write_errors
 from hyperfan.generators import GeneratorConfig
@@ -51,10 +52,14 @@ _Net = TypeVar("_Net", bound="HyperNet")
 def save(net: "HyperNet", path: str | os.PathLike[str], overwrite: bool, frozen: bool) -> None:
     """Write the net to a folder, with the frozen part of its mainnet or without."""
     folder = Path(path)
-    if (folder / CONFIG).exists() and not overwrite:
-        raise CheckpointError(f"{folder} already holds a saved hypernet: pass overwrite=True to replace it")
-    if folder.exists() and not folder.is_dir():
-        raise CheckpointError(f"{folder} is a file; a hypernet is saved to a folder")
+
+    def check() -> None:
+        if (folder / CONFIG).exists() and not overwrite:
+            raise CheckpointError(f"{folder} already holds a saved hypernet: pass overwrite=True to replace it")
+        if folder.exists() and not folder.is_dir():
+            raise CheckpointError(f"{folder} is a file; a hypernet is saved to a folder")
+
+    _in_first_process(check, is_sharded(net))
     write(net, folder, frozen=frozen)
 
 
@@ -70,14 +75,32 @@ def write(net: "HyperNet", folder: Path, *, frozen: bool, name: str | None = Non
     state = {k: v for k, v in net.state_dict().items() if k.removeprefix(MAINNET) not in left_out}
     others = {n: b for n, b in net.mainnet.named_buffers() if MAINNET + n not in state}  # which no state_dict holds
     state |= {MAINNET + n: b for n, b in others.items()}
-    sharded = bool(sharded_modules(net))
     state, frozen_there = gathered(state), gathered(left_out)
-    if not sharded or torch.distributed.get_rank() == 0:
+
+    def write_files() -> None:
         remedy = "Make room, or choose another place; what was saved there before is as it was"
         with explain_write_errors(str(folder), remedy):
             _write_files(net, folder, name, state, {"frozen_values": marks(frozen_there), "buffers": list(others)})
-    if sharded:
-        torch.distributed.barrier()
+
+    _in_first_process(write_files, is_sharded(net))
+
+
+def _in_first_process(call: Callable[[], None], sharded: bool) -> None:
+    """Call a function, for a net that is sharded in the first process only; if it fails, that is an error in all."""
+    if not sharded:
+        call()
+        return
+    error: Exception | None = None
+    if torch.distributed.get_rank() == 0:
+        try:
+            call()
+        except Exception as caught:
+            error = caught
+    told = gather_objects(error and str(error))[0]
+    if error is not None:
+        raise error
+    if told is not None:
+        raise CheckpointError(told)
 
 
 def _write_files(

@@ -18,6 +18,7 @@ import torch
 from torch import Tensor, nn
 
 from hyperfan.errors import HyperfanError
+from hyperfan.generators import head_shards
 from hyperfan.generators.part import Part
 from hyperfan.optim.factor import Factor
 from hyperfan.optim.form import Form, Group, State
@@ -41,6 +42,7 @@ POWERS = {FIRST: 1, SECOND: 2, LARGEST: 2}
 """Of the code, in the moments of a head's weight."""
 MAX_SMALL = 2**17
 """Values of a map's weight up to which its structure saves no time."""
+MIXED = "its moments are not those of one constant code"
 TOLERANCE = 64
 """Times the precision: how far moments may be from those of one code."""
 
@@ -51,6 +53,7 @@ class OneCode(Form):
     def __init__(self, part: Part, codes: Tensor, state: Callable[[], State], compiled: bool) -> None:
         super().__init__(part, codes, state)
         self.compiled = compiled
+        self.group = head_shards.group_of(part.map.held[0]) if part.map.sharded else None
 
     def why_impossible(self) -> str | None:
         """Why the state is not that of a map with one constant code."""
@@ -61,10 +64,19 @@ class OneCode(Form):
             moment, expected = self.held_state(self.weight, key), self._moment(key)
             if moment is None:
                 continue
-            near = TOLERANCE * torch.finfo(moment.dtype).eps * moment.norm()
-            if expected is None or of_weight[STEP] != of_bias[STEP] or (moment - expected).norm() > near:
-                return "its moments are not those of one constant code"
+            if expected is None or of_weight[STEP] != of_bias[STEP]:
+                return MIXED
+            near = TOLERANCE * torch.finfo(moment.dtype).eps * self._norm(moment)
+            if self._norm(moment - expected) > near:
+                return MIXED
         return None
+
+    def _norm(self, values: Tensor) -> Tensor:
+        """The norm of something of the weight's shape, over all processes that have shards of it."""
+        square = values.square().sum()
+        if self.group is not None:
+            torch.distributed.all_reduce(square, group=self.group)
+        return square.sqrt()
 
     def _moment(self, key: str) -> Tensor | None:
         """The weight's moment, from the bias's."""

@@ -58,6 +58,12 @@ class Factored(torch.autograd.Function):
         return for_codes, *gradients(codes, grads, weight, bias)
 
 
+def factored_product(codes: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+    """The product of :class:`Factored`."""
+    product: Tensor = apply_function(Factored, codes, weight, bias)
+    return product
+
+
 class FactoredLinear(torch.autograd.Function):
     """``F.linear`` whose gradient for the weight is factored: δᵀ·x, not multiplied out."""
 

@@ -16,13 +16,15 @@ from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
 from hyperfan.errors import HyperfanError
+from hyperfan.generators import head_shards
+from hyperfan.generators.linear_map import LinearMap
 from hyperfan.generators.part import Part
 from hyperfan.hypernet.changes import fingerprint, versions
 from hyperfan.optim.factor import Factor
 from hyperfan.optim.factored import FactoredLinear, apply_function
 from hyperfan.optim.gradient import gradients, is_batched
 
-State = MutableMapping[Tensor, dict[str, Any]]
+State = MutableMapping[Tensor, MutableMapping[str, Any]]
 Group = Mapping[str, Any]
 """A parameter group, as in torch: options by name."""
 
@@ -37,7 +39,8 @@ class Form(ABC):
     """
 
     def __init__(self, part: Part, codes: Tensor, state: Callable[[], State]) -> None:
-        self.weight, self.bias = self.pair = part.map.held
+        self.weight, self.bias = self.pair = part.map.local
+        self._parameters = part.map.held
         self.name, self._state = part.name, state
         codes = codes.to(self.weight.dtype)
         self.codes = codes.unsqueeze(1) if part.map.layer_per_code else codes
@@ -72,7 +75,7 @@ class Form(ABC):
     def _remember(self) -> None:
         """Note what W and the head are, so that a change by anyone else is seen."""
         assert self.outputs is not None
-        self._versions, self._fingerprint = versions(self.pair), fingerprint(self.pair)
+        self._versions, self._fingerprint = self._now(), fingerprint(self.pair)
         self._outputs_fingerprint = fingerprint((self.outputs,))
 
     def holds(self, thorough: bool = True) -> bool:
@@ -83,7 +86,7 @@ class Form(ABC):
                 f"what '{self.name}' makes was changed in place, as by the mainnet itself, while it was "
                 "being trained in the head's place: call opt.use('factored'), or let the mainnet change a copy"
             )
-        same = self._versions == versions(self.pair)
+        same = self._versions == self._now()
         if same and (thorough or not self.ahead):
             same = torch.equal(self._fingerprint, fingerprint(self.pair))
         if not same and self.ahead:
@@ -93,6 +96,10 @@ class Form(ABC):
                 "opt.release(discard=True) is left, which drops the steps since the last sync"
             )
         return same
+
+    def _now(self) -> object:
+        """The versions of what is stored; what is done to a sharded parameter raises its own, and not its shard's."""
+        return versions(self.pair), [p._version for p in self._parameters if not p.is_inference()]
 
     def through(self, weight: Tensor, bias: Tensor) -> Tensor:
         """C·H + 1·βᵀ."""
@@ -155,6 +162,18 @@ class Held(torch.autograd.Function):
         for form, shape in ctx.held:
             each += form.gradients(list(itertools.islice(rest, 1 if shape is None else len(form.codes))), shape is None)
         return tuple(each)
+
+
+def hand_out(form: Form, map: LinearMap, shape: Sequence[int] | None) -> Sequence[Tensor]:
+    """What a form holds, for the mainnet; of a map that is sharded, from the forms of all processes."""
+    training, sharded = torch.is_grad_enabled(), map.sharded
+    pair = [head_shards.own_shard(p) for p in map.held] if sharded else map.held
+    mine = None if sharded else shape
+    held: Sequence[Tensor] = apply_function(Held, ((form, mine),), *pair) if training else form.tensors(mine)
+    if not sharded:
+        return held
+    whole = head_shards.joined(held[0], map.held[0])
+    return (whole,) if shape is None else whole.view(-1, *shape).unbind(0)
 
 
 _HELD = Held._backward_cls

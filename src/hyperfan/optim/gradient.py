@@ -243,6 +243,16 @@ def _norm(a: FactoredGradient, ord: float = 2, dim: Any = None, keepdim: bool = 
     return a.norm2() if ord == 2 and dim is None and not keepdim and dtype is None else NotImplemented
 
 
+def _all_norms(gradients: Sequence[Tensor], ord: float = 2, dtype: Any = None) -> list[Tensor]:
+    """As clipping asks for them where gradients are sharded between processes."""
+    return [torch.linalg.vector_norm(g, ord, dtype=dtype) for g in gradients]
+
+
+def _multiply_all_(gradients: Sequence[Tensor], by: Tensor) -> None:
+    for g in gradients:
+        g.mul_(by)
+
+
 _EXACT: dict[Any, Callable[..., Any]] = {
     aten.detach.default: lambda a: FactoredGradient(a, a.value),  # an alias: what is done to one is done to the other
     aten.clone.default: _new(_clone),
@@ -255,5 +265,7 @@ _EXACT: dict[Any, Callable[..., Any]] = {
     aten.neg.default: _new(lambda a: _product(a, -1.0)),
     aten.zero_.default: _in_place(lambda a: Value(())),
     aten.linalg_vector_norm.default: _norm,
+    aten._foreach_norm.Scalar: _all_norms,
+    aten._foreach_mul_.Tensor: _multiply_all_,
     aten._amp_foreach_non_finite_check_and_unscale_.default: _unscale,
 }

@@ -9,13 +9,15 @@ import torch
 from torch import Tensor
 
 from hyperfan.errors import HyperfanError, HyperfanWarning
+from hyperfan.generators import head_shards
 from hyperfan.generators.part import Part
 from hyperfan.hypernet import HyperNet
 from hyperfan.hypernet.transforms import differentiated, outside_graphs, transformed
-from hyperfan.optim.factored import CodesLast, Factored, apply_function
-from hyperfan.optim.form import Form, Group, Held, State
+from hyperfan.optim.factored import CodesLast, apply_function, factored_product
+from hyperfan.optim.form import Form, Group, State, hand_out
 from hyperfan.optim.gradient import FactoredGradient
-from hyperfan.optim.plan import Choice, Kind, Row, choose
+from hyperfan.optim.plan import Choice, Kind, Row, choose, code_parameters
+from hyperfan.optim.shard_state import ShardState
 
 Groups = Mapping[int, Group]
 """The group of each parameter, by its id: to hash a tensor itself takes longer."""
@@ -65,7 +67,7 @@ class MapTrainer:
         notice: "Callable[[MapTrainer], None]",
     ) -> None:
         self.net, self.part, self.map, self.name, self.rule = net, part, part.map, part.name, rule
-        self._state, self._groups, self._notice = state, groups, notice
+        self._groups, self._notice = groups, notice
         self.revision = self.forms_made = 0
         self._codes_read = part.codes
         self._shared: Choice | None = None
@@ -73,9 +75,8 @@ class MapTrainer:
         self.override: Choice | None = None
         """A choice in place of the fastest, with the reason."""
         self.weight, self.bias = self.pair = (self.map.weight, self.map.bias)
-        sources = [net.embeddings, *([] if net.trunk is None else [net.trunk]), part.map]
-        sources += [] if part.input_map is None else [part.input_map]
-        self._watched = [p for source in sources for p in source.parameters()]
+        self._state = state if not self.map.sharded else lambda: ShardState(state(), self.pair)
+        self._watched = [*code_parameters(net, part), *self.pair]
         self._chosen: Choice = Choice("dense", "")
         self._chosen_for: object = None
         self._codes: Tensor | None = None
@@ -175,7 +176,7 @@ class MapTrainer:
         """Linear layers run from their weights' codes, with the map's gradient in factors."""
         if torch.compiler.is_compiling() or differentiated():
             return None
-        if self.chosen().kind != "factored" or not self._holds_parameters():
+        if self.map.sharded or self.chosen().kind != "factored" or not self._holds_parameters():
             return None
         self._notice(self)
         self._codes_read = len(codes) * self.part.codes
@@ -195,8 +196,11 @@ class MapTrainer:
             self._codes_read = codes.shape[0]
         in_factors = kind in ("collapsed", "factored") and not self.map.layer_per_code
         factored = in_factors and not transformed() and self._holds_parameters()
-        product: Tensor = apply_function(Factored, codes, self.weight, self.bias) if factored else self.map.run(codes)
-        return product
+        if not factored:
+            return self.map.run(codes)
+        if self.map.sharded:
+            return head_shards.product(codes, self.weight, self.bias, factored_product)
+        return factored_product(codes, self.weight, self.bias)
 
     @outside_graphs
     def rows(self, codes: Tensor, shape: Sequence[int] | None) -> Sequence[Tensor] | None:
@@ -224,8 +228,7 @@ class MapTrainer:
                     self._form, self._codes, self.override = None, None, Choice("factored", reason)
                     return None
                 form.make()
-        held: Sequence[Tensor] = apply_function(Held, ((form, shape),), *self.pair) if training else form.tensors(shape)
-        return held
+        return hand_out(form, self.map, shape)
 
     def ready(self) -> Form | None:
         """The form in which the map is trained, if what it holds is up to date."""
@@ -257,7 +260,7 @@ class MapTrainer:
             self.map.sync()  # another optimiser's trainer may be ahead
             return
         pair = self.pair
-        grads = [p.grad if id(p) in groups and id(p) not in done else None for p in pair]
+        grads = [self._own(p.grad) if id(p) in groups and id(p) not in done else None for p in pair]
         if not any(isinstance(g, FactoredGradient) for g in grads):
             if any(g is not None for g in grads):
                 self.write()  # these are for the map itself
@@ -266,15 +269,19 @@ class MapTrainer:
             done.update(map(id, pair))
             return
         self.write()
-        for p, grad in zip(pair, grads, strict=True):
+        for p, mine, grad in zip(pair, self.map.local, grads, strict=True):
             if not isinstance(grad, FactoredGradient):
                 continue
             if grad.value.elementwise:
                 self.make_dense("its gradient was changed element by element")
-            elif self.rule.step(p, self._state(), grad, groups[id(p)]):
+            elif self.rule.step(mine, self._state(), grad, groups[id(p)]):
                 done.add(id(p))
                 continue
-            p.grad = grad.to_dense()
+            p.grad = head_shards.shard_like(p, grad.to_dense()) if self.map.sharded else grad.to_dense()
+
+    def _own(self, gradient: Tensor | None) -> Tensor | None:
+        """What this process has of a gradient."""
+        return head_shards.local_shard(gradient) if gradient is not None and self.map.sharded else gradient
 
     def _step_held(self, grads: list[Tensor | None], groups: Groups) -> bool:
         form, group, of_bias = self._form, groups.get(id(self.weight)), groups.get(id(self.bias))

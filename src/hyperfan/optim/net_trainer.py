@@ -38,6 +38,8 @@ class NetTrainer:
             return None
         if has_hooks(self.net.embeddings) or has_hooks(self.net.heads):
             return None
+        if any(trainer.map.sharded for trainer in self.trainers):
+            return None
         sources = [*self.net.embeddings.stored, self.net.heads.scale]
         made = [trainer.forms_made for trainer in self.trainers]
         if made != self._made or len(sources) != len(self._seen) or not all(map(_same, sources, self._seen)):

@@ -133,6 +133,9 @@ class HyperNetOptimiser(torch.optim.Optimizer):
             trainer.drop()
             trainer.choose_anew()
         super().load_state_dict(dict(state_dict))
+        for trainer in self._trainers:
+            if trainer.map.sharded:
+                trainer.chosen()  # now, when all processes are here: they look at the state together
 
     # ── clipping ───────────────────────────────────────────────────────────────────────────────────────────────────
 

@@ -69,7 +69,7 @@ def choose(net: HyperNet, part: Part, given: Callable[[torch.Tensor], bool]) -> 
         given: whether a parameter was given to the optimiser.
     """
     weight, bias = part.map.held
-    if sharded_modules(net) or is_sharded_tensor(weight):
+    if not part.map.sharded and (sharded_modules(net) or is_sharded_tensor(weight)):
         return Choice("dense", SHARDED)
     if not (weight.requires_grad or bias.requires_grad):
         return Choice("frozen", "requires no gradients")
@@ -85,11 +85,19 @@ def choose(net: HyperNet, part: Part, given: Callable[[torch.Tensor], bool]) -> 
     moving = net.code_source.why_changing()
     if moving is None and part.input_map is not None and any(p.requires_grad for p in part.input_map.parameters()):
         moving = "its codes come from input layers that are trained"
+    if moving is None and part.map.sharded and any(map(is_sharded_tensor, code_parameters(net, part))):
+        moving = "its codes are made of parameters that fully_shard gathers at each call"
     if moving is not None:
         return Choice("factored", moving)
     if not all(trained):
         return Choice("factored", f"its {'bias' if trained[0] else 'weight'} is not trained")
     return Choice("collapsed", "its codes are constant")
+
+
+def code_parameters(net: HyperNet, part: Part) -> list[torch.Tensor]:
+    """The parameters that a map's codes are made of."""
+    sources = [net.embeddings, net.trunk, part.input_map]
+    return [p for source in sources if source is not None for p in source.parameters()]
 
 
 def _bytes(count: int) -> str:

@@ -3,7 +3,7 @@
 import functools
 import math
 from collections.abc import Iterator
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -65,16 +65,16 @@ class ImagenetTraining(Classifier):
         net.to(self.device)
         super().__init__(config, net, plan, SGD(net, lr=config.lr, weight_decay=config.weight_decay), ranks)
 
-    def batch(self, step: int) -> tuple[Tensor, Tensor]:
-        """This process's part of the batch after so many, standardised."""
+    def batch(self, step: int, *, whole: bool = False) -> tuple[Tensor, Tensor]:
+        """This process's part of the batch after so many, or the whole batch, standardised."""
         at, stream = self._stream
-        if at != step:
-            c = self.config
+        if at != step or whole:
+            c, ranks = self.config, replace(self.ranks, rank=0, world=1) if whole else self.ranks
             # Without a reference to this object, so that its workers end with it.
-            keys = map(functools.partial(batch_keys, c, self.ranks), range(step, c.total))
+            keys = map(functools.partial(batch_keys, c, ranks), range(step, step + 1 if whole else c.total))
             stream = iter(loader(self.train, keys, c.workers))
         pictures, labels, bad = next(stream)
-        self._stream = step + 1, stream
+        self._stream = (-1, iter(())) if whole else (step + 1, stream)
         self._skip(bad)
         if not len(labels):
             raise DataError(f"none of a batch of {len(bad)} pictures could be read: {next(iter(bad.values()))}")

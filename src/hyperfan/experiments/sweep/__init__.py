@@ -19,7 +19,7 @@ from hyperfan.experiments.folder import check_place
 from hyperfan.experiments.results.write import PAGE_FILE, write_summary
 from hyperfan.experiments.signals import GRACE_SECONDS, Terminated, on_sigterm
 from hyperfan.experiments.sweep.child import Job, name_of
-from hyperfan.experiments.sweep.cluster import Cluster, ClusterRun
+from hyperfan.experiments.sweep.cluster import LOST_WORKERS, Cluster, ClusterRun
 from hyperfan.experiments.sweep.folders import finished_outcome, in_use, saved_step
 from hyperfan.experiments.sweep.local import Local, LocalRun
 from hyperfan.experiments.sweep.table import Progress
@@ -147,6 +147,10 @@ class _Sweep:
 
     def _has_died(self, path: Path, code: int, lines: list[str]) -> None:
         saved = saved_step(path)
+        if code == LOST_WORKERS:  # which is no fault of the run, whose process is not theirs
+            self.progress.note(f"{self.runs[path].title}: its workers died, and it goes on from batch {saved}")
+            self.waiting.append(path)
+            return
         self.deaths[path, saved] += 1
         if self.deaths[path, saved] < MAX_DEATHS:
             self.progress.note(f"{self.runs[path].title}: its process died, and it goes on from batch {saved}")

@@ -13,6 +13,7 @@ import subprocess
 import sys
 import tempfile
 import threading
+import traceback
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,6 +24,9 @@ from hyperfan.experiments.exit_codes import EXIT_CODES, FAILED, IN_USE
 from hyperfan.experiments.experiment import Configuration
 from hyperfan.experiments.launch import LAUNCH_VARIABLES
 from hyperfan.metrics import Outcome
+
+CRASHED = 1
+"""The exit code after an error that nobody foresaw, which is that of no outcome."""
 
 
 @dataclass(frozen=True)
@@ -150,7 +154,12 @@ def _end_with_the_starter() -> None:
 
 
 def start() -> None:
-    """Run as a process of its own."""
-    code = main()
-    sys.stderr.flush()
-    os._exit(code)  # the thread that reads the standard input would hold up the interpreter's end
+    """Run as a process of its own, which has died, for its starter, if there is an error that nobody foresaw."""
+    code = CRASHED
+    try:
+        code = main()
+    except BaseException:
+        traceback.print_exc()
+    finally:
+        sys.stderr.flush()
+        os._exit(code)  # the thread that reads the standard input would hold up the interpreter's end

@@ -27,7 +27,7 @@ from hyperfan.metrics import Outcome
 CONNECT_SECONDS = 10
 SIGN_SECONDS, SILENCE_SECONDS = 5.0, 60.0
 """Between two signs of life of the sweep, and how long workers go on without one."""
-DIED = -1
+LOST_WORKERS = -1
 """In place of an exit code, of a run whose workers died."""
 
 
@@ -85,9 +85,8 @@ class Cluster:
         for count in range(sys.maxsize):
             if self._over.wait(SIGN_SECONDS):
                 return
-            with contextlib.suppress(OSError):
-                if self._sign.exists():
-                    self._sign.write_text(str(count))
+            with contextlib.suppress(OSError), self._sign.open("r+") as stream:  # which makes none that is gone
+                stream.write(str(count))
 
     def start(self, job: str) -> "ClusterRun":
         """Give a job to the cluster."""
@@ -119,9 +118,9 @@ class ClusterRun:
         if status == "error":
             error = self._future.exception()
             if type(error).__name__ == "KilledWorker":
-                return DIED, []
+                return LOST_WORKERS, []
             return EXIT_CODES[FAILED], [f"{type(error).__name__}: {error}"]
-        return (EXIT_CODES[Outcome.TERMINATED] if status == "cancelled" else DIED), []
+        return (EXIT_CODES[Outcome.TERMINATED] if status == "cancelled" else LOST_WORKERS), []
 
     def terminate(self) -> None:
         """Take it back if it waits for a worker; one that is under way ends without the sweep's sign of life."""
