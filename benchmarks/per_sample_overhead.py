@@ -18,15 +18,15 @@ OWN_FORWARD = "… where the field is a module with a forward of its own: the ra
 SMALL = "… of a policy, 64 samples with a code each: the ratio, whatever it is"
 CALL = (
     "a call of a policy with one observation and one condition takes at most 1.5 times what code by hand takes, which "
-    "has a head for each weight too"
+    "has a head for each weight and bias too"
 )
-ONE_HEAD = "… over code by hand with one head for all weights: the ratio, whatever it is"
+ONE_HEAD = "… over code by hand with one head for all weights and biases: the ratio, whatever it is"
 CODES, COORDINATES, CONDITION = 16, 32**2, 64
 FIELD_SIZES, POLICY_SIZES = (2, 32, 32, 32, 3), (8, 32, 32, 2)
 
 
 class ByHand(nn.Module):
-    """A trunk, a head for each weight, and the mainnet as batched products, or, for one code, as linear layers."""
+    """A trunk, a head for each weight and bias, the mainnet as batched products, or, for one code, as linear layers."""
 
     def __init__(
         self, sizes: tuple[int, ...], condition: int, trunk: int, activation: Callable[[Tensor], Tensor]
@@ -35,16 +35,16 @@ class ByHand(nn.Module):
         self.shapes = list(zip(sizes[1:], sizes[:-1], strict=True))
         self.trunk = nn.Sequential(nn.Linear(condition, trunk), nn.ReLU())
         self.heads = nn.ModuleList(nn.Linear(trunk, out * features) for out, features in self.shapes)
-        self.biases = nn.ParameterList(torch.zeros(out) for out, _ in self.shapes)
+        self.bias_heads = nn.ModuleList(nn.Linear(trunk, out) for out, _ in self.shapes)
         self.activation = activation
 
     def forward(self, x: Tensor, condition: Tensor) -> Tensor:
         code, last = self.trunk(condition), len(self.shapes) - 1
-        for i, (head, bias, shape) in enumerate(zip(self.heads, self.biases, self.shapes, strict=True)):
+        for i, (head, bias, shape) in enumerate(zip(self.heads, self.bias_heads, self.shapes, strict=True)):
             if code.ndim == 1:
-                x = F.linear(x, head(code).view(shape), bias)
+                x = F.linear(x, head(code).view(shape), bias(code))
             else:
-                x = torch.baddbmm(bias, x, head(code).view(-1, *shape).mT)
+                x = torch.baddbmm(bias(code).unsqueeze(1), x, head(code).view(-1, *shape).mT)
             x = x if i == last else self.activation(x)
         return x
 
@@ -53,29 +53,27 @@ class ByHand(nn.Module):
 def start_alike(hand: ByHand, net: hf.HyperNet) -> None:
     """Let both have the same values: how long arithmetic takes hangs on them, as where many gradients are zero."""
     hand.trunk.load_state_dict(net.trunk.state_dict())
-    for head, bias, tensor, name in zip(hand.heads, hand.biases, net.generated, net.heads.names, strict=True):
+    heads = [head for pair in zip(hand.heads, hand.bias_heads, strict=True) for head in pair]
+    for head, name in zip(heads, net.heads.names, strict=True):
         made = net.heads.head(name)
         head.weight.copy_(made.weight.T)
         head.bias.copy_(made.bias)
-        bias.copy_(net.mainnet.get_submodule(tensor.layer).bias)
 
 
 class OneHead(ByHand):
-    """One head for all weights, which are pieces of what it makes; for one code."""
+    """One head for all weights and biases, which are pieces of what it makes; for one code."""
 
     def __init__(
         self, sizes: tuple[int, ...], condition: int, trunk: int, activation: Callable[[Tensor], Tensor]
     ) -> None:
         super().__init__(sizes, condition, trunk, activation)
         self.numels = [out * features for out, features in self.shapes]
-        self.heads = nn.Linear(trunk, sum(self.numels))
-        self.biases = nn.Parameter(torch.zeros(sum(sizes[1:])))
+        self.heads = nn.Linear(trunk, sum(self.numels) + sum(sizes[1:]))
         self.sizes = sizes[1:]
 
     def forward(self, x: Tensor, condition: Tensor) -> Tensor:
-        weights = self.heads(self.trunk(condition)).split(self.numels)
-        biases, last = self.biases.split(self.sizes), len(self.shapes) - 1
-        for i, (weight, bias, shape) in enumerate(zip(weights, biases, self.shapes, strict=True)):
+        made, last = self.heads(self.trunk(condition)).split([*self.numels, *self.sizes]), len(self.shapes) - 1
+        for i, (weight, bias, shape) in enumerate(zip(made, made[len(self.shapes) :], self.shapes, strict=False)):
             x = F.linear(x, weight.view(shape), bias)
             x = x if i == last else self.activation(x)
         return x
