@@ -694,6 +694,7 @@ HEALTHY: dict[str, Callable[[], Patient]] = {
         mlp(nn.ReLU), *vectors(), hf.Embedding(32, tasks=5, trainable=True, per="net"), trunk=(64, 64)
     ),
     "embeddings given at the call": lambda: _patient(mlp(nn.GELU), *vectors(), hf.Embedding(64, given=True)),
+    "conditions a tenth as large": lambda: _on_base(0.1),
     "a condition for each input": lambda: _patient(mlp(nn.GELU), *vectors(), CONDITION, trunk=(64,)),
     "a condition for each input, given": lambda: Patient(
         ours(mlp(), vectors()[0], CONDITION), *vectors(40), {"embedding": torch.randn(40, 16)}

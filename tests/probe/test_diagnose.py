@@ -41,6 +41,18 @@ def test_nothing_is_wrong_with_a_healthy_net(name, seed):
     assert diagnosis.healthy
 
 
+def test_generated_biases_may_be_zero_and_weights_make_up_for_them():
+    torch.manual_seed(0)
+    x, y = vectors()
+    net = ours(mlp(nn.ReLU), x, hf.Embedding(16, given=True, per="net"), init="beck2022-bias")
+    assert not net.generate(embedding=torch.randn(16))["0.bias"].any()
+    assert not {"wrong scale of a head", "dead head: zero output"} & {f.name for f in hf.diagnose(net, x, y).findings}
+    with torch.no_grad():
+        net.heads.head("0/weight").bias.mul_(2)
+    found = [f for f in hf.diagnose(net, x, y).findings if f.name == "wrong scale of a head"]
+    assert [f.where for f in found] == [("0.weight",)]
+
+
 @pytest.mark.parametrize("kind", ["linear", "convolution"])
 def test_dead_units_are_counted_by_unit(kind):
     """Three quarters of them, on every input and, in a convolution, at every place."""

@@ -9,6 +9,8 @@ from hyperfan.probe.evidence import Evidence
 
 MAX_SQUARE_RATIO = 10.0
 """Mean square of conditions, and of their codes, over what the heads were started for."""
+MIN_SQUARE_RATIO = 1e-3
+"""The same, where they are too small, which does less harm."""
 MAX_SQUARE = 100.0
 """Mean square of conditions that the net was told of."""
 MAX_STANDARD_ERRORS = 6.0
@@ -22,10 +24,10 @@ def off_scale(e: Evidence) -> Iterator[Finding]:
     c = e.conditions
     if c is None or not c.given or off_target(e) or not 0 < c.ratio < math.inf:
         return
-    least = max(math.log(MAX_SQUARE_RATIO), MAX_STANDARD_ERRORS * math.sqrt(2 / c.values))
+    least = max(math.log(_limit(c.ratio)), MAX_STANDARD_ERRORS * math.sqrt(2 / c.values))
     if abs(math.log(c.ratio)) < least or not 0 < c.code_ratio < math.inf:
         return
-    if abs(math.log(c.code_ratio)) >= math.log(MAX_SQUARE_RATIO):
+    if abs(math.log(c.code_ratio)) >= math.log(_limit(c.ratio)):
         times = math.sqrt(c.ratio)
         shown = f"{times:.3g} times" if times > 1 else f"1/{1 / times:.3g} of"
         seen = f"the conditions given are {shown} the size that the heads were started for"
@@ -34,8 +36,12 @@ def off_scale(e: Evidence) -> Iterator[Finding]:
             "they are not standardised, or std= does not say their standard deviation: most of a weight is common to "
             f"all conditions, so that its scale is right, but the part that depends on them learns {effect}"
         )
-        remedy = "Embedding(…, given=True, normalise=True); or standardise them, or std= that of the conditions given"
+        remedy = "standardise them, (e - e.mean(0)) / e.std(0) of many conditions; or std= that of the conditions given"
         yield Finding(FindingName.CONDITIONS_OFF_SCALE, "warning", (), seen, cause, remedy)
+
+
+def _limit(ratio: float) -> float:
+    return MAX_SQUARE_RATIO if ratio > 1 else 1 / MIN_SQUARE_RATIO
 
 
 def not_standardised(e: Evidence) -> Iterator[Finding]:

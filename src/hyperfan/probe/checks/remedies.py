@@ -33,9 +33,11 @@ def restart_heads(e: Evidence, tensors: Sequence[str]) -> str:
         expected = c is not None and abs(math.log(c.ratio or math.inf)) < math.log(NEAR_EXPECTED)
         if expected or not net.embeddings.config.given:
             return restart(e)
-        return "Embedding(…, given=True, normalise=True); or std= that of the embeddings given"
+        return "standardise the embeddings given; or std= that of them"
     more = " and so on" if len(tensors) > 1 else ""
     call = f"{_head_init(e, e.subject.spec[tensors[0]])}{more}, for a code of mean square 1"
+    if e.subject.codes > 1:
+        call += "; with conditions, most of this variance belongs in head.bias, which they share"
     ratios = {t.tensor: t.ratio for t in e.readings.tensors if t.ratio}
     factors = [f"'{n}' by {1 / math.sqrt(ratios[n]):.3g}" for n in tensors if n in ratios]
     if not factors:

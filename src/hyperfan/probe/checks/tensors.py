@@ -39,8 +39,15 @@ def wrong_scale(e: Evidence) -> Iterator[Finding]:
 
 
 def off_target(e: Evidence) -> list[TensorReading]:
-    """The generated tensors whose variance is off."""
-    tensors = e.readings.tensors
+    """The generated tensors whose variance is off.
+
+    Biases may be smaller than the theory has them, or zero; weights may then make up for it.
+    """
+    tensors = [
+        t
+        for t in e.readings.tensors
+        if (t.realised.value > (t.target or 0) if t.role == "bias" else not _makes_up_for_its_bias(e, t))
+    ]
     if e.subject.net is not None:
         return [t for t in tensors if _is_off(t.realised, t.target, MAX_VARIANCE_RATIO)]
     # Started by the paper's table or by the exact reading: it is not known which.
@@ -48,6 +55,17 @@ def off_target(e: Evidence) -> list[TensorReading]:
     paper = with_targets([t.spec for t in e.subject.generated.values()], e.subject.method, "paper")
     off = [t for t in tensors if _is_off(t.realised, t.target, factor)]
     return [t for t in off if _is_off(t.realised, paper[t.tensor].target, factor)]
+
+
+def _makes_up_for_its_bias(e: Evidence, t: TensorReading) -> bool:
+    """Whether a weight makes, of the part that a smaller generated bias leaves over, what is missing."""
+    layer, share = e.subject.generated[t.tensor].spec.layer, e.subject.method.settings.get("bias_share", 0.0)
+    beside = (b for b in e.readings.tensors if b.role == "bias" and e.subject.generated[b.tensor].spec.layer == layer)
+    if not t.target or not share or (bias := next(beside, None)) is None or not bias.target:
+        return False
+    missing = max(1 - bias.realised.value / bias.target, 0.0)
+    whole = t.target * (1 + missing * share / (1 - share))
+    return t.realised.value >= t.target and not _is_off(t.realised, whole, MAX_VARIANCE_RATIO)
 
 
 def _is_off(realised: Scale, target: float | None, factor: float) -> bool:
@@ -139,7 +157,7 @@ def zero_factors(e: Evidence) -> list[str]:
 
 def zero_tensors(e: Evidence) -> list[str]:
     """Generated tensors whose values are all zero, and should not be."""
-    return [t.tensor for t in e.readings.tensors if t.target and t.realised.value == 0]
+    return [t.tensor for t in e.readings.tensors if t.target and t.realised.value == 0 and t.role != "bias"]
 
 
 @torch.no_grad()
