@@ -16,6 +16,9 @@ from hyperfan.codes.tasks import all_tasks, check_task, look_up, readable
 from hyperfan.errors import CallError, HyperfanError
 from hyperfan.mainnet.spec import TensorSpec
 
+FEW_VALUES = 64
+"""Values that Python adds up faster than torch."""
+
 
 class Embeddings(nn.Module):
     """A condition and an identity for each code: always (n, size), or (batch, n, size).
@@ -247,7 +250,7 @@ class Embeddings(nn.Module):
             wanted = f"{one}{each if len(one) == 2 else ''}"
             raise CallError(f"{name}= has shape {tuple(given.shape)}; it should be {wanted}, or (batch, …) for many")
         # A sum of finite values may overflow; then only, each is looked at.
-        if readable(given) and not math.isfinite(_values(given).sum().item()) and not torch.isfinite(given).all():
+        if readable(given) and not math.isfinite(_sum(given)) and not torch.isfinite(given).all():
             raise CallError(f"{name}= holds {int((~torch.isfinite(given)).sum())} values that are NaN or infinite")
         return given if self.config.per == "tensor" else given.unsqueeze(-2)
 
@@ -264,8 +267,11 @@ class Embeddings(nn.Module):
         return f"{kind}, {self.n} × {c.size}{tasks}{noise}{identity}{', normalised' if c.normalise else ''}"
 
 
-def _values(given: Tensor) -> Tensor:
-    return given.detach() if given.requires_grad else given
+def _sum(given: Tensor) -> float:
+    """The sum of all values."""
+    if given.ndim == 1 and len(given) <= FEW_VALUES:
+        return sum(given.tolist())
+    return (given.detach() if given.requires_grad else given).sum().item()
 
 
 def noise_groups(

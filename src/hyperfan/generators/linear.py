@@ -86,7 +86,7 @@ class LinearHeads(Generator):
                 head: Any = self._modules[self.names[i]]
                 plain = head.trainer is None and not steps
                 made = head.run(code) if plain else self._one(i, code, batch, copy, steps)
-                tensors[t.name] = made.view(batch + t.shape)
+                tensors[t.name] = made.view(batch + t.shape if batch else t.shape)
         return tensors
 
     def _one(self, index: int, code: Tensor, batch: tuple[int, ...], copy: bool, steps: Steps) -> Tensor:
