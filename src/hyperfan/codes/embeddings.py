@@ -270,7 +270,7 @@ class Embeddings(nn.Module):
 def _sum(given: Tensor) -> float:
     """The sum of all values."""
     if given.ndim == 1 and len(given) <= FEW_VALUES:
-        return sum(given.tolist())
+        return float(sum(given.tolist()))
     return (given.detach() if given.requires_grad else given).sum().item()
 
 
