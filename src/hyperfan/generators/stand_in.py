@@ -96,11 +96,11 @@ class StandIn(Composite):
         return _on_weights(func, args, kwargs) if result is NotImplemented else result
 
     @classmethod
-    def __torch_dispatch__(  # type: ignore[override]  # torch calls it with the function first, which its stubs leave out
-        cls, func: Any, types: Any, args: Any = (), kwargs: Any = None
-    ) -> Any:
+    def _dispatch(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         """For what comes here without having been a function of torch first."""
         return _on_weights(func, args, kwargs or {})
+
+    __torch_dispatch__: Any = _dispatch
 
 
 def _on_weights(func: Any, args: Any, kwargs: dict[str, Any]) -> Any:

@@ -204,7 +204,7 @@ class PerSample:
         inputs = [x if shared or not x.ndim else s.mark(call.inputs.spread(x)) for x in call.inputs.tensors]
         by_rows = isinstance(s, Rows)
         given = call.inputs.filled([mark_rows(x) for x in inputs] if by_rows else inputs)
-        with see_all(s) if first else s:
+        with see_all(s) if first else s.entered():
             out = call.skeleton.call(tensors, SamplesCall(s, call.skeleton, tensors), given.args, given.kwargs)
         out = given.with_changes(out)
         if torch.is_grad_enabled():

@@ -49,10 +49,7 @@ class Places:
         for parent, children in self._counts:
             if len(parent._modules) != children:
                 return True
-        for owner, store, local, _ in self._found.values():  # noqa: SIM110  # at every call, any(…) takes twice as long
-            if local not in owner.__dict__[store]:
-                return True
-        return False
+        return any(local not in owner.__dict__[store] for owner, store, local, _ in self._found.values())
 
     def _look_up(self) -> None:
         self.arrangement += 1

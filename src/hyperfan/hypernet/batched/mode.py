@@ -9,7 +9,7 @@ caller then takes vmap. Tensors without the mark are the same for all samples.
 
 import contextlib
 from collections.abc import Callable, Iterable, Iterator
-from typing import Any, NoReturn, Self
+from typing import Any, NoReturn
 
 import torch
 from torch import Tensor, nn
@@ -63,18 +63,18 @@ class Samples(TorchFunctionMode):
         """Depth of rules that run now: what torch computes in none of them is not seen."""
         self._entered = False
 
-    def __enter__(self) -> Self:
+    @contextlib.contextmanager
+    def entered(self) -> Iterator[None]:
+        """Enter the mode, unless this was done already; rules, which run without it, enter it as it is."""
+        if self._entered:
+            yield
+            return
         self._entered = True
-        super().__enter__()  # type: ignore[no-untyped-call]  # torch leaves it without types
-        return self
-
-    def __exit__(self, *error: Any) -> None:
-        self._entered = False
-        super().__exit__(*error)  # type: ignore[no-untyped-call]  # torch leaves it without types
-
-    def entered(self) -> contextlib.AbstractContextManager[Any]:
-        """The mode, or nothing where it is entered already."""
-        return contextlib.nullcontext() if self._entered else self
+        try:
+            with self:
+                yield
+        finally:
+            self._entered = False
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         """Run a function of torch by its rule."""
@@ -165,13 +165,11 @@ class Samples(TorchFunctionMode):
         return any(self.any(x) if isinstance(x, (list, tuple)) else self.has(x) for x in args)
 
 
-class _Unseen(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch leaves it without types
+class _Unseen(TorchDispatchMode):
     """Raises where torch computes something that no rule ran, as in scripted code."""
 
-    def __init__(self, samples: Samples) -> None:
-        super().__init__()  # type: ignore[no-untyped-call]  # torch leaves it without types
-        self.samples = samples
-        self.refused: MixingError | None = None
+    samples: Samples
+    refused: MixingError | None = None
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         """Run what a rule runs."""
@@ -184,9 +182,10 @@ class _Unseen(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch leav
 @contextlib.contextmanager
 def see_all(samples: Samples) -> Iterator[None]:
     """Enter the mode, and raise where torch computes something that no rule runs, as in scripted code."""
-    unseen = _Unseen(samples)
+    unseen = _Unseen()
+    unseen.samples = samples
     try:
-        with unseen, samples:
+        with unseen, samples.entered():
             yield
     finally:
         if unseen.refused is not None:  # of which scripted code makes an error of its own
