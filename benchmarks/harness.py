@@ -28,6 +28,8 @@ from hyperfan.errors import DataError
 RESULTS = Path(__file__).parent / "results"
 DOES_NOT_HOLD, NOT_RUN = 1, 2
 """Exit codes: a claim does not hold, or the benchmark failed; its data are missing."""
+LARGE_BLOCK = 28 * 2**20
+"""Bytes of a block that raises the limit of glibc's allocator; above 32 MiB it would not."""
 Times = dict[str, list[float]]
 """Seconds of each round, by what was timed."""
 
@@ -89,8 +91,19 @@ def memory_pass(numel: int) -> Callable[[], object]:
     return lambda: values.mul_(1.0)
 
 
+def keep_freed_memory() -> None:
+    """Let the allocator keep what is freed, for all that is timed alike.
+
+    glibc gives pages at the end of the heap back to the system, and each costs a fault when it is needed again, once
+    more memory is free there than twice the largest block that was ever freed: a step of small nets then takes up to a
+    fifth longer or not, as its blocks happen to lie. One large block, freed, raises that limit.
+    """
+    torch.ones(LARGE_BLOCK // 4)
+
+
 def interleave(functions: dict[str, Callable[[], object]], rounds: int, warm_up: int = 5, rest: float = 0.0) -> Times:
     """Seconds of each call, in an order that is turned round from one round to the next, with a rest before each."""
+    keep_freed_memory()
     for _ in range(warm_up):
         for function in functions.values():
             function()
