@@ -13,11 +13,11 @@ from pathlib import Path
 import pytest
 import torch
 
+import needs
 from hyperfan.cli import runs as run_commands
 from hyperfan.cli.main import main
 from hyperfan.data import Labelled, Splits
-from hyperfan.data.lookup import find
-from hyperfan.errors import DataError, HyperfanError
+from hyperfan.errors import HyperfanError
 from hyperfan.experiments import cifar10
 from hyperfan.experiments.environment import environment
 from hyperfan.experiments.mnist import PROFILES, grid, training
@@ -274,13 +274,10 @@ def test_help_without_torch():
     assert "{paper,laptop,smoke}" in done.stdout
 
 
-@pytest.mark.skipif(os.name == "nt", reason="signals are those of POSIX")
+@needs.POSIX
 def test_a_real_run_that_is_interrupted(capsys, tmp_path, undrawn):
     """On the official data, with a signal from outside."""
-    try:
-        find("mnist")
-    except DataError as error:
-        pytest.skip(f"{error}. To run this test: hyperfan data fetch mnist")
+    needs.data_set("mnist")
     args = ["--profile", "smoke", "--embedding", "4"]
     command = [sys.executable, "-m", "hyperfan.cli.main", "run", "mnist", *args, "--run-dir", "stopped"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:

@@ -11,6 +11,7 @@ import pytest
 from mirrors import mirrors
 from PIL import Image
 
+import needs
 from hyperfan.data.download import File
 from hyperfan.data.fetch import SOURCES, fetch
 from hyperfan.data.folder import IMAGENETTE
@@ -201,9 +202,6 @@ def test_the_tables_agree():
 
 def test_the_official_files_are_what_fetch_expects():
     """Where the compressed official files are, they have the sizes and checksums of the table."""
-    try:
-        folder = find("mnist")
-    except DataError as error:
-        pytest.skip(f"{error}. To run this test: hyperfan data fetch mnist")
+    folder = needs.data_set("mnist")
     for file in SOURCES["mnist"].files:
         assert file.is_at(folder / file.name) or (folder / file.name.removesuffix(".gz")).exists()

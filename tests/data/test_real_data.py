@@ -1,21 +1,15 @@
 """The official files, if they are there: sizes, classes, and the means and deviations that are standardised with."""
 
-import pytest
 import torch
 
+import needs
 from checks import SIGMAS
 from hyperfan.data import CIFAR10, MNIST, cifar10, imagenette, mnist, standardise, tiny_imagenet
-from hyperfan.data.lookup import find
-from hyperfan.errors import DataError
 
 
 def there(reader):
     """Read the set from where users have it; one that is not there is skipped, one that is damaged is not."""
-    name = reader.__name__.replace("_", "-")
-    try:
-        find(name)
-    except DataError as error:
-        pytest.skip(f"{error}. To run this test: hyperfan data fetch {name}")
+    needs.data_set(reader.__name__.replace("_", "-"))
     return reader()
 
 

@@ -9,6 +9,7 @@ from test_sweep import Endless
 from toy import Toy, contents, summarise
 
 import hyperfan
+import needs
 from hyperfan.errors import RunError
 from hyperfan.experiments import sweep as sweeps
 from hyperfan.experiments.environment import fingerprint
@@ -32,7 +33,7 @@ def test_a_sweep_on_a_cluster_is_bit_identical_to_one_here(tmp_path, address, un
     assert [p.name for p in tmp_path.iterdir()] == ["run"], "the sweep's sign of life is gone"
 
 
-@pytest.mark.skipif(os.name == "nt", reason="signals are those of POSIX")
+@needs.POSIX
 def test_ctrl_c_lets_the_workers_save(tmp_path, address, monkeypatch):
     path, show = tmp_path / "run", sweeps.Progress.show
 

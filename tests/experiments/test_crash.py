@@ -10,9 +10,10 @@ import time
 import pytest
 from toy import InterruptedAfter, Silent, Toy, contents, killed_before_touching_files, resume, with_small_files
 
+import needs
 from hyperfan.experiments.loop import run
 
-pytestmark = pytest.mark.skipif(os.name == "nt", reason="kill -9 and limits on file sizes are those of POSIX")
+pytestmark = needs.POSIX
 
 
 def finish(path):

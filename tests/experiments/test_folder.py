@@ -2,7 +2,6 @@
 
 import contextlib
 import json
-import os
 import shutil
 import stat
 import tempfile
@@ -14,6 +13,7 @@ import torch
 from toy import InterruptedAfter, Silent, Toy, as_nobody, contents
 
 import hyperfan
+import needs
 from hyperfan.errors import HyperfanError, RunError
 from hyperfan.experiments.environment import fingerprint
 from hyperfan.experiments.experiment import EXPERIMENTS
@@ -230,7 +230,7 @@ def test_one_process_at_a_time(half, undisturbed):
     assert contents(half) == undisturbed
 
 
-@pytest.mark.skipif(os.name == "nt", reason="rights on folders are those of POSIX")
+@needs.POSIX
 @pytest.mark.parametrize("denied", [".", "checkpoint", "metrics.jsonl"])
 def test_what_may_not_be_written(in_a_process, undisturbed, denied):
     with tempfile.TemporaryDirectory() as shared:  # which, unlike those of pytest, others can enter

@@ -17,6 +17,7 @@ from PIL import Image
 from toy import InterruptedAfter, Silent, contents
 
 import hyperfan as hf
+import needs
 from hyperfan.errors import DataError, RunError
 from hyperfan.experiments.imagenet import INITS, PROFILES, Imagenet, grid
 from hyperfan.experiments.imagenet.pictures import Crops
@@ -422,10 +423,7 @@ def together(script, world):
     return said
 
 
-needs_distributed = pytest.mark.skipif(not torch.distributed.is_available(), reason="torch was built without it")
-
-
-@needs_distributed
+@needs.DISTRIBUTED
 @pytest.mark.full  # quickly with toys: test_ranks.py, and ../optim/test_data_parallel.py
 def test_gradients_are_averaged_as_if_there_were_one_process():
     """Though the processes have parts of different size, and no gradient of a head is written out."""
@@ -436,7 +434,7 @@ def test_gradients_are_averaged_as_if_there_were_one_process():
         assert [float(v) for v in b.split()[1:]] == pytest.approx([float(v) for v in a.split()[1:]], rel=1e-9)
 
 
-@needs_distributed
+@needs.DISTRIBUTED
 @pytest.mark.full
 @pytest.mark.parametrize("begun", ["not at all", "in part", "over"])
 def test_two_processes_train_as_one(tmp_path, pictures, begun):

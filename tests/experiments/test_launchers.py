@@ -10,6 +10,7 @@ import launched
 import pytest
 import torch
 
+import needs
 from products import only_in_full
 
 SCRIPT = str(Path(__file__).with_name("launched.py"))
@@ -27,7 +28,8 @@ FORKED = ("accelerate-fork", "ddp_fork")
 """The quick ones, of a process that has imported torch."""
 
 
-@pytest.mark.skipif(os.name == "nt" or not torch.distributed.is_available(), reason="gloo and fork are those of POSIX")
+@needs.POSIX
+@needs.DISTRIBUTED
 @pytest.mark.parametrize("how", only_in_full(COMMANDS, FORKED))
 def test_two_processes_train_as_one(tmp_path, how, in_a_process):
     before, library = COMMANDS[how]

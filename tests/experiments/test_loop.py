@@ -10,6 +10,7 @@ import pytest
 import torch
 from toy import InterruptedAfter, Silent, TerminatedAfter, Toy, ToyTraining, as_earlier_version, contents, interrupted
 
+import needs
 from hyperfan.errors import RunError
 from hyperfan.experiments import folder, signals
 from hyperfan.experiments.loop import run
@@ -155,7 +156,7 @@ def test_ctrl_c_inside(tmp_path, undisturbed, monkeypatch, method):
     assert contents(tmp_path) == undisturbed
 
 
-@pytest.mark.skipif(os.name == "nt", reason="signals are those of POSIX")
+@needs.POSIX
 def test_a_real_interrupt(tmp_path, in_a_process, undisturbed):
     code, _ = in_a_process(interrupted, Toy(), tmp_path, 4)
     assert code == 130
@@ -166,7 +167,7 @@ def test_a_real_interrupt(tmp_path, in_a_process, undisturbed):
 # ── SIGTERM ────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-@pytest.mark.skipif(os.name == "nt", reason="signals are those of POSIX")
+@needs.POSIX
 @pytest.mark.parametrize(("exact", "saved"), [(True, 2), (False, 3)])
 def test_sigterm_saves_a_checkpoint_at_once_or_at_the_next_fixed_step(tmp_path, monkeypatch, exact, saved):
     """At once only if that changes nothing: a head that is trained collapsed is rounded by a checkpoint."""
@@ -180,7 +181,7 @@ def test_sigterm_saves_a_checkpoint_at_once_or_at_the_next_fixed_step(tmp_path, 
     assert contents(tmp_path / "ended") == whole
 
 
-@pytest.mark.skipif(os.name == "nt", reason="signals are those of POSIX")
+@needs.POSIX
 def test_sigterm_without_time_to_save_keeps_what_was_saved(tmp_path, monkeypatch, undisturbed):
     monkeypatch.setattr(signals, "GRACE_SECONDS", 0.01)
     real = ToyTraining.step
@@ -200,7 +201,7 @@ def test_sigterm_without_time_to_save_keeps_what_was_saved(tmp_path, monkeypatch
     assert contents(tmp_path) == undisturbed
 
 
-@pytest.mark.skipif(os.name == "nt", reason="signals are those of POSIX")
+@needs.POSIX
 def test_sigterm_before_training_raises_at_once(tmp_path, monkeypatch):
     monkeypatch.setattr(Toy, "start", lambda self, data_dir: os.kill(os.getpid(), signal.SIGTERM))
     before = signal.getsignal(signal.SIGTERM)

@@ -2,7 +2,6 @@
 
 import json
 import math
-import os
 import signal
 from dataclasses import replace
 from datetime import timedelta
@@ -11,6 +10,7 @@ import pytest
 import torch
 from toy import Silent, Toy, ToyTraining, as_ranks, contents, reach_no_server, run_out_of_grace
 
+import needs
 from hyperfan.errors import RunError
 from hyperfan.experiments import group
 from hyperfan.experiments.classifier import indices
@@ -20,10 +20,7 @@ from hyperfan.experiments.loop import run
 from hyperfan.experiments.ranks import Ranks
 from hyperfan.metrics import read_metrics
 
-pytestmark = [
-    pytest.mark.skipif(not torch.distributed.is_available(), reason="torch was built without it"),
-    pytest.mark.skipif(os.name == "nt", reason="fork and signals are those of POSIX"),
-]
+pytestmark = [needs.DISTRIBUTED, needs.POSIX]
 CONTINUAL, DEMONSTRATIONS, CONDITIONS, LORA = (
     experiment(name).profiles["smoke"] for name in ("continual", "demonstrations", "conditions", "lora")
 )

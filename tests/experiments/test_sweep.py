@@ -10,6 +10,7 @@ import pytest
 from rich.console import Console
 from toy import Silent, Toy, ToyTraining, contents, summarise
 
+import needs
 from hyperfan.experiments import sweep as sweeps
 from hyperfan.experiments.exit_codes import EXIT_CODES, OUTCOMES
 from hyperfan.experiments.folder import open_run
@@ -18,8 +19,6 @@ from hyperfan.experiments.sweep import child, sweep
 from hyperfan.experiments.sweep.child import Job, name_of, run_job
 from hyperfan.experiments.sweep.cluster import LOST_WORKERS
 from hyperfan.experiments.sweep.table import Progress, standing
-
-needs_signals = pytest.mark.skipif(os.name == "nt", reason="signals are those of POSIX")
 
 
 @dataclass(frozen=True)
@@ -137,7 +136,7 @@ def test_a_run_that_another_sweep_makes_is_not_lost(tmp_path, capfd, monkeypatch
     assert found == {path: "finished"}
 
 
-@needs_signals
+@needs.POSIX
 @pytest.mark.parametrize(
     ("sent", "code"),
     [(signal.SIGTERM, 143), (signal.SIGKILL, -9), pytest.param(signal.SIGINT, 130, marks=pytest.mark.full)],

@@ -8,6 +8,7 @@ from dataclasses import replace
 import pytest
 from toy import InterruptedAfter, Silent, Toy, as_earlier_version, contents
 
+import needs
 from hyperfan.data.folder import open_picture
 from hyperfan.errors import DataError, RunError
 from hyperfan.experiments.continual import PROFILES
@@ -91,7 +92,7 @@ def test_json_that_is_nested_too_deeply_is_damaged():
         parse_json("[" * 100_000)
 
 
-@pytest.mark.skipif(os.name == "nt", reason="pipes with names are those of POSIX")
+@needs.POSIX
 def test_a_pipe_among_pictures_is_not_waited_for(tmp_path):
     os.mkfifo(tmp_path / "x.png")
     with pytest.raises(DataError, match=r"x.png is no file, but a folder, a pipe or a device"):

@@ -6,7 +6,6 @@ import subprocess
 import sys
 from pathlib import Path
 
-import pytest
 import rank_cases
 import rank_events
 import shard_events
@@ -14,6 +13,7 @@ import torch
 from torch import nn
 
 import hyperfan as hf
+import needs
 
 WORKER = Path(__file__).with_name("rank_worker.py")
 TOLERANCE = 1e-10
@@ -41,7 +41,6 @@ EVENTS = {
     "checkpoints_are_saved_by_two": None,
 }
 """What is expected of each: a line, or how far off all may be."""
-needs_distributed = pytest.mark.skipif(not torch.distributed.is_available(), reason="torch was built without it")
 
 
 def together(folder: Path, world: int, cases: list[rank_cases.Case]) -> list[dict]:
@@ -60,7 +59,7 @@ def together(folder: Path, world: int, cases: list[rank_cases.Case]) -> list[dic
     return [torch.load(folder / f"{world}-{rank}.pt", weights_only=False) for rank in range(world)]
 
 
-@needs_distributed
+@needs.DISTRIBUTED
 def test_processes_train_as_one(tmp_path, request):
     """To 1e-10: two processes, started once, as that takes longer than the cases; in full also three."""
     worst, full = {}, request.config.getoption("full")
