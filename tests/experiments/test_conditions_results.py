@@ -19,7 +19,6 @@ from hyperfan.experiments.conditions import (
     PROFILES,
     RATES,
     SHARES,
-    choosing,
     claims,
     grid,
     pictures,
@@ -207,4 +206,4 @@ def test_without_runs_there_is_no_page(tmp_path):
     found = ConditionsResults(Runs.read(tmp_path, EXPERIMENT), SMOKE)
     with pytest.raises(RunError, match="there is no finished run 'turned AdamW"):
         found.check()
-    assert choosing(SMOKE).seed >= 1000
+    assert SMOKE.choosing().seed >= 1000

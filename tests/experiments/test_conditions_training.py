@@ -23,7 +23,6 @@ from hyperfan.experiments.conditions import (
     VARIANTS,
     WEIGHTS_ALONE,
     Conditions,
-    choosing,
     grid,
     pictures,
     trunk_setting,
@@ -282,7 +281,7 @@ def test_the_grid_has_every_job_on_seeds_that_choose_and_on_others():
     assert len(configs) == 2 * (len(JOBS) + len(TRUNK_JOBS)) * len(RATES)
     assert {c.variants for c in configs} == {(), VARIANTS}
     compared = [c for c in configs if c.seed < CHOOSING_SEED]
-    assert {choosing(c) for c in compared} == set(configs) - set(compared)
+    assert {c.choosing() for c in compared} == set(configs) - set(compared)
     assert len({c.folder for c in configs}) == len(configs)
     assert set(module.JOBS) == set(JOBS)
 

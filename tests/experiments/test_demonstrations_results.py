@@ -18,7 +18,6 @@ from hyperfan.experiments.demonstrations import (
     PROFILES,
     SETTINGS,
     THEIRS,
-    choosing,
     grid,
     setting,
 )
@@ -150,7 +149,7 @@ def test_halves_have_the_even_and_the_odd_seeds_and_rates_are_chosen_by_all():
     found = replace(made_up("hyperfan-in"), config=replace(BASE, seed=3))
     assert list(found.half(False).seeds) == [4, 6, 8, 10, 12, 14]
     assert list(found.half(True).seeds) == [3, 5, 7, 9, 11, 13]
-    chooser = replace(found, config=choosing(found.config))
+    chooser = replace(found, config=found.config.choosing())
     assert chooser.half(True) is chooser
     assert replace(found, config=replace(BASE, seed=0, seeds=1)).half(True) is None
 

@@ -16,7 +16,6 @@ from hyperfan.experiments.demonstrations import (
     THEIR_RATE,
     WINDOW,
     Demonstrations,
-    choosing,
     grid,
 )
 from hyperfan.experiments.demonstrations.stack import PathStack, values_of
@@ -139,10 +138,10 @@ def test_the_grid_has_every_init_on_seeds_that_choose_and_on_others():
     assert len(configs) == 2 * len(SETTINGS)
     compared = [c for c in configs if c.seed < CHOOSING_SEED]
     assert [(c.init, c.biases) for c in compared] == list(SETTINGS.values())
-    assert {choosing(c) for c in compared} == set(configs) - set(compared)
+    assert {c.choosing() for c in compared} == set(configs) - set(compared)
     assert all(THEIR_RATE in c.rates for c in configs)
     assert len({c.folder for c in configs}) == len(configs)
-    seeds = [range(c.seed, c.seed + c.seeds) for c in (compared[0], choosing(compared[0]))]
+    seeds = [range(c.seed, c.seed + c.seeds) for c in (compared[0], compared[0].choosing())]
     assert not set(seeds[0]) & set(seeds[1])
 
 

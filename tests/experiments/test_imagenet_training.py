@@ -23,11 +23,12 @@ from hyperfan.experiments.imagenet import INITS, PROFILES, Imagenet, grid
 from hyperfan.experiments.imagenet.pictures import Crops
 from hyperfan.experiments.imagenet.training import _histograms, batch_keys
 from hyperfan.experiments.loop import run
-from hyperfan.experiments.ranks import SINGLE_PROCESS, Ranks
+from hyperfan.experiments.ranks import Ranks
 from hyperfan.experiments.results.write import write_summary
 from hyperfan.experiments.seeds import number
 from hyperfan.metrics import read_metrics
 
+SINGLE_PROCESS = Ranks(0, 1, "cpu")
 SMALL = Imagenet(
     lr=1e-3, epochs=2, width=0.1, embedding=3, size=32, held_out=1, images=18, batch=6, samples=3, log_every=1,
     checkpoint_every=2, workers=0, device="cpu",

@@ -7,7 +7,6 @@ from torch import nn
 import hyperfan as hf
 from checks import assert_mean, assert_variance
 from hyperfan.codes import CosSin
-from hyperfan.init.methods.charakorn2025 import doc_to_lora_share
 from hyperfan.init.methods.oswald2020 import identity_variance
 
 CONDITION = hf.Embedding(20, given=True, per="net")
@@ -126,13 +125,6 @@ def test_text_to_lora_starts_all_conditions_with_one_a_and_no_update():
     assert zero
     assert drawn
     assert all("bias" in name for name in drawn)  # H = 0 for both factors, and A's bias is drawn
-
-
-def test_doc_to_lora_share():
-    share = doc_to_lora_share(64, 64, rank=4, latent=32)
-    generated, common = 0.25 / (32 + 4 * 128), 0.04 / (4 * 64)
-    assert share == pytest.approx(generated / (generated + common))
-    assert hf.LoRA(rank=4, alpha=8, share=share).share == share
 
 
 def test_chunks_meet_a_target_where_the_chunked_correction_is_cut_off():

@@ -80,14 +80,6 @@ def find(name: str, data_dir: str | os.PathLike[str] | None = None) -> Path:
     raise DataError(f"no {name} in {', '.join(map(str, places))}: there is no {layout.entries[0]}")
 
 
-def contents(name: str, place: Path) -> list[Path]:
-    """The files of a data set in the folder that ``find`` found."""
-    with read_errors(place):
-        entries = [place / entry for entry in LAYOUTS[name].entries]
-        inside = (p for entry in entries for p in (entry.rglob("*") if entry.is_dir() else [entry]))
-        return [path for path in inside if path.is_file()]
-
-
 @contextmanager
 def fetch_advice(name: str, data_dir: str | os.PathLike[str] | None) -> Iterator[None]:
     """End every error about the data with the command that downloads them again."""

@@ -11,7 +11,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, Self, TypeVar
 
 from hyperfan.errors import RunError
 from hyperfan.experiments.launch import Launch
@@ -145,14 +145,6 @@ class Configuration(ABC):
         """Of a grid, the part of each process and its number of members; ``None`` if processes share each batch."""
         return None
 
-    def share_seeds(self: Any, ranks: int) -> "list[tuple[Configuration, int]]":
-        """Parts that have some of the seeds each."""
-        if self.seeds < ranks:
-            raise RunError(f"--seeds {self.seeds} cannot be shared by {ranks} processes: each needs one at least")
-        counts = [self.seeds // ranks + (rank < self.seeds % ranks) for rank in range(ranks)]
-        firsts = [self.seed + sum(counts[:rank]) for rank in range(ranks)]
-        return [(replace(self, seed=first, seeds=n), n) for first, n in zip(firsts, counts, strict=True)]
-
     def _values(self) -> dict[str, Any]:
         assert dataclasses.is_dataclass(self)
         return {f.name: getattr(self, f.name) for f in dataclasses.fields(self)}
@@ -243,7 +235,33 @@ class ClassifierConfiguration(Configuration):
         return " ".join([self.init, f"seed-{self.seed}", *others])
 
 
-class TaskConfiguration(Configuration):
+class SeedsConfiguration(Configuration):
+    """The configuration of many runs side by side, with several seeds."""
+
+    COMPARED_PER_CHOOSING: ClassVar[int] = 4
+    """One seed to choose rates on for so many to compare on."""
+
+    seed: int
+    seeds: int
+
+    def choosing(self) -> Self:
+        """The same runs on the seeds that learning rates are chosen on."""
+        config: Any = self
+        seeds = math.ceil(self.seeds / self.COMPARED_PER_CHOOSING)
+        changed: Self = replace(config, seed=self.seed + CHOOSING_SEED, seeds=seeds)
+        return changed
+
+    def share(self, ranks: int) -> list[tuple[Configuration, int]]:
+        """Each process has some of the seeds."""
+        if self.seeds < ranks:
+            raise RunError(f"--seeds {self.seeds} cannot be shared by {ranks} processes: each needs one at least")
+        config: Any = self
+        counts = [self.seeds // ranks + (rank < self.seeds % ranks) for rank in range(ranks)]
+        firsts = [self.seed + sum(counts[:rank]) for rank in range(ranks)]
+        return [(replace(config, seed=first, seeds=n), n) for first, n in zip(firsts, counts, strict=True)]
+
+
+class TaskConfiguration(SeedsConfiguration):
     """The configuration of many runs side by side that learn one task after another."""
 
     iterations: int
@@ -259,10 +277,6 @@ class TaskConfiguration(Configuration):
     def stage(self) -> tuple[str, int]:
         """A task."""
         return "task", self.iterations
-
-    def share(self, ranks: int) -> list[tuple[Configuration, int]]:
-        """Each process has some of the seeds."""
-        return self.share_seeds(ranks)
 
 
 C = TypeVar("C", bound=Configuration)

@@ -77,6 +77,3 @@ class Ranks:
             load(tensors)
         found: int = header[0]
         return found
-
-
-SINGLE_PROCESS = Ranks(0, 1, "cpu")

@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from typing import ClassVar, Literal
 
 from hyperfan.errors import RunError, nearest
-from hyperfan.experiments.experiment import CHOOSING_SEED, Configuration, Experiment
+from hyperfan.experiments.experiment import Experiment, SeedsConfiguration
 
 Optimiser = Literal["SGD", "AdamW"]
 SHARES = (1.0, 0.5, 0.2, 0.05, 0.01, 0.0)
@@ -48,7 +48,7 @@ STAGES = 4
 
 
 @dataclass(frozen=True)
-class Conditions(Configuration):
+class Conditions(SeedsConfiguration):
     """One job with one optimiser, from every start at every rate with every seed: runs that are trained side by side.
 
     Args:
@@ -69,6 +69,7 @@ class Conditions(Configuration):
     experiment: ClassVar[str] = "conditions"
     UNTITLED: ClassVar = ("log_every", "checkpoint_every", "threads")
     MAY_BE_ZERO: ClassVar = ("seed", "shares")
+    COMPARED_PER_CHOOSING: ClassVar = 3
 
     job: str = "turned"
     optimiser: Optimiser = "AdamW"
@@ -102,10 +103,6 @@ class Conditions(Configuration):
     def rates(self) -> tuple[float, ...]:
         """The learning rates that are tried."""
         return RATES[self.optimiser]
-
-    def share(self, ranks: int) -> list[tuple[Configuration, int]]:
-        """Each process has some of the seeds."""
-        return self.share_seeds(ranks)
 
     @property
     def total(self) -> int:
@@ -146,14 +143,6 @@ PROFILES = {
     "smoke": Conditions(shares=(1.0, 0.5, 0.01, 0.0), seeds=2, steps=8, log_every=4, width=5),
 }
 
-CHOOSING_SHARE = 3
-"""One seed to choose rates on for so many to compare on."""
-
-
-def choosing(config: Conditions) -> Conditions:
-    """The same on the seeds that learning rates are chosen on."""
-    return replace(config, seed=config.seed + CHOOSING_SEED, seeds=math.ceil(config.seeds / CHOOSING_SHARE))
-
 
 def setting(base: Conditions, job: str, optimiser: Optimiser) -> Conditions:
     """A job with an optimiser."""
@@ -170,7 +159,7 @@ def grid(base: Conditions) -> list[Conditions]:
     """Every job with both optimisers, on the seeds that choose rates and on those that are compared."""
     pairs = [(setting, job) for job in JOBS] + [(trunk_setting, job) for job in TRUNK_JOBS]
     every = [make(base, job, optimiser) for make, job in pairs for optimiser in RATES]
-    return [config for one in every for config in (choosing(one), one)]
+    return [config for one in every for config in (one.choosing(), one)]
 
 
 EXPERIMENT = Experiment(

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from hyperfan.experiments.conditions import JOBS, LINEAR, RATES, STAGES, Conditions, Optimiser, choosing, setting
+from hyperfan.experiments.conditions import JOBS, LINEAR, RATES, STAGES, Conditions, Optimiser, setting
 from hyperfan.experiments.conditions.claims import (
     ALL,
     CLAIMS,
@@ -31,7 +31,7 @@ from hyperfan.experiments.conditions.training import JOBS as DESCRIBED
 from hyperfan.experiments.results.claims import markdown_table
 from hyperfan.experiments.results.pairs import LOSS_MARGIN, MIN_PAIRS
 from hyperfan.experiments.results.runs import NamedFigure
-from hyperfan.experiments.results.side_by_side import SideBySide
+from hyperfan.experiments.results.side_by_side import SideBySide, lowest_rate
 from hyperfan.experiments.results.statistics import Estimate, ratios
 from hyperfan.experiments.results.write import Results
 from hyperfan.hypernet.condition_defaults import GIVEN_CODE_SQUARE, GIVEN_SHARE, TASKS_SHARE
@@ -105,7 +105,7 @@ class ConditionsRun(SideBySide[Conditions]):
 
     def lowest(self, start: str) -> float:
         """The rate with the smallest median loss at the end on these seeds."""
-        return min(self.config.rates, key=lambda lr: (statistics.median(self.scores(END, start, lr)), lr))
+        return lowest_rate(self.config.rates, lambda lr: self.scores(END, start, lr))
 
     def median(self, measure: str, start: str, lr: float | None = None) -> float:
         """The median over seeds, by default at the rate that suits them best."""
@@ -166,8 +166,11 @@ class ConditionsResults(Results[Conditions, ConditionsRun]):
 
     def run(self, job: str, optimiser: Optimiser) -> ConditionsRun:
         """The runs of a job, at rates that were chosen on other seeds; raises if there are none."""
-        config = setting(self.base, job, optimiser)
-        compared, chooser = self.runs.one(config), self.runs.one(choosing(config))
+        return self.at_chosen_rates(setting(self.base, job, optimiser))
+
+    def at_chosen_rates(self, config: Conditions) -> ConditionsRun:
+        """The runs of a configuration, at rates that were chosen on other seeds; raises if there are none."""
+        compared, chooser = self.runs.with_chooser(config)
         return replace(compared, chosen=tuple(chooser.lowest(start) for start in config.starts))
 
     @functools.cached_property
@@ -175,7 +178,7 @@ class ConditionsResults(Results[Conditions, ConditionsRun]):
         """The runs that are there, by job and optimiser."""
         pairs = [(job, optimiser) for job in JOBS for optimiser in RATES]
         configs = {pair: setting(self.base, *pair) for pair in pairs}
-        return {pair: self.run(*pair) for pair, c in configs.items() if c in self.runs and choosing(c) in self.runs}
+        return {pair: self.run(*pair) for pair, c in configs.items() if self.runs.has_chooser(c)}
 
     @functools.cached_property
     def starts(self) -> dict[str, dict[str, AtStart]]:
@@ -219,7 +222,7 @@ class ConditionsResults(Results[Conditions, ConditionsRun]):
             "jobs": "\n".join(f"- **{name}**: {job.__doc__}" for name, job in DESCRIBED.items()),
             "job_count": len(JOBS),
             "seeds": c.seeds,
-            "choosing": choosing(c).seeds,
+            "choosing": c.choosing().seeds,
             "steps": c.steps,
             "width": c.width,
             "rates": "; ".join(f"{o} {', '.join(f'{lr:g}' for lr in rates)}" for o, rates in RATES.items()),

@@ -1,11 +1,10 @@
 """Continual learning, the paper's section 4.2: three regression tasks, one after another."""
 
-import math
 from dataclasses import dataclass, replace
 from typing import ClassVar, Literal, NamedTuple
 
 from hyperfan.errors import RunError
-from hyperfan.experiments.experiment import CHOOSING_SEED, Experiment, TaskConfiguration
+from hyperfan.experiments.experiment import Experiment, TaskConfiguration
 
 TASKS = 3
 PAPER_INITS = ("kaiming-fan-in", "kaiming-fan-out", "hyperfan-in", "hyperfan-out")
@@ -97,19 +96,10 @@ PROFILES = {
 }
 
 
-CHOOSING_SHARE = 4
-"""One seed to choose rates on for so many to compare on."""
-
-
-def choosing(base: Continual) -> Continual:
-    """The same grid on the seeds that learning rates are chosen on."""
-    return replace(base, seed=base.seed + CHOOSING_SEED, seeds=math.ceil(base.seeds / CHOOSING_SHARE))
-
-
 def grid(base: Continual) -> list[Continual]:
     """The grids that the claims rest on: every init with SGD, and some with Adam; each also to choose rates on."""
     compared = [replace(base, inits=ALL_INITS), replace(base, inits=ADAM_INITS, optimiser="adam")]
-    return [config for each in compared for config in (each, choosing(each))]
+    return [config for each in compared for config in (each, each.choosing())]
 
 
 EXPERIMENT = Experiment(

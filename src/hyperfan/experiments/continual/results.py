@@ -21,7 +21,6 @@ from hyperfan.experiments.continual import (
     TASKS,
     Continual,
     GridRun,
-    choosing,
     grid,
 )
 from hyperfan.experiments.continual.claims import CLAIMS, GROWTH_SEEDS, growths
@@ -30,7 +29,7 @@ from hyperfan.experiments.experiment import CHOOSING_SEED
 from hyperfan.experiments.results.claims import markdown_table
 from hyperfan.experiments.results.pairs import LOSS_MARGIN, MIN_PAIRS
 from hyperfan.experiments.results.runs import NamedFigure
-from hyperfan.experiments.results.side_by_side import SideBySide
+from hyperfan.experiments.results.side_by_side import SideBySide, lowest_rate
 from hyperfan.experiments.results.write import Results
 from hyperfan.metrics import Kind, Row
 from hyperfan.report import Fit, RunData, Section, fits, losses_by_task, quartiles, task_panels
@@ -143,8 +142,7 @@ class ContinualRun(SideBySide[Continual]):
         """The rate with the smallest median score, in which a run that diverged counts as infinite."""
         if init in self.rates:
             return self.rates[init]
-        found: float = min(self.config.rates, key=lambda lr: (statistics.median(self.scores(init, lr)), lr))
-        return found
+        return lowest_rate(self.config.rates, lambda lr: self.scores(init, lr))
 
     def trained(self, init: str, lr: float) -> int:
         """How many runs ended every task closer to it than the best constant is."""
@@ -250,7 +248,7 @@ class ContinualResults(Results[Continual, ContinualRun]):
     def grid(self, optimiser: str) -> ContinualRun:
         """The grid with an optimiser, at rates chosen on other seeds; raises if there is none."""
         config = next(c for c in grid(self.base) if c.optimiser == optimiser)
-        compared, chooser = self.runs.one(config), self.runs.one(choosing(config))
+        compared, chooser = self.runs.with_chooser(config)
         return replace(compared, rates={init: chooser.best(init) for init in config.inits})
 
     @functools.cached_property
@@ -292,7 +290,7 @@ class ContinualResults(Results[Continual, ContinualRun]):
         return {
             "iterations": sgd.config.iterations,
             "seeds": sgd.config.seeds,
-            "choosing": choosing(sgd.config).seeds,
+            "choosing": sgd.config.choosing().seeds,
             "beta": sgd.config.beta,
             "points": sgd.config.points,
             "batch": sgd.config.batch,

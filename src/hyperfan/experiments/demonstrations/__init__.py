@@ -1,11 +1,10 @@
 """Continual learning from demonstration, the setting of Auddy et al. 2024: shapes to draw, learnt one after another."""
 
-import math
 from dataclasses import dataclass, replace
 from typing import ClassVar, Literal
 
 from hyperfan.errors import RunError
-from hyperfan.experiments.experiment import CHOOSING_SEED, Experiment, TaskConfiguration
+from hyperfan.experiments.experiment import Experiment, TaskConfiguration
 
 Biases = Literal["zero", "torch"]
 """How the hypernet's biases start: at zero, or as in torch's linear layers, uniform with variance 1/(3·fan_in)."""
@@ -116,14 +115,6 @@ PROFILES = {
     ),
 }
 
-CHOOSING_SHARE = 4
-"""One seed to choose rates on for so many to compare on."""
-
-
-def choosing(config: Demonstrations) -> Demonstrations:
-    """The same on the seeds that learning rates are chosen on."""
-    return replace(config, seed=config.seed + CHOOSING_SEED, seeds=math.ceil(config.seeds / CHOOSING_SHARE))
-
 
 def setting(base: Demonstrations, name: str) -> Demonstrations:
     """A setting of the page."""
@@ -133,7 +124,8 @@ def setting(base: Demonstrations, name: str) -> Demonstrations:
 
 def grid(base: Demonstrations) -> list[Demonstrations]:
     """Every setting, on the seeds that choose rates and on those that are compared."""
-    return [config for name in SETTINGS for config in (choosing(setting(base, name)), setting(base, name))]
+    every = [setting(base, name) for name in SETTINGS]
+    return [config for one in every for config in (one.choosing(), one)]
 
 
 EXPERIMENT = Experiment(

@@ -20,7 +20,6 @@ from hyperfan.experiments.demonstrations import (
     THEIR_RATE,
     WINDOW,
     Demonstrations,
-    choosing,
     setting,
 )
 from hyperfan.experiments.demonstrations.claims import (
@@ -39,7 +38,7 @@ from hyperfan.experiments.demonstrations.training import KEPT_POINTS, demonstrat
 from hyperfan.experiments.results.claims import markdown_table
 from hyperfan.experiments.results.pairs import LOSS_MARGIN, MIN_PAIRS
 from hyperfan.experiments.results.runs import NamedFigure
-from hyperfan.experiments.results.side_by_side import SideBySide
+from hyperfan.experiments.results.side_by_side import SideBySide, lowest_rate
 from hyperfan.experiments.results.statistics import Estimate
 from hyperfan.experiments.results.write import Results
 from hyperfan.experiments.stack import EPS
@@ -98,7 +97,7 @@ class DemonstrationsRun(SideBySide[Demonstrations]):
     @property
     def lowest(self) -> float:
         """The rate with the smallest median error of all tasks at the end on these seeds."""
-        return min(self.config.rates, key=lambda lr: (statistics.median(self.scores(END, lr)), lr))
+        return lowest_rate(self.config.rates, lambda lr: self.scores(END, lr))
 
     def scores(self, measure: str, lr: float | None = None) -> list[float]:
         """A measure of each seed's run at a rate, by default the best; infinite after a divergence."""
@@ -172,14 +171,14 @@ class DemonstrationsResults(Results[Demonstrations, DemonstrationsRun]):
     def run(self, name: str) -> DemonstrationsRun:
         """The runs of a setting, at a rate that was chosen on other seeds; raises if there are none."""
         config = setting(self.base, name)
-        compared, chooser = self.runs.one(config), self.runs.one(choosing(config))
+        compared, chooser = self.runs.with_chooser(config)
         return replace(compared, chosen=chooser.best)
 
     @functools.cached_property
     def found(self) -> dict[str, DemonstrationsRun]:
         """The runs that are there, by setting."""
         configs = {name: setting(self.base, name) for name in SETTINGS}
-        return {name: self.run(name) for name, c in configs.items() if c in self.runs and choosing(c) in self.runs}
+        return {name: self.run(name) for name, c in configs.items() if self.runs.has_chooser(c)}
 
     @functools.cached_property
     def starts(self) -> dict[str, Start]:
@@ -226,7 +225,7 @@ class DemonstrationsResults(Results[Demonstrations, DemonstrationsRun]):
         return {
             "tasks": c.tasks,
             "seeds": c.seeds,
-            "choosing": choosing(c).seeds,
+            "choosing": c.choosing().seeds,
             "iterations": c.iterations,
             "points": c.points,
             "window": WINDOW,

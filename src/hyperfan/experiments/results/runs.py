@@ -236,6 +236,14 @@ class Runs(Generic[R]):
             )
         return self._found[config.title]
 
+    def with_chooser(self, config: Any) -> tuple[R, R]:
+        """The runs of a configuration, and those on the seeds that choose its rates; raises if there are none."""
+        return self.one(config), self.one(config.choosing())
+
+    def has_chooser(self, config: Any) -> bool:
+        """Whether there are runs of a configuration, and on the seeds that choose its rates."""
+        return config in self and config.choosing() in self
+
     def seeds(self, config: Any) -> list[R]:
         """The runs of a setting that are there, with whichever seeds, in their order."""
         setting = replace(config, seed=0).title

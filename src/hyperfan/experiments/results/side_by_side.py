@@ -1,7 +1,8 @@
 """Runs that were trained side by side, with several seeds, and left one file of metrics."""
 
 import math
-from collections.abc import Callable
+import statistics
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Self, TypeVar
 
@@ -13,6 +14,12 @@ from hyperfan.errors import RunError
 from hyperfan.experiments.experiment import CHOOSING_SEED
 from hyperfan.experiments.results.runs import Run
 from hyperfan.metrics import Kind, Row
+
+
+def lowest_rate(rates: Sequence[float], scores: Callable[[float], Sequence[float]]) -> float:
+    """The rate with the smallest median score over seeds, in which a run that diverged counts as infinite."""
+    return min(rates, key=lambda rate: (statistics.median(scores(rate)), rate))
+
 
 C = TypeVar("C", bound=Any)
 """A configuration with several seeds, which its runs count fastest."""

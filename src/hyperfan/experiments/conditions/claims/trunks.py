@@ -3,19 +3,16 @@
 import math
 import statistics
 from collections.abc import Iterator
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from hyperfan.experiments.conditions import LINEAR, RATES, TABLED, TRUNK_JOBS, VARIANTS, choosing, trunk_setting
-from hyperfan.experiments.conditions.claims import END, MEASURES, UNSEEN
+from hyperfan.experiments.conditions import LINEAR, RATES, TABLED, TRUNK_JOBS, VARIANTS, trunk_setting
+from hyperfan.experiments.conditions.claims import END, MEASURES, OURS, UNSEEN
 from hyperfan.experiments.results.claims import Claim, Fact, all_of, markdown_table
 from hyperfan.experiments.results.pairs import is_no_larger
 from hyperfan.experiments.results.statistics import Estimate, ratios
 
 if TYPE_CHECKING:
     from hyperfan.experiments.conditions.results import ConditionsResults, ConditionsRun
-
-DEFAULT = "the default"
 
 
 def trunk_tables(results: "ConditionsResults") -> dict[str, str]:
@@ -34,10 +31,8 @@ def _runs(results: "ConditionsResults") -> "Iterator[ConditionsRun]":
     for job in TRUNK_JOBS:
         for optimiser in RATES:
             config = trunk_setting(results.base, job, optimiser)
-            if config in results.runs and choosing(config) in results.runs:
-                chooser = results.runs.one(choosing(config))
-                chosen = tuple(chooser.lowest(start) for start in config.starts)
-                yield replace(results.runs.one(config), chosen=chosen)
+            if results.runs.has_chooser(config):
+                yield results.at_chosen_rates(config)
 
 
 def _measures(run: "ConditionsRun") -> list[str]:
@@ -81,7 +76,7 @@ def _facts(runs: "list[ConditionsRun]") -> str:
     rows = []
     for kind, tabled in (("given", False), ("tasks", True)):
         of = [run for run in runs if (run.config.job in TABLED) == tabled]
-        for name, at in zip((DEFAULT, *VARIANTS), range(len(VARIANTS) + 1), strict=True):
+        for name, at in zip((OURS, *VARIANTS), range(len(VARIANTS) + 1), strict=True):
             facts = [_as_good(run, m, run.config.starts[at]) for run in of for m in _measures(run)]
             if facts:
                 rows.append([kind, name, *(str(facts.count(fact)) for fact in (True, False, None))])
