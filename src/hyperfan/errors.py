@@ -47,3 +47,18 @@ def nearest(name: str, options: Iterable[str]) -> str:
     names = list(options)
     close = difflib.get_close_matches(name, names, n=1)
     return f"did you mean '{close[0]}'?" if close else f"known: {', '.join(names)}"
+
+
+def first_line(error: BaseException) -> str:
+    """The first line of an error's text, of which torch's errors have many; of one without text, its type."""
+    return next(iter(str(error).strip().splitlines()), type(error).__name__)
+
+
+def one_line(error: BaseException) -> str:
+    """An error's type and the first line of its text, if it has any.
+
+    >>> one_line(ValueError("no number")), one_line(AssertionError())
+    ('ValueError: no number', 'AssertionError')
+    """
+    kind, line = type(error).__name__, first_line(error)
+    return kind if line == kind else f"{kind}: {line}"

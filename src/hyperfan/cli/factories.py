@@ -5,7 +5,7 @@ import os
 import sys
 from typing import Any
 
-from hyperfan.errors import HyperfanError, nearest
+from hyperfan.errors import HyperfanError, nearest, one_line
 
 
 def call(factory: str) -> Any:
@@ -22,7 +22,7 @@ def find(factory: str) -> Any:
     try:
         module = importlib.import_module(module_name)
     except Exception as error:
-        raise HyperfanError(f"cannot import '{module_name}': {first_line(error)}") from error
+        raise HyperfanError(f"cannot import '{module_name}': {one_line(error)}") from error
     if name not in vars(module):
         public = [n for n, v in vars(module).items() if callable(v) and not n.startswith("_")]
         raise HyperfanError(f"'{module_name}' has no '{name}': {nearest(name, public)}")
@@ -35,9 +35,4 @@ def call_with(factory: str, function: Any, options: dict[str, Any]) -> Any:
         return function(**options)
     except (Exception, SystemExit) as error:
         shown = ", ".join(f"{name}={value}" for name, value in options.items())
-        raise HyperfanError(f"{factory}({shown}) failed: {first_line(error)}") from error
-
-
-def first_line(error: BaseException) -> str:
-    """An error's type and the first line of its message."""
-    return f"{type(error).__name__}: {next(iter(str(error).splitlines()), '')}"
+        raise HyperfanError(f"{factory}({shown}) failed: {one_line(error)}") from error

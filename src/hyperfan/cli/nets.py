@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import tyro
 
-from hyperfan.cli.factories import call, call_with, find, first_line
+from hyperfan.cli.factories import call, call_with, find
 from hyperfan.cli.output import Json, print_json, status
-from hyperfan.errors import HyperfanError, RunError
+from hyperfan.errors import HyperfanError, RunError, one_line
 
 if TYPE_CHECKING:
     from hyperfan.probe import Diagnosis
@@ -279,7 +279,7 @@ def _diagnose(factory: str, arguments: dict[str, Any]) -> Any:
         raise
     except Exception as error:
         raise HyperfanError(
-            f"the net of {factory}, or its loss, does not run on these inputs: {first_line(error)}"
+            f"the net of {factory}, or its loss, does not run on these inputs: {one_line(error)}"
         ) from error
 
 

@@ -17,7 +17,7 @@ def active_ddp() -> "DistributedDataParallel | None":
 
 
 def gather_objects(mine: Any, group: Any = None) -> list[Any]:
-    """What each process says."""
+    """The values of all processes, in the order of their ranks."""
     everyone: list[Any] = [None] * dist.get_world_size(group)
     dist.all_gather_object(everyone, mine, group)
     return everyone
@@ -25,12 +25,20 @@ def gather_objects(mine: Any, group: Any = None) -> list[Any]:
 
 def check_same(what: str, everyone: Sequence[Mapping[str, Any]]) -> None:
     """Raise in all processes, with one line, if what they say by name differs."""
+    rank, differences = first_difference(everyone)
+    for name, (first, other) in differences.items():
+        seen = [str("absent" if value is None else value) for value in (first, other)]
+        raise HyperfanError(
+            f"{what} differ between processes: '{name}' is {seen[0]} on rank 0 and {seen[1]} on rank {rank}. Build "
+            "the same net, and the same optimiser, on every rank"
+        )
+
+
+def first_difference(everyone: Sequence[Mapping[str, Any]]) -> tuple[int, dict[str, tuple[Any, Any]]]:
+    """The first rank with other values than rank 0, and by name both values; nothing where all have the same."""
     first = everyone[0]
     for rank, other in enumerate(everyone):
-        for name in {**first, **other}:
-            if first.get(name) != other.get(name):
-                then, now = (str(each.get(name, "absent")) for each in (first, other))
-                raise HyperfanError(
-                    f"{what} differ between processes: '{name}' is {then} on rank 0 and {now} on rank {rank}. Build "
-                    "the same net, and the same optimiser, on every rank"
-                )
+        names = [name for name in {**first, **other} if first.get(name) != other.get(name)]
+        if names:
+            return rank, {name: (first.get(name), other.get(name)) for name in names}
+    return 0, {}

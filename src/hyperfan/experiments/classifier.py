@@ -50,11 +50,16 @@ class Classifier(Training):
         """What the net is given of images: those of the batch after so many, or with ``None`` of a test."""
         return images
 
-    def batch(self, step: int, *, whole: bool = False) -> tuple[Tensor, Tensor]:
-        """Inputs and classes of this process's part of the batch after so many, or of the whole batch."""
+    def batch(self, step: int) -> tuple[Tensor, Tensor]:
+        """Inputs and classes of this process's part of the batch after so many."""
+        x, y = self.full_batch(step)
+        part = slice(self.ranks.rank, None, self.ranks.world)
+        return x[part], y[part]
+
+    def full_batch(self, step: int) -> tuple[Tensor, Tensor]:
+        """Inputs and classes of the batch after so many, of all processes."""
         chosen = indices(self.config, step).to(self.x.device)
-        mine = slice(None) if whole else slice(self.ranks.rank, None, self.ranks.world)
-        return self.inputs(self.x[chosen], step)[mine], self.y[chosen][mine]
+        return self.inputs(self.x[chosen], step), self.y[chosen]
 
     def test_batches(self) -> Iterator[tuple[Tensor, Tensor]]:
         """Inputs and classes of all test images, in pieces that fit into memory."""
@@ -96,7 +101,7 @@ class Classifier(Training):
 
     def first_overflow(self, step: int) -> str | None:
         """The first layer that is not finite on the batch after so many batches, whichever process it was in."""
-        return first_overflow(self.plain(), *self.batch(step, whole=True))
+        return first_overflow(self.plain(), *self.full_batch(step))
 
     @property
     def state_is_exact(self) -> bool:

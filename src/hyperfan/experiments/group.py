@@ -16,8 +16,8 @@ from typing import Any
 
 import torch.distributed as dist
 
-from hyperfan.distributed.ranks import gather_objects
-from hyperfan.errors import HyperfanError, RunError
+from hyperfan.distributed.ranks import first_difference, gather_objects
+from hyperfan.errors import HyperfanError, RunError, first_line
 from hyperfan.experiments.launch import Launch
 
 MEETING = timedelta(minutes=5)
@@ -28,6 +28,8 @@ BEAT_SECONDS, SILENCE_SECONDS = 1.0, 15.0
 """Between two heartbeats, and how long there may be none."""
 GONE = "gone"
 LEFT = b"left"
+MAX_REASON = 200
+"""Characters of an error that the other processes are told."""
 REMEDY = "--resume goes on from the last checkpoint, with any number of ranks"
 
 
@@ -36,7 +38,7 @@ class Group:
 
     def __init__(self, launch: Launch, backend: str) -> None:
         self.launch = launch
-        self._over, self._said, self._store_answered = threading.Event(), threading.Lock(), 0.0
+        self._over, self._reporting, self._store_answered = threading.Event(), threading.Lock(), 0.0
         self._met = False
         self._threads = [threading.Thread(target=function, daemon=True) for function in (self._listen, self._watch)]
         names = {"RANK": launch.rank, "WORLD_SIZE": launch.world, "MASTER_ADDR": launch.address}
@@ -52,11 +54,11 @@ class Group:
             self._await_all()
             dist.init_process_group(backend, store=store, rank=launch.rank, world_size=launch.world, timeout=COLLECTIVE)
         except (RuntimeError, ValueError) as error:
-            self._said.acquire()  # or another thread has it, and is ending this process
+            self._reporting.acquire()  # or another thread has it, and is ending this process
             self._over.set()
             raise RunError(
                 f"the {launch.world} processes of this run did not meet at {launch.address}:{launch.port}: "
-                f"{first_line(error)}"
+                f"{first_line(error)[:MAX_REASON]}"
             ) from error
 
     def _connect(self) -> Any:
@@ -106,7 +108,7 @@ class Group:
             if was_stopped:
                 self._store_answered = now
             elif now - self._store_answered > SILENCE_SECONDS:
-                self._end(_silent(0), tell=False)
+                self._end(_silent(0), report=False)
 
     def _beats(self) -> Iterator[tuple[float, bool]]:
         """The time of each beat, until the group is left, and whether this process was stopped before it."""
@@ -116,27 +118,27 @@ class Group:
             yield now, now - before > BEAT_SECONDS + SILENCE_SECONDS / 2
             before = time.monotonic()
 
-    def _end(self, reason: str, *, tell: bool = True) -> None:
+    def _end(self, reason: str, *, report: bool = True) -> None:
         """End this process at once, since its training may wait for what never comes; its folder survives that."""
-        if self._over.is_set() or not self._said.acquire(blocking=False):
+        if self._over.is_set() or not self._reporting.acquire(blocking=False):
             return
-        if tell:
-            self._tell(reason)
+        if report:
+            self._report(reason)
         sys.stderr.write(f"hyperfan: {reason}: {REMEDY}\n")
         sys.stderr.flush()
-        if tell:
+        if report:
             with contextlib.suppress(RuntimeError):
                 self._await_others()
         os._exit(2)
 
-    def _tell(self, reason: str) -> None:
+    def _report(self, reason: str) -> None:
         """Tell the others why they will end, unless another process has told them before."""
         with contextlib.suppress(RuntimeError):
             self._store.compare_set(GONE, "", reason)
 
     def why_lost(self) -> str:
         """Why torch lost a connection: which process is gone, if that becomes known."""
-        self._said.acquire()
+        self._reporting.acquire()
         found = ["the connection to another rank was lost"]
 
         def look() -> None:
@@ -155,18 +157,18 @@ class Group:
         for thread in self._threads:
             thread.join(2 * BEAT_SECONDS)
 
-        def say_so() -> None:
+        def report() -> None:
             if reason is not None:
-                self._tell(f"rank {self.launch.rank} has ended: {reason}")
+                self._report(f"rank {self.launch.rank} has ended: {reason}")
             self._beat(LEFT)
             self._await_others()
 
-        _within(SILENCE_SECONDS, say_so)
+        _within(SILENCE_SECONDS, report)
         if dist.is_initialized():
             dist.destroy_process_group()
 
     def _await_others(self) -> None:
-        """The first one's store may end with it, so it lets the others leave before."""
+        """Let the others leave before the first one, whose store may end with it."""
         until = time.monotonic() + 2 * BEAT_SECONDS
         others = range(1, self.launch.world) if self.launch.rank == 0 else ()
         while time.monotonic() < until and any(self._last_beat(rank) != LEFT for rank in others):
@@ -208,7 +210,7 @@ def leave(reason: str | None = None) -> None:
 
 @contextlib.contextmanager
 def membership() -> Iterator[None]:
-    """Whatever happens inside, the others learn that this process has left."""
+    """Tell the others that this process has left, whatever happens inside."""
     try:
         yield
     except HyperfanError as error:
@@ -216,7 +218,7 @@ def membership() -> Iterator[None]:
         raise
     except RuntimeError as error:
         if not _joined or not _is_lost_connection(error):
-            leave(f"{type(error).__name__} {first_line(error)}")
+            leave(f"{type(error).__name__} {first_line(error)[:MAX_REASON]}")
             raise
         reason = _joined[0].why_lost()
         leave(reason)
@@ -229,15 +231,11 @@ def membership() -> Iterator[None]:
 
 def agree(values: Mapping[str, Any]) -> None:
     """Raise, in all processes of the group, if one of them has other values than the first one."""
-    everyone = gather_objects(dict(values))
-    for rank, theirs in enumerate(everyone):
-        if theirs != everyone[0]:
-            keys = [key for key in {**everyone[0], **theirs} if everyone[0].get(key) != theirs.get(key)]
-            told = ", ".join(
-                f"{key} is {everyone[0].get(key)!r} in rank 0 and {theirs.get(key)!r} here" for key in keys
-            )
-            leave()  # without a reason, as all raise the same
-            raise RunError(f"rank {rank} has another run: {told}. Start all ranks with the same options, data and code")
+    rank, differences = first_difference(gather_objects(dict(values)))
+    if differences:
+        leave()  # without a reason, as all raise the same
+        seen = ", ".join(f"{key} is {a!r} in rank 0 and {b!r} here" for key, (a, b) in differences.items())
+        raise RunError(f"rank {rank} has another run: {seen}. Start all ranks with the same options, data and code")
 
 
 def _silent(rank: int) -> str:
@@ -251,8 +249,3 @@ def _is_lost_connection(error: RuntimeError) -> bool:
     *_, (frame, _) = traceback.walk_tb(error.__traceback__)
     raised_by = str(frame.f_globals.get("__name__"))
     return raised_by.startswith("torch.distributed") and ("gloo" in str(error) or "Connection" in str(error))
-
-
-def first_line(error: BaseException) -> str:
-    """The beginning of an error's text; those of torch have many lines."""
-    return (str(error).strip() or type(error).__name__).splitlines()[0][:200]

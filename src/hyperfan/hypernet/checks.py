@@ -30,8 +30,8 @@ def ranks_agree(net: "GeneratedNet") -> bool:
     ddp = active_ddp() if torch.is_grad_enabled() else None
     if ddp is not None:
         trainers = {name: m.trainer for name, m in net.heads.named_modules() if isinstance(m, LinearMap)}
-        told = {name: {"optimiser": "torch's"} if t is None else t.settings() for name, t in trainers.items()}
-        settings = {f"heads.{name}: {key}": value for name, each in told.items() for key, value in each.items()}
+        of_heads = {name: {"optimiser": "torch's"} if t is None else t.settings() for name, t in trainers.items()}
+        settings = {f"heads.{name}: {key}": value for name, each in of_heads.items() for key, value in each.items()}
         check_same("the heads or how they are trained", gather_objects(settings, ddp.process_group))
     elif dist.is_available() and dist.is_initialized() and is_sharded(net):
         check_equal({f"embeddings.{name}": table for name, table in net.embeddings.named_buffers()})

@@ -131,11 +131,11 @@ class Inputs:
         callers = {id(new): old for new, old in zip(result.copies.containers, self._containers, strict=True)}
         done: Seen = {}
 
-        def whole(x: Any) -> Any:
+        def resolve(x: Any) -> Any:
             return self.tensors[x.index] if isinstance(x, Kept) else x
 
         def put(held: Any) -> Any:
-            return rebuild(held, whole, lambda x: callers.get(id(x), x), done)
+            return rebuild(held, resolve, lambda x: callers.get(id(x), x), done)
 
         for held in result.copies.containers:
             put(held)

@@ -96,11 +96,11 @@ def _in_first_process(call: Callable[[], None], sharded: bool) -> None:
             call()
         except Exception as caught:
             error = caught
-    told = gather_objects(error and str(error))[0]
+    message = gather_objects(error and str(error))[0]
     if error is not None:
         raise error
-    if told is not None:
-        raise CheckpointError(told)
+    if message is not None:
+        raise CheckpointError(message)
 
 
 def _write_files(

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.nn.parameter import UninitializedParameter
 from torch.utils import _pytree as pytree
 
-from hyperfan.errors import HyperfanWarning, MainnetError, nearest
+from hyperfan.errors import HyperfanWarning, MainnetError, nearest, one_line
 from hyperfan.mainnet.adapters import with_start
 from hyperfan.mainnet.rules import BUFFER_STARTS, Use, hand_set, is_declared_norm, rule_class, uses
 from hyperfan.mainnet.sequential import is_sequential, walk
@@ -198,8 +198,7 @@ def _run(module: nn.Module, example: Any, tracer: Tracer) -> None:
             outputs = module(*args, **kwargs)
         tracer.finish(outputs)
     except Exception as error:
-        reason = str(error).splitlines()[0] if str(error) else ""
-        raise MainnetError(f"the mainnet does not run on example=: {type(error).__name__}: {reason}") from error
+        raise MainnetError(f"the mainnet does not run on example=: {one_line(error)}") from error
 
 
 def _declare_norm(module: nn.Module, tracer: Tracer) -> None:

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from hyperfan.errors import HyperfanWarning
+from hyperfan.errors import HyperfanWarning, first_line
 
 BLOCK = 2**19
 """Values of a block; several of them fit in a CPU's cache."""
@@ -142,7 +142,7 @@ def why_not_compiled(device: str) -> str | None:
         elif not torch.utils._triton.has_triton():
             return "Triton is not installed"
     except Exception as error:  # torch has several, by platform
-        return str(error).splitlines()[0]
+        return first_line(error)
     return None
 
 

@@ -65,16 +65,25 @@ class ImagenetTraining(Classifier):
         net.to(self.device)
         super().__init__(config, net, plan, SGD(net, lr=config.lr, weight_decay=config.weight_decay), ranks)
 
-    def batch(self, step: int, *, whole: bool = False) -> tuple[Tensor, Tensor]:
-        """This process's part of the batch after so many, or the whole batch, standardised."""
+    def batch(self, step: int) -> tuple[Tensor, Tensor]:
+        """This process's part of the batch after so many, standardised."""
         at, stream = self._stream
-        if at != step or whole:
-            c, ranks = self.config, replace(self.ranks, rank=0, world=1) if whole else self.ranks
-            # Without a reference to this object, so that its workers end with it.
-            keys = map(functools.partial(batch_keys, c, ranks), range(step, step + 1 if whole else c.total))
-            stream = iter(loader(self.train, keys, c.workers))
+        if at != step:
+            stream = self._load(range(step, self.config.total), self.ranks)
+        self._stream = step + 1, stream
+        return self._next(stream)
+
+    def full_batch(self, step: int) -> tuple[Tensor, Tensor]:
+        """The batch after so many, of all processes, standardised."""
+        return self._next(self._load(range(step, step + 1), replace(self.ranks, rank=0, world=1)))
+
+    def _load(self, steps: range, ranks: Ranks) -> Iterator[Batch]:
+        # Without a reference to this object, so that its workers end with it.
+        keys = map(functools.partial(batch_keys, self.config, ranks), steps)
+        return iter(loader(self.train, keys, self.config.workers))
+
+    def _next(self, stream: Iterator[Batch]) -> tuple[Tensor, Tensor]:
         pictures, labels, bad = next(stream)
-        self._stream = (-1, iter(())) if whole else (step + 1, stream)
         self._skip(bad)
         if not len(labels):
             raise DataError(f"none of a batch of {len(bad)} pictures could be read: {next(iter(bad.values()))}")

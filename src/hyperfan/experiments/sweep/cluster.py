@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import hyperfan
-from hyperfan.errors import RunError
+from hyperfan.errors import RunError, first_line
 from hyperfan.experiments.environment import fingerprint
 from hyperfan.experiments.exit_codes import EXIT_CODES, FAILED
 from hyperfan.experiments.sweep.child import Child
@@ -52,7 +52,7 @@ class Cluster:
             self._client = self._dask.Client(self.address, timeout=CONNECT_SECONDS, set_as_default=False)
         except (OSError, TimeoutError, ValueError) as error:
             raise RunError(
-                f"--on {self.address}: no Dask scheduler answers there ({str(error).splitlines()[0]}); "
+                f"--on {self.address}: no Dask scheduler answers there ({first_line(error)}); "
                 "'dask scheduler' starts one and prints its address"
             ) from error
         try:
@@ -113,8 +113,8 @@ class ClusterRun:
         if status == "pending":
             return None
         if status == "finished":
-            code, said = self._future.result()
-            return int(code), list(said)
+            code, lines = self._future.result()
+            return int(code), list(lines)
         if status == "error":
             error = self._future.exception()
             if type(error).__name__ == "KilledWorker":
