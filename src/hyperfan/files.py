@@ -15,7 +15,7 @@ from hyperfan.errors import RunError
 
 PARTIAL_PREFIX = ".partial-"
 INTEGER_DIGITS = 300
-"""Of the longest integer in a JSON file; longer ones have no float64."""
+"""Digits of the longest integer in a JSON file; longer ones have no float64."""
 
 
 @contextlib.contextmanager

@@ -87,7 +87,7 @@ def log_axis(values: Iterable[Number], min_decades: float = MIN_DECADES) -> Axis
 
 
 def linear_axis(low: float, high: float, max_marks: int = 5) -> Axis:
-    """With round marks.
+    """A linear axis with round marks.
 
     >>> [mark for _, mark in linear_axis(0, 30).marks]
     ['0', '10', '20', '30']
@@ -187,6 +187,6 @@ def thinned(values: Sequence[Number], limit: int) -> list[int]:
 
 
 def _logit(share: float) -> float:
-    """With an end at 99.99 %, so that 100 % has a place."""
+    """The logit of a share, cut off at 99.99 %, so that 100 % has a place."""
     within = min(max(share, 1e-4), 1 - 1e-4)
     return math.log(within / (1 - within))

@@ -87,7 +87,7 @@ def _band(curves: Iterable[Mapping[int, Interval]], sizes: Sequence[int]) -> Cur
 
 
 def _spread(names: Sequence[str], count: int) -> set[str]:
-    """So many of the names, from the first to the last."""
+    """A number of the names, evenly spaced from the first to the last."""
     if len(names) <= count:
         return set(names)
     return {names[round(i * (len(names) - 1) / (count - 1))] for i in range(count)}

@@ -9,10 +9,10 @@ from hyperfan.charts.palette import Look, style
 from hyperfan.charts.panel import LABEL_WIDTH, Curve, Note, Panel, draw
 
 WIDTH = 940.0
-"""Of a figure, in pixels; about as wide as a page on GitHub."""
+"""The width of a figure in pixels; about that of a page on GitHub."""
 MARGIN = 12.0
 HEADLINE_SIZE = 16
-"""In pixels, as ``chart.css`` has it."""
+"""The height of a headline in pixels, as ``chart.css`` has it."""
 SWATCH = 30.0
 """Width of a line in a legend."""
 BAR_HEIGHT, NAME_WIDTH = 27, 6.5

@@ -56,7 +56,7 @@ def notebook_diagnosis(net: str, summary: str, found: Sequence[Any], picture: st
 
 
 def _card(*inside: Markup) -> Markup:
-    """In the colours of the notebook, light or dark, with a style that touches nothing else in it."""
+    """A card in the colours of the notebook, light or dark, with a style that touches nothing else in it."""
     return tag("div", tag("style", Markup(NOTEBOOK)), *inside, class_="hyperfan")
 
 

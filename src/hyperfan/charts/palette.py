@@ -21,7 +21,7 @@ class Look(NamedTuple):
 
 CLASSICAL = Look(0, 1)
 FIRST = Look(12)
-"""Of a chart of one thing that is no init."""
+"""The look of a chart of one thing that is no init."""
 NEUTRAL = Look(11)
 INITS = {
     "classical": CLASSICAL,

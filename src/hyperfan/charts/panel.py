@@ -13,7 +13,7 @@ from hyperfan.charts.palette import CLASSICAL, FIRST, Look
 MAX_POINTS, MAX_FIGURE_POINTS = 400, 80
 """Points in a curve of a page, and of a figure without tips; longer ones are thinned, and keep their extremes."""
 LABEL_WIDTH = 5.9
-"""Of a character beside an axis, in pixels."""
+"""The width of a character beside an axis, in pixels."""
 LINE_HEIGHT = 13.0
 MAX_TURNED = 15
 """Characters of a name that is written at an angle."""
@@ -223,7 +223,7 @@ def _y_marks(x: Axis, y: Axis) -> Iterable[Markup]:
 
 
 def _x_marks(x: Axis, y: Axis, turned: bool) -> Iterable[Markup]:
-    """Those that would run into each other are left without text."""
+    """The marks of the horizontal axis; those that would run into each other are left without text."""
     bottom, free = y.start, -math.inf
     yield tag("line", class_="edge", x1=x.start, x2=x.end, y1=bottom, y2=bottom)
     for value, mark in x.marks:

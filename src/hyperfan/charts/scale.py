@@ -19,13 +19,13 @@ AXES = {
     "gradients": "Root mean square of the gradient at each layer, on a logarithmic axis",
 }
 SIZE = (820, 360)
-"""Of a chart that is a figure of its own, in pixels."""
+"""Width and height of a chart that is a figure by itself, in pixels."""
 CLOSE_FACTOR = 1.5
 """Up to this factor a layer counts as being where theory has it."""
 MAX_SENTENCES = 2
-"""About values that are not on the axis of a figure; further ones are counted."""
+"""Sentences about values that are not on the axis of a figure; further ones are counted."""
 OVERHANG = 0.3
-"""Of a line beyond its first and last name, so that the line of a single one can be seen."""
+"""The length of a line beyond its first and last name, so that the line of a single one can be seen."""
 
 
 class Interval(NamedTuple):

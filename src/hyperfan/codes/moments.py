@@ -21,11 +21,11 @@ from hyperfan.mainnet.skeleton import duplicate
 GIVEN_CODES = 4096
 """Codes to average over where embeddings are given at the call."""
 MAX_GIVEN_CODES = 2**18
-"""The same where each condition makes a code for every identity, of which there may be thousands."""
+"""Codes to average over where each condition makes one for every identity, of which there may be thousands."""
 MAX_VALUES_AT_ONCE = 2**17
-"""Values in a layer of the trunk that are computed at once, so that memory does not grow with its width …"""
+"""Values in a layer of the trunk that are computed at once, so that memory does not grow with its width."""
 MIN_CODES_AT_ONCE, MAX_CODES_AT_ONCE = 2**8, 2**14
-"""… nor with the number of codes: at least and at most so many of them."""
+"""Codes that are computed at once, at least and at most, so that memory does not grow with their number."""
 MAX_VALUES_IN_FLOAT64 = 2**15
 """Values of codes that are held in float64 at once."""
 NOISY_CODES = 16384
@@ -33,7 +33,7 @@ NOISY_CODES = 16384
 MIN_DRAWS = 16
 """Draws of each code to average over, at the least."""
 MIN_SCATTER_DRAWS = 64
-"""The same where their variance counts."""
+"""Draws of each code where the variance of ‖h‖² counts, at the least."""
 DROPOUT_DRAWS = 64
 """Passes of each code through a trunk with dropout."""
 MAX_REDRAWS = 100
@@ -254,7 +254,7 @@ def _squares(codes: Codes, e: Tensor) -> Tensor:
 
 
 def _reduced(codes: Codes, conditions: Iterable[Tensor], reduce: Callable[[Tensor], Tensor]) -> Tensor:
-    """The same of any function of the codes of each condition, in blocks: (…, n, width) → (conditions, values)."""
+    """A function of each condition's codes, averaged over a dropout's draws: (…, n, width) → (conditions, values)."""
     embeddings = codes.embeddings
     source = Codes(embeddings, _copy(codes.trunk), _copy(codes.inputs))
     modules = [m for part in (source.trunk, source.inputs) if part is not None for m in part.train().modules()]

@@ -3,7 +3,7 @@
 from hyperfan.metrics import Outcome
 
 FAILED, IN_USE = "failed", "in use"
-"""Of a run that an error kept from an outcome, of which it says why; and of one that another process is running."""
+"""Outcomes of a run that ended with an error, of which it says why, and of one that another process is running."""
 EXIT_CODES: dict[str, int] = {
     Outcome.FINISHED: 0,
     Outcome.DIVERGED: 64,
@@ -13,4 +13,4 @@ EXIT_CODES: dict[str, int] = {
     Outcome.TERMINATED: 143,  # 128 and that of SIGTERM
 }
 OUTCOMES = {code: outcome for outcome, code in EXIT_CODES.items()}
-"""What the exit code of a run's process says; any other says that the process died."""
+"""The outcome that the exit code of a run's process stands for; any other code says that the process died."""

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 EXPERIMENTS = ("mnist", "continual", "cifar10", "imagenet", "demonstrations", "conditions", "lora")
 """Packages beside this module, each with an ``EXPERIMENT``. Commands, results and reports all come from here."""
 CLASSICAL = "classical"
-"""In place of an init method: the mainnet without a hypernet."""
+"""The name, in place of an init method, of the mainnet without a hypernet."""
 CHOOSING_SEED = 1000
 """The first of the seeds on which learning rates are chosen, so that comparisons are made on others."""
 
@@ -142,7 +142,7 @@ class Configuration(ABC):
         return Shards(parts, kind, data_dir)
 
     def share(self, ranks: int) -> "list[tuple[Configuration, int]] | None":
-        """Of a grid, the part of each process and its number of members; ``None`` if processes share each batch."""
+        """The part of a grid that each process has, and its members; ``None`` if processes share each batch."""
         return None
 
     def _values(self) -> dict[str, Any]:
@@ -161,7 +161,7 @@ class Configuration(ABC):
         return {name: value for name, value in self._values().items() if name not in hidden and value != usual[name]}
 
     def changes_as_text(self, *, omit: Collection[str]) -> list[str]:
-        """The same, for a title."""
+        """Fields that do not have their default, as they are in a title."""
 
         def text(value: object) -> str:
             if isinstance(value, tuple):

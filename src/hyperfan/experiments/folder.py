@@ -36,7 +36,7 @@ from hyperfan.metrics import METRICS_FILE, Row, is_over, read_metrics
 CONFIG_FILE, ENV_FILE, PLAN_FILE, TIMES_FILE = "config.json", "env.json", "plan.json", "time.json"
 STATE, CHECKPOINT_FOLDER, LOCK_FILE = "state.json", "checkpoint", ".lock"
 SAFETENSORS_PREFIX = ".tmp"
-"""Of the temporary files of safetensors."""
+"""The beginning of the names of safetensors' temporary files."""
 
 
 @dataclass(frozen=True)
@@ -96,7 +96,7 @@ class RunFolder:
     def __init__(self, path: Path, config: Configuration, metrics: IO[bytes]) -> None:
         self.path, self._config, self._metrics = path, config, metrics
         self._written = hashlib.sha256()
-        """Of the metrics."""
+        """The checksum of the metrics."""
 
     def other_environment(self) -> str:
         """How this environment differs from the one the run was started in; empty if it does not."""

@@ -26,7 +26,7 @@ from hyperfan.experiments.signals import Terminated, Termination, on_sigterm
 from hyperfan.metrics import Kind, Outcome, Row, describe_divergence
 
 NOT_BEGUN = -1
-"""In place of a step: nothing has been measured or saved yet."""
+"""The step of a run in which nothing has been measured or saved yet."""
 
 
 def run(

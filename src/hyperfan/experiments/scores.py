@@ -10,7 +10,7 @@ BINS = 15
 
 @dataclass(frozen=True)
 class Scores:
-    """Of predictions for some inputs.
+    """Scores of predictions for some inputs.
 
     Args:
         accuracy: share of inputs whose most probable class is the right one.
@@ -28,7 +28,7 @@ class Scores:
 
 
 def score(probabilities: Tensor, labels: Tensor, bins: int = BINS) -> Scores:
-    """Of (n, classes) and (n,). A class that cannot be counts as the smallest probability there is.
+    """Score (n, classes) probabilities of (n,) labels; one of 0 counts as the smallest that there is.
 
     >>> score(torch.tensor([[0.8, 0.2], [0.6, 0.4]]), torch.tensor([0, 1]), bins=2)
     Scores(accuracy=0.5, nll=0.569..., brier=0.4..., ece=0.2..., reliability=((0, 0.0, 0.0), (2, 0.7, 0.5)))

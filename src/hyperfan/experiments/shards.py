@@ -59,7 +59,7 @@ class Shards(Training):
         return merge_rows(gather_objects(list(self.part.tests(step))), self.counts)
 
     def state(self) -> State:
-        """That of all runs."""
+        """The state of all runs."""
         return merge_states(gather_objects(self.part.state()), self.counts)
 
     def load(self, state: State) -> None:

@@ -27,9 +27,9 @@ def conditional_share(embedding: int | Embedding) -> float | None:
 
 
 def what_to_generate(asked: Generate | None, embedding: int | Embedding, heads: object, base: object) -> Generate:
-    """As asked; else weights, and biases too where one condition is given for the net, which they should depend on.
+    """What a user asked for; else weights, and biases too where one condition is given for the net.
 
-    But not on the values of a mainnet, whose biases may be trained, and stay as they are.
+    Biases should depend on it too, but not on a base of the mainnet's values, where they may be trained, and stay.
     """
     if asked is not None:
         return asked

@@ -30,7 +30,7 @@ class Filled(NamedTuple):
     kwargs: dict[str, Any]
     tensors: Sequence[Tensor]
     copies: Sequence[Any] = ()
-    """Of the lists, dictionaries and objects among the caller's."""
+    """Copies of the lists, dictionaries and objects among the caller's arguments."""
 
     def with_changes(self, out: Any) -> Any:
         """The outputs of the run, with the objects that it may have changed."""
@@ -53,7 +53,7 @@ class Inputs:
     def __init__(self, kind: Kind, args: Any, kwargs: Any) -> None:
         self.kind = kind
         self.tensors: list[Tensor]
-        """As given; last those in objects."""
+        """The tensors among the arguments; last those in objects."""
         self._args, self._kwargs = args, kwargs
         self._only_tensors = not kwargs and all(isinstance(x, Tensor) for x in args)
         if self._only_tensors:  # as mostly: to look into them takes longer
@@ -105,7 +105,7 @@ class Inputs:
                 x[its] = changed
 
     def replaced(self, tensors: Sequence[Tensor], kind: Kind | None = None) -> "Inputs":
-        """The same with these in place of the tensors."""
+        """The same arguments with other tensors."""
         other = copy.copy(self)
         other.tensors, other.kind = list(tensors), kind or self.kind
         return other

@@ -62,7 +62,7 @@ class KeptValues:
         return None
 
     def with_values(self, init_trunk: bool) -> "KeptValues":
-        """The same for a net whose values were loaded."""
+        """The kept values of a net whose values were loaded."""
         return replace(self, init_trunk=init_trunk, valueless=frozenset(), trunk_valueless=False)
 
 

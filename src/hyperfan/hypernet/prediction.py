@@ -98,7 +98,7 @@ def _entropy(p: Tensor, logs: Tensor) -> Tensor:
 
 @contextmanager
 def _evaluating(net: HyperNet) -> Iterator[None]:
-    """In evaluation mode, and then each module again in the mode it was in."""
+    """Put a net into evaluation mode, and then each module back into the mode it was in."""
     modules = list(net.modules())
     modes = [m.training for m in modules]
     net.eval()

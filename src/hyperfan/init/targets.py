@@ -104,14 +104,14 @@ class Targets:
         return replace(read, bias_generated=tensor.name in self._biases, summands=max(len(beside), 1), row=row)
 
     def _variance_read(self, weight: str | None) -> float:
-        """Of what is read of this weight: its layer's output, or the rows of a tied table."""
+        """The variance of what is read of a weight: its layer's output, or the rows of a tied table."""
         tensor = self._tensors.get(weight or "")
         if tensor is None or not tensor.looked_up:
             return self._output_variance(weight)
         return (self._aim(self._readings[tensor.name]).target or 1.0) if tensor.name in self._readings else 1.0
 
     def _output_variance(self, weight: str | None) -> float:
-        """Of the layer of this weight; 1 where the plan does not decide it, or where the weight feeds itself."""
+        """The variance of a layer's output; 1 where the plan does not decide it, or where the weight feeds itself."""
         if weight not in self._readings:
             return 1.0
         read, target = self._readings[weight], self._aim(self._readings[weight]).target

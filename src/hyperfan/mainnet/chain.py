@@ -18,7 +18,7 @@ ELEMENTWISE = (
 FORWARDS: dict[type[nn.Module], Callable[..., Any]] = {
     kind: kind.forward for kind in (*ELEMENTWISE, nn.Linear, nn.Sequential)
 }
-"""What the layers do, as torch defines it."""
+"""The layers' forward functions, as torch defines them."""
 _GLOBAL_HOOKS: tuple[Mapping[int, Any], ...] = (
     torch_module._global_forward_hooks,
     torch_module._global_forward_pre_hooks,

@@ -31,7 +31,7 @@ class Composite(Tensor):
 
     @abstractmethod
     def of_parts(self, parts: Sequence[Tensor]) -> Self:
-        """The same of other parts."""
+        """A tensor of the same kind, made of other parts."""
 
 
 class Call:
@@ -83,7 +83,7 @@ class Call:
 
 
 class _Wrapped:
-    """In the place of torch's function of autograd."""
+    """A function of autograd in the place of torch's for reentrant checkpoints."""
 
     @staticmethod
     def apply(function: Callable[..., Any], preserve: bool, *args: Any) -> Any:
@@ -94,7 +94,7 @@ class _Wrapped:
 
 
 def _generate(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-    """In the place of torch's generator of the steps of a checkpoint that is not reentrant."""
+    """Generate the steps of a checkpoint that is not reentrant, in the place of torch's generator."""
     call = _current()
     return _generator(function if call is None else call.wrap(function), *args, **kwargs)
 

@@ -15,9 +15,9 @@ from torch import Tensor
 from hyperfan.mainnet.replay import Recorded, Value, common_roots, draws, evaluate
 
 TOLERANCE = 0.01
-"""What results may be off by, relative: ε in a norm's denominator, and the rounding of bfloat16."""
+"""The relative error that results may have: ε in a norm's denominator, and the rounding of bfloat16."""
 MIN_FEATURES = 4
-"""Of fewer values it cannot be seen whether they were shifted and scaled, which takes two."""
+"""Features below which it cannot be seen whether values were shifted and scaled, which takes two."""
 MAX_ROOTS = 4
 
 

@@ -20,7 +20,7 @@ from hyperfan.mainnet.resample import Resampler
 from hyperfan.mainnet.trails import Trail, layer_output
 
 _ROUNDS = 50
-"""Of a fixed-point iteration that halves its error, or better, in each."""
+"""Rounds of a fixed-point iteration that halves its error, or better, in each."""
 
 
 def state_trail(node: int, name: str, weights: Mapping[str, Sequence[int]], read: Trail) -> Trail:

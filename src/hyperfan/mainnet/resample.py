@@ -83,7 +83,7 @@ def _resample(value: Any, trails: Mapping[int, Trail]) -> Any:
 
 
 def _key(value: Any) -> Any:
-    """Of an argument: a number by its value, anything else by what it is."""
+    """The cache key of an argument: a number's value, the identity of anything else."""
     if isinstance(value, Tensor) and not value.ndim:
         return value.item()
     return (type(value), value) if isinstance(value, (bool, int, float, str)) else id(value)

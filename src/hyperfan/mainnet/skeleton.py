@@ -49,7 +49,7 @@ class Skeleton:
         self.held: set[str] = set()
         """Names of the tensors that are held from call to call."""
         self.mode: Callable[[], AbstractContextManager[Any]] = contextlib.nullcontext
-        """In which the mainnet runs; an optimiser may want its layers to run in another way."""
+        """The mode in which the mainnet runs; an optimiser may want its layers to run in another way."""
         self._expected = [(name, empty.shape, empty.dtype) for name, empty in self.tensors.items()]
         self._places = Places(self.module, {**{name: name for name in self.tensors}, **self.aliases})
         self._chain: tuple[int, Chain | None] | None = None
@@ -109,7 +109,7 @@ class Skeleton:
         return made
 
     def lent_parameters(self) -> dict[str, nn.Parameter]:
-        """Those of them that were not written to since, and are still frozen."""
+        """The lent parameters that were not written to since, and are still frozen."""
         now = {name: place.tensor for name, place in self._places.now().items() if name in self._lent}
         return {
             name: p
@@ -142,7 +142,7 @@ class Skeleton:
         return chain if chain is not None and chain.holds() else None
 
     def call(self, tensors: Mapping[str, Tensor], call: Call, args: Any, kwargs: Any) -> Any:
-        """The same without a check, in no mode but the caller's, who says how layers run again."""
+        """Run the mainnet without a check, in no mode but the caller's, who says how layers run again."""
         with self.bound(tensors), Rerunning(call):
             return self.module(*args, **kwargs)
 

@@ -29,7 +29,7 @@ from hyperfan.mainnet.trails import Trail
 from hyperfan.mainnet.wiring import Wiring
 
 TOKEN_SIZE = 8
-"""Of a tensor that stands for values which are not there; enough to see whether a function is a norm."""
+"""The size of a tensor that stands for values which are not there; enough to see whether a function is a norm."""
 
 
 class Tracer(TorchFunctionMode):

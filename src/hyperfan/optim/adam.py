@@ -37,14 +37,14 @@ from hyperfan.optim.optimiser import HyperNetOptimiser
 from hyperfan.optim.plan import Kind
 
 STEP, FIRST, SECOND, LARGEST = "step", "exp_avg", "exp_avg_sq", "max_exp_avg_sq"
-"""In torch's state."""
+"""Keys of torch's state."""
 POWERS = {FIRST: 1, SECOND: 2, LARGEST: 2}
-"""Of the code, in the moments of a head's weight."""
+"""Powers of the code in the moments of a head's weight."""
 MAX_SMALL = 2**17
 """Values of a map's weight up to which its structure saves no time."""
 MIXED = "its moments are not those of one constant code"
 TOLERANCE = 64
-"""Times the precision: how far moments may be from those of one code."""
+"""How far moments may be from those of one code, in units of the precision."""
 
 
 class OneCode(Form):
@@ -138,7 +138,7 @@ class AdamRule(Rule):
         return None
 
     def form(self, part: Part, codes: Tensor, state: Callable[[], State]) -> Form:
-        """With moments of W's size."""
+        """The form of a map with one code, whose moments have W's size."""
         return OneCode(part, codes, state, self.compiled(part, "collapsed"))
 
     def step(self, p: Tensor, state: State, grad: FactoredGradient, group: Group) -> bool:

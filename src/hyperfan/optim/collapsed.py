@@ -26,7 +26,7 @@ from hyperfan.optim.form import Form, Group, State
 
 CONDITION_LIMIT = 1e4
 MOMENTUM, MOMENTUM_OF_OUTPUTS = "momentum_buffer", "momentum_of_outputs"
-"""In the optimiser's state: torch's buffer, and, in its place while a map is collapsed, M."""
+"""Keys of the optimiser's state: torch's buffer, and, in its place while a map is collapsed, M."""
 Add = Callable[[Tensor, float, float], object]
 """``add(target, alpha, beta)``: target ← beta·target + alpha·gradient, in place."""
 

@@ -42,7 +42,7 @@ class SharedHeads:
         """Ids of parameters that say when they have a gradient."""
         self.exchange = Exchange(lambda: self._parameters, ddp.process_group)
         self._tied: nn.Parameter | None = None
-        """Of DDP's reducer, where that looks for parameters without a gradient; it has one in every backward pass."""
+        """Has a gradient in every backward pass, for a reducer of DDP that looks for parameters without one."""
         self._due = self._queued = self._reached = False
         self._expect(ddp)
         ddp.register_forward_pre_hook(self._expect)

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 DIGEST_BITS = 48
-"""Of the codes, in a header: each is a number that is 0 or the number of processes in the sum, in any dtype."""
+"""Bits of a digest of codes in a header: in the sum each is 0 or the number of processes, in any dtype."""
 _INTEGERS = {1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 _ODD = 0x1E3779B97F4A7C15
 """A multiplier whose multiples are spread over all 64 bits."""

@@ -43,7 +43,10 @@ class Factor:
         return self.grads
 
     def join(self, memory: Tensor) -> Tensor:
-        """The same, in this memory if they are in several: to ask for new memory can take as long as to fill it."""
+        """The gradients of all outputs, joined in this memory if they are in several tensors.
+
+        To ask for new memory can take as long as to fill it.
+        """
         if isinstance(self.grads, Tensor):
             return self.grads
         for target, row in zip(memory, self.grads, strict=True):

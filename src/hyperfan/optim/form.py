@@ -115,7 +115,7 @@ class Form(ABC):
         return self.outputs.view(-1, *shape).unbind(0)
 
     def gradients(self, grads: Sequence[Tensor | None], joined: bool) -> list[Tensor | None]:
-        """Of weight and bias, from those of W, one for each code or joined; none if none of these was used."""
+        """The gradients of weight and bias, from those of W, one for each code or joined; none if none was used."""
         seen = [g for g in grads if g is not None]
         if not seen:
             return [None, None]

@@ -246,7 +246,7 @@ def _norm(a: FactoredGradient, ord: float = 2, dim: Any = None, keepdim: bool = 
 
 
 def _all_norms(gradients: Sequence[Tensor], ord: float = 2, dtype: Any = None) -> list[Tensor]:
-    """As clipping asks for them where gradients are sharded between processes."""
+    """The norm of each gradient, as clipping asks for where they are sharded between processes."""
     return [torch.linalg.vector_norm(g, ord, dtype=dtype) for g in gradients]
 
 

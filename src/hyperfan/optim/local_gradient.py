@@ -18,7 +18,7 @@ class LocalGradient:
 
     @property
     def codes(self) -> Tensor:
-        """Those of all parts."""
+        """The codes of all parts."""
         assert self.parts is not None
         if len(self.parts) == 1:
             return self.parts[0][0].codes

@@ -23,7 +23,7 @@ from hyperfan.hypernet import HyperNet
 from hyperfan.optim.optimiser import HyperNetOptimiser
 
 TASKS, REMEMBERED = "tasks", "remembered."
-"""In a state: the name of the tasks, and the prefix of the tensors' names."""
+"""Keys of a state: the tasks, and the prefix of the tensors' names."""
 
 
 class Memory:
@@ -103,7 +103,7 @@ class Memory:
         return torch.stack(moved).sum() / len(chosen)
 
     def _sample(self, count: int | None, generator: torch.Generator | None) -> tuple[list[int], Mapping[str, Tensor]]:
-        """So many of the tasks, or all, with what is remembered of them."""
+        """A number of the tasks, or all, with what is remembered of them."""
         if count is None or count >= len(self.tasks):
             return self.tasks, self.remembered
         device = "cpu" if generator is None else generator.device

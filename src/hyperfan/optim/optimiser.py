@@ -31,7 +31,7 @@ class HyperNetOptimiser(torch.optim.Optimizer):
     rule: Rule
     torch_class: ClassVar[type[torch.optim.Optimizer]]
     __signature__: ClassVar[inspect.Signature]
-    """What ``help`` shows: torch's options by name."""
+    """The signature that ``help`` shows: torch's options by name."""
 
     def __init_subclass__(cls) -> None:
         super().__init_subclass__()
@@ -123,7 +123,7 @@ class HyperNetOptimiser(torch.optim.Optimizer):
             trainer.use(kind)
 
     def state_dict(self) -> dict[str, Any]:
-        """As that of torch's optimiser, which can load it; and the other way round."""
+        """The state as torch's optimiser has it, which can load it; and the other way round."""
         self.sync()
         return super().state_dict()
 

@@ -80,7 +80,7 @@ class CoordinateCheck:
         return header, rows
 
     def trend_table(self) -> Table:
-        """Of outputs and gradients, along width and depth, the layer whose scale depends most on it."""
+        """The layer whose scale depends most on width and on depth, of outputs and of gradients."""
         rows = []
         for (along, at, of), group in itertools.groupby(self.known_trends, lambda t: (t.along, t.at, t.of)):
             worst = max(group, key=lambda t: abs(t.slope))

@@ -187,7 +187,7 @@ def _condition(net: HyperNet, example: Any) -> Tensor:
 
 
 def _conditions(net: HyperNet, count: int) -> Tensor:
-    """So many embeddings like those that are given at the call, always the same: examples, or draws."""
+    """A number of embeddings like those that are given at the call, always the same: examples, or draws."""
     config, examples = net.embeddings.config, net.embeddings.examples
     count = max(count, 1)
     if examples is None:
@@ -249,7 +249,7 @@ def _mean_squares(net: HyperNet, codes: Tensor) -> Tensor:
 
 
 def _expected_squares(net: HyperNet) -> Tensor:
-    """The same in the mean over embeddings like those that the heads were started for; NaN where none are given."""
+    """‖h‖² in the mean over embeddings like those that the heads were started for; NaN where none are given."""
     if not net.embeddings.config.given:
         return torch.full((net.heads.n,), math.nan)
     return _mean_squares(net, net.codes(embedding=_conditions(net, EXPECTED_EMBEDDINGS), noise=False))

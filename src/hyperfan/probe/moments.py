@@ -133,7 +133,7 @@ class Scale:
         return cls(value, value, value).widened(reach)
 
     def widened(self, reach: float) -> "Scale":
-        """The same with the ends further away, by a reach in logarithms."""
+        """The value with the ends of its interval further away, by a reach in logarithms."""
         return Scale(self.value, self.low * math.exp(-reach), self.high * math.exp(min(reach, 700)))  # exp overflows
 
 

@@ -18,10 +18,10 @@ from hyperfan.probe.moments import REACH_99_TO_95, Scale
 Along = Literal["width", "depth"]
 OF: tuple[Of, ...] = ("activations", "gradients")
 MIN_SLOPE: Mapping[Along, float] = {"width": 0.15, "depth": 0.1}
-"""Of the near end of a slope's 99 % interval, from which a scale counts as dependent: the exponent of the width, of
+"""The near end of a slope's 99 % interval from which a scale counts as dependent: the exponent of the width, of
 which a forgotten fan makes 0.5; and the logarithm of the factor from layer to layer."""
 LAST_LAYER, FIRST_LAYER = "the last layer", "the first layer"
-"""Where nets of several depths are compared: their outputs, and the gradients that have come all the way."""
+"""The layers at which nets of several depths are compared: by outputs, and by gradients that came all the way."""
 
 
 class Size(NamedTuple):

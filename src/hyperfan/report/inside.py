@@ -20,7 +20,7 @@ MAX_START = 4.0
 """A start this many times further out than all that follows is left off the axis, and its σ written instead."""
 EVOLUTION = "Lines: mean; bands: one standard deviation to each side. Linear around 0, logarithmic beyond."
 RIDGE_HEIGHT = 0.78
-"""Of a ridge, where the next one stands at 1."""
+"""The height of a ridge, where the next one stands at 1."""
 LEFT, RIGHT = 26.0, 50.0
 """Room beside the axes of ridges, for the ends of marks and for standard deviations."""
 RIDGES = (

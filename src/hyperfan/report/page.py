@@ -14,7 +14,7 @@ from hyperfan.charts.palette import Look, style
 from hyperfan.charts.panel import Panel, draw, switched
 
 Switch = tuple[str, str, Look | None]
-"""What can be switched off: its name in the page, its label, and the look of its lines, if they have one."""
+"""A part of a page that can be switched off: its name, its label, and the look of its lines, if they have one."""
 ARROWS = "Arrow keys go from value to value and from line to line."
 
 

@@ -11,7 +11,7 @@ from hyperfan.charts.palette import Look, looks
 from hyperfan.charts.panel import Curve, Panel
 
 EDGE = 1.25
-"""Of a panel; demonstrations have coordinates up to 1."""
+"""Where a panel ends; demonstrations have coordinates up to 1."""
 NOTE = "Grey: the demonstrations of each shape. Coloured: the path that the net takes from where the first one starts."
 
 

@@ -14,9 +14,9 @@ from hyperfan.charts.palette import Look
 from hyperfan.charts.panel import Curve, Note, Panel
 
 PANEL_HEIGHT, NAMES_WIDTH = 290.0, 118.0
-"""In pixels: of both panels, and of the names beside the curves."""
+"""The height of both panels and the width of the names beside the curves, in pixels."""
 ROOM = 0.06
-"""Above and below the curves, in powers of ten."""
+"""Room above and below the curves, in powers of ten."""
 MAX_NAME = 24
 """Characters of a name beside a curve."""
 

@@ -81,7 +81,7 @@ HYPERFANS = ("hyperfan-in", "hyperfan-out")
 BASELINES = ("kaiming-fan-in", "kaiming-fan-out")
 SEEDS = 3
 SEARCH_BATCHES, SEARCH_TEST_IMAGES = 50, 1000
-"""Of the runs that search."""
+"""Batches and test images of the runs that search for learning rates."""
 SEARCHED = {
     **dict.fromkeys(HYPERFANS, tuple(float(f"5e-{k}") for k in range(2, 8))),
     "kaiming-fan-in": tuple(float(f"5e-{k}") for k in range(4, 18)),

@@ -9,7 +9,7 @@ from hyperfan.experiments.experiment import Experiment, SeedsConfiguration
 
 Optimiser = Literal["SGD", "AdamW"]
 SHARES = (1.0, 0.5, 0.2, 0.05, 0.01, 0.0)
-"""Of the variance, generated: all is hyperfan-in as published, none is Bias-HyperInit (Beck et al. 2023)."""
+"""Generated shares of the variance: 1 is hyperfan-in as published, 0 is Bias-HyperInit (Beck et al. 2023)."""
 LINEAR = "nn.Linear"
 """The start of a hypernet written by hand: trunk and heads as ``nn.Linear`` draws them."""
 CODE_SQUARES = {f"‖h‖² = {square:g}": square for square in (16.0, 4.0, 1.0)}
@@ -38,9 +38,9 @@ JOBS = (
 )
 """Names of the jobs, which ``jobs.py`` and ``pictures.py`` describe."""
 TABLED = ("tasks", "clients", "sequence", "remembered")
-"""Those whose conditions are a table of trained embeddings."""
+"""Jobs whose conditions are a table of trained embeddings."""
 TRUNK_JOBS = JOBS
-"""Those on which the variants of the default are tried."""
+"""Jobs on which the variants of the default are tried."""
 LONGER = {"joint": 3}
 """How many times as long a job is trained."""
 STAGES = 4

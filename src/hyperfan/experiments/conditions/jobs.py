@@ -73,7 +73,7 @@ class Job(ABC):
         """The data of a seed."""
 
     def loss(self, call: Call, batch: Batch) -> Tensor:
-        """Of each run under each condition, (run, condition); by default the mean squared error."""
+        """The loss of each run under each condition, (run, condition); by default the mean squared error."""
         return (call(batch["x"]) - batch["y"]).square().mean((2, 3))
 
     def normal_conditions(self, draws: Generator) -> Tensor:
@@ -320,4 +320,4 @@ NONLINEARITIES: Mapping[str, tuple[type[nn.Module], Callable[[Tensor], Tensor]]]
     "tanh": (nn.Tanh, torch.tanh),
     "sin": (Sine, torch.sin),
 }
-"""As a layer and as a function."""
+"""The mainnets' nonlinearities, each as a layer and as a function."""

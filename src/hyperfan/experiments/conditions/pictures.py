@@ -14,7 +14,7 @@ from hyperfan.experiments.seeds import generator
 
 CLASSES, MNIST_SIDE = 10, 28
 MAX_PICTURES = 10_000
-"""Of the training set; the test set has no more."""
+"""Pictures of the training set that are used; the test set has no more."""
 Digits = tuple[Tensor, Tensor]
 """Pictures, one row for each, and labels."""
 

@@ -57,7 +57,7 @@ class ConditionsRun(SideBySide[Conditions]):
 
     @functools.cached_property
     def unseen(self) -> Tensor:
-        """The same under unseen conditions."""
+        """Loss under unseen conditions, (start, rate, seed, measurement)."""
         return self._measured("unseen")
 
     @functools.cached_property
@@ -122,7 +122,7 @@ class ConditionsRun(SideBySide[Conditions]):
 
     @property
     def header(self) -> list[str]:
-        """Of such cells."""
+        """The header of the table of :meth:`cells`."""
         return ["start", "best rate", "finite", *(MEASURES[measure] for measure in self.measures)]
 
     def sentence(self) -> str:
@@ -244,7 +244,7 @@ class ConditionsResults(Results[Conditions, ConditionsRun]):
         }
 
     def _medians(self, measure: str) -> str:
-        """Of a measure on every job, from every start; the lowest in bold."""
+        """The medians of a measure on every job, from every start; the lowest in bold."""
         rows = []
         for (job, optimiser), run in self.found.items():
             if measure in run.measures:
@@ -263,7 +263,7 @@ class ConditionsResults(Results[Conditions, ConditionsRun]):
         return markdown_table(["job", "optimiser", "measure", *self.base.starts], rows)
 
     def _relative(self) -> str:
-        """Of every start, the mean over jobs of its loss over that of hyperfan-in as published."""
+        """The mean over jobs of every start's loss over that of hyperfan-in as published."""
         rows = []
         for kind, tabled in (("given", False), ("tasks", True)):
             for measure, optimiser in itertools.product((END, UNSEEN), RATES):

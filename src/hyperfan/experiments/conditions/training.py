@@ -52,7 +52,7 @@ TEST_CONDITIONS, TEST_POINTS = 32, 16
 
 
 def widths(job: Job, width: int) -> list[int]:
-    """Of the mainnet's layers, from its inputs to its outputs."""
+    """The widths of the mainnet's layers, from its inputs to its outputs."""
     return [job.inputs, width, width, job.outputs]
 
 
@@ -195,7 +195,7 @@ class ConditionsTraining(GridTraining):
         return self.typical(self.latest)
 
     def _loss(self, stack: ConditionStack, chosen: Tensor, batch: Batch, theta: Tensors) -> Tensor:
-        """Of every run of a stack under each condition."""
+        """The loss of every run of a stack under each condition."""
         return self.job.loss(stack.call(stack.generate(theta, chosen)), batch)
 
     # ── tests ──────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -216,14 +216,14 @@ class ConditionsTraining(GridTraining):
             yield {"kind": Kind.ERRORS, "step": step, "learnt": step // length, "errors": errors}
 
     def _losses(self, *, unseen: bool) -> Tensor:
-        """Of every run under each condition of the test."""
+        """The loss of every run under each condition of the test."""
         with torch.no_grad():
             return torch.cat([self._loss(stack, *self._tests[unseen], stack.theta) for stack in self.stacks])
 
     # ── what a checkpoint holds ────────────────────────────────────────────────────────────────────────────────────
 
     def state(self) -> dict[str, Tensor]:
-        """That of all stacks."""
+        """The state of all stacks."""
         return {f"{i}/{name}": t for i, stack in enumerate(self.stacks) for name, t in stack.state().items()}
 
     def load(self, state: dict[str, Tensor]) -> None:

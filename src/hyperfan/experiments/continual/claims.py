@@ -148,7 +148,7 @@ SCHEMES = (
 )
 """Each with its init method, a fact, and within which bounds the factor from a layer to the next then is, or is not."""
 ONE_NUMBER = ("M2, std 0.01", "M3, head/10")
-"""Of these one width at which the factor is not within its bounds is enough."""
+"""Schemes of which one width at which the factor is not within its bounds is enough."""
 
 
 # ── untrained nets ─────────────────────────────────────────────────────────────────────────────────────────────────

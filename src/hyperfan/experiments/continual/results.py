@@ -83,9 +83,10 @@ class ContinualRun(SideBySide[Continual]):
         return len(self.config.inits), len(self.config.rates)
 
     def to_dict(self) -> dict[str, Any]:
-        """As any run, with every third measurement of the loss, and fits of the median run of each init at each rate.
+        """The content of a record: every third measurement of the loss, and the fits of median runs.
 
-        A figure shows them at the rates that other seeds choose; of those seeds it shows none, and only how they end.
+        A figure shows the fits of each init at the rates that other seeds choose; of those seeds it shows none,
+        and only how they end.
         """
         found, shown = super().to_dict(), set()
         every = self.config.iterations if self.config.seed >= CHOOSING_SEED else KEPT_EVERY * self.config.log_every
@@ -182,7 +183,7 @@ class ContinualRun(SideBySide[Continual]):
         return rows
 
     def cells(self) -> list[list[str]]:
-        """The same as text under :data:`BEST_HEADER`."""
+        """The numbers of each init at its best rate, as text under :data:`BEST_HEADER`."""
         rows = []
         for r in self.table():
             numbers = [two_digits(value, "diverged") for value in (*r["loss"], *r["error"])]
@@ -270,7 +271,7 @@ class ContinualResults(Results[Continual, ContinualRun]):
         return {}
 
     def figures(self) -> Iterator[NamedFigure]:
-        """Those of the grid with SGD."""
+        """The figures of the grid with SGD."""
         return self.grid("sgd").figures()
 
     def summary(self) -> dict[str, Any]:

@@ -87,7 +87,7 @@ class ContinualTraining(GridTraining):
         self.plan: dict[str, Any] = {}
         self.batches: list[Batch] = []
         self.members: list[Tensor] = []
-        """Of each batch, the runs by their numbers in the grid."""
+        """The runs of each batch by their numbers in the grid."""
         self._fill()
         self.diverged = torch.full((len(config.runs),), -1)
         """After how many iterations each run's loss was no longer finite; −1 if it is."""
@@ -187,7 +187,7 @@ class ContinualTraining(GridTraining):
         return torch.full((len(self.diverged), *shape), float("nan"), dtype=self.x.dtype)
 
     def _seeds(self, members: Tensor) -> Tensor:
-        """Of each run, the number of its seed; the grid counts seeds fastest."""
+        """The number of each run's seed; the grid counts seeds fastest."""
         return members % self.config.seeds
 
     def _batches(self, task: int) -> Tensor:

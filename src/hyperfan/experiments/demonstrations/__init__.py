@@ -27,7 +27,7 @@ THEIR_RATE = 1e-4
 WINDOW = 20
 """Points of a subsequence, over which training integrates."""
 DEMONSTRATIONS = 7
-"""Of each shape."""
+"""Demonstrations of each shape."""
 MAX_TASKS = 10
 """The number of shapes."""
 

@@ -33,7 +33,7 @@ MEASURES = {
 }
 """What is compared, seed by seed, each a mean over tasks."""
 FACTS = {START: "at the start", DURING: "during training", END: "at the end"}
-"""Where an init may bring something."""
+"""Measures by which an init may bring something, and when that is."""
 NEEDED = "hyperfan-in"
 """The init whose targets are the variances that the mainnet needs."""
 

@@ -82,7 +82,7 @@ class DemonstrationsRun(SideBySide[Demonstrations]):
         return self.read(Kind.ERRORS, key, lambda row: (row["learnt"],), every, len(self.config.rates))
 
     def to_dict(self) -> dict[str, Any]:
-        """As any run, but of the paths, which are most of it, only those of the first seed."""
+        """The content of a record; of the paths, which are most of it, only those of the first seed."""
         found, seeds = super().to_dict(), self.config.seeds
         for row in found["rows"]:
             if row["kind"] == Kind.ERRORS:

@@ -18,7 +18,7 @@ from hyperfan.hypernet import HyperNet
 from hyperfan.metrics import Kind, Row
 
 INPUTS, OUTPUTS = 3, 2
-"""Of the mainnet: position and time; velocity."""
+"""Inputs and outputs of the mainnet: position and time; velocity."""
 NORMAL = "auddy2024-normal"
 """The init that is drawn from a normal distribution."""
 KEPT_POINTS = 25
@@ -149,7 +149,7 @@ class DemonstrationsTraining(GridTraining):
         return self._starts[1]
 
     def state(self) -> dict[str, Tensor]:
-        """That of all runs."""
+        """The state of all runs."""
         return self.stack.state()
 
     def load(self, state: dict[str, Tensor]) -> None:

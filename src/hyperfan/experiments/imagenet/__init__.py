@@ -129,7 +129,7 @@ def every_init(base: Imagenet) -> list[Imagenet]:
 
 
 def full_width(base: Imagenet) -> Imagenet:
-    """The same with as many channels as the paper's net."""
+    """The configuration with as many channels as the paper's net."""
     return replace(base, width=1.0)
 
 

@@ -83,9 +83,9 @@ SEEDS = 3
 CLOSE_SEEDS = 8
 """Seeds of comparisons whose differences are small: of means of both hyperfans, and of heads of their own."""
 SHORT_EPOCHS = 5
-"""Of runs that are only compared with others of that length."""
+"""Epochs of runs that are only compared with others of that length."""
 ADAM_BATCHES = 1000
-"""Of the runs that compare SGD with Adam."""
+"""Batches of the runs that compare SGD with Adam."""
 SGD_RATES = (5e-3, 5e-4, 5e-5, 5e-6)
 ADAM_RATES = (1e-3, 1e-4, 1e-5)
 

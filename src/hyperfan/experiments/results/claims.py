@@ -55,7 +55,7 @@ class Claim:
 
     @property
     def verdict(self) -> Verdict:
-        """It holds if all facts are so, and in part if some are and some are not; open while none speaks against it."""
+        """Whether the claim holds: if all facts do; in part if some do and some do not; open while none is false."""
         found = set(self.facts.values())
         if found == {True}:
             return Verdict.HOLDS

@@ -14,16 +14,16 @@ from hyperfan.metrics import Kind, Row
 
 RECORD_FILE = "runs.jsonl.gz"
 PARTS = {"config": dict, "environment": dict, "rows": list}
-"""What a line of a record holds."""
+"""The parts of a line of a record, and their types."""
 DIGITS = 5
-"""Of every number in a record, but for those of kinds named below."""
+"""Digits of every number in a record, but for those of :data:`DIGITS_OF_KIND`."""
 DIGITS_OF_KIND = {Kind.MOMENTS: 8}
 """Weights move by a millionth of their size between two probes, and a claim compares that."""
 NUMBER = re.compile(r"[-−]?\d+(?:\.\d+)?(?:e[-+−]?\d+)?")
 EXACT_DIGITS = 2
 """An integer of no more digits is a count, which must be equal."""
 RELATIVE_TOLERANCE = 5e-4
-"""Of numbers in a summary: untrained nets, which a page measures anew, differ in their last bits between CPUs."""
+"""How far numbers in a summary may be off: a page measures untrained nets anew, in which CPUs differ by last bits."""
 
 
 def write_record(file: Path, runs: Iterable[Mapping[str, Any]]) -> None:

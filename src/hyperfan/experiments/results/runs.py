@@ -190,7 +190,7 @@ class Runs(Generic[R]):
 
     @classmethod
     def read(cls, root: Path, experiment: Experiment[Any]) -> "Runs[R]":
-        """Those in folders under a root, and those of a record there."""
+        """Read the runs in folders under a root, and those of a record there."""
         runs: list[Any] = []
         unverified = 0
         for file in sorted(root.glob(f"*/{CONFIG_FILE}")):
@@ -210,7 +210,7 @@ class Runs(Generic[R]):
         return cls(experiment, runs, unverified)
 
     def recorded(self, configs: Iterable[Configuration]) -> "tuple[Runs[R], list[dict[str, Any]]]":
-        """Those of some configurations that are there, as they are read again from a record, and its lines."""
+        """The runs of some configurations that are there, as they are read again from a record, and its lines."""
         lines = [self._found[c.title].to_dict() for c in configs if c in self]
         kept = [_from_record(line, self.experiment) for line in lines]
         return Runs(self.experiment, kept, self.unverified), lines
@@ -251,7 +251,7 @@ class Runs(Generic[R]):
         return sorted(found, key=lambda run: run.config.seed)
 
     def need(self, config: Any) -> list[R]:
-        """The same, at least one; raises if there is none."""
+        """The runs of a setting, with whichever seeds; raises if there is none."""
         return self.seeds(config) or [self.one(config)]
 
 

@@ -64,7 +64,7 @@ class Results(ABC, Generic[C, R]):
     columns: ClassVar[Sequence[tuple[str, str, str]]] = ()
     """The table of settings on the page: each column's header, and key and format of its numbers."""
     part = slice(None)
-    """Which of the untrained nets are looked at, one for each seed from the base's."""
+    """The untrained nets that are looked at, one for each seed from the base's."""
 
     def __init__(
         self, runs: Runs[R], base: C, data_dir: Path | None = None, log: Callable[[str], object] = lambda _: None

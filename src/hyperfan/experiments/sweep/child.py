@@ -40,7 +40,7 @@ class Job:
     summarise: str
 
     def to_json(self) -> str:
-        """As text that another process makes the job from."""
+        """Convert to text that another process makes the job from."""
         assert dataclasses.is_dataclass(self.config)
         kind = type(self.config)
         values = {f.name: getattr(self.config, f.name) for f in dataclasses.fields(self.config)}

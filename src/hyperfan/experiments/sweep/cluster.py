@@ -28,7 +28,7 @@ CONNECT_SECONDS = 10
 SIGN_SECONDS, SILENCE_SECONDS = 5.0, 60.0
 """Between two signs of life of the sweep, and how long workers go on without one."""
 LOST_WORKERS = -1
-"""In place of an exit code, of a run whose workers died."""
+"""The exit code of a run whose workers died, of which no process has one."""
 
 
 class Cluster:

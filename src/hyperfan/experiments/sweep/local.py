@@ -7,7 +7,7 @@ from hyperfan.experiments.sweep.child import Child
 
 
 class Local:
-    """So many processes at once, by default as many as there are cores for."""
+    """Runs as processes of this machine, by default as many at once as there are cores for."""
 
     def __init__(self, jobs: int | None, threads: int) -> None:
         self.slots = jobs or max(_cores() // threads, 1)

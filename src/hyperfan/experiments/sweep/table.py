@@ -18,7 +18,7 @@ from hyperfan.metrics import METRICS_FILE, Kind
 
 REFRESH_SECONDS = 1.0
 TAIL_BYTES = 200_000
-"""Of the metrics that are read for the last step."""
+"""Bytes at the end of the metrics in which the last step is looked for."""
 MAX_ROWS = 30
 
 

@@ -21,7 +21,7 @@ from hyperfan.generators.aims import Aim
 from hyperfan.init.registry import Method, Reading, register
 
 BIAS_SLOPE = 0.2
-"""Of tanh(0.2·p)."""
+"""The slope of tanh(0.2·p) at 0."""
 
 
 def normalised(read: Reading, factor: float = 1.0) -> Aim:
