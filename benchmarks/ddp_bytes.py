@@ -7,6 +7,7 @@ kernel's counters of the device say how many bytes were sent, with TCP's headers
 import importlib
 import json
 import os
+import re
 import shutil
 import statistics
 import subprocess
@@ -91,42 +92,51 @@ def work(benchmark: str, rank: int) -> None:
     torch.set_num_threads(1)
     os.environ |= {"RANK": str(rank), "WORLD_SIZE": str(WORLD), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "29500"}
     dist.init_process_group("gloo")
-    told = importlib.import_module(f"benchmarks.{benchmark}").cases()
+    found = importlib.import_module(f"benchmarks.{benchmark}").cases()
     if rank == 0:
-        print(json.dumps(told))
+        print(json.dumps(found))
     dist.destroy_process_group()
 
 
 def in_processes(benchmark: str) -> Any:
-    """Start all processes in a namespace of their own, and return what the first one tells."""
+    """The cases of a benchmark in all processes, started in this network namespace; those of the first process."""
     subprocess.run(["ip", "link", "set", "lo", "up"], check=True)
     code = f"import sys; from benchmarks.ddp_bytes import work; work('{benchmark}', int(sys.argv[1]))"
     command = [sys.executable, "-c", code]
     pipes = [subprocess.Popen([*command, str(rank)], stdout=subprocess.PIPE) for rank in range(WORLD)]
-    told = [pipe.communicate()[0] for pipe in pipes]
-    return json.loads(told[0])
+    printed = [pipe.communicate()[0] for pipe in pipes]
+    return json.loads(printed[0])
+
+
+def in_namespace(benchmark: str) -> tuple[Any, dict[str, Any]]:
+    """The plain net of a benchmark, and its other cases by name, measured in a network namespace."""
+    if shutil.which("unshare") is None or shutil.which("ip") is None:
+        raise DataError("Linux's unshare and ip are needed, to count the bytes of these processes alone")
+    found = measured(benchmark, "all", before=["unshare", "--map-root-user", "--net"])
+    return found.pop("plain"), found
+
+
+def label(benchmark: str, case: str) -> str:
+    """The name under which a case is stored."""
+    return f"{benchmark}_" + re.sub("[,']", "", case).replace(" ", "_")
 
 
 def measure(what: str) -> Any:
-    """What the processes tell."""
+    """All cases, in this network namespace."""
     return in_processes("ddp_bytes")
 
 
 def run() -> bool:
-    if shutil.which("unshare") is None or shutil.which("ip") is None:
-        raise DataError("Linux's unshare and ip are needed, to count the bytes of these processes alone")
-    told = measured("ddp_bytes", "all", before=["unshare", "--map-root-user", "--net"])
-    plain, holds = told["plain"], True
-    for name, seen in told.items():
-        if name == "plain":
-            continue
+    plain, found = in_namespace("ddp_bytes")
+    holds = True
+    for name, seen in found.items():
         calls = seen["buckets of DDP"] + len(seen["calls for heads"])
         few = calls <= plain["buckets of DDP"]
-        limit = None if name == "torch's optimiser" else LIMIT
         more = {"per step": seen, "per step of the plain net": plain, "calls": calls, "processes": WORLD}
         ratio = {"median": seen["bytes"] / plain["bytes"]}
-        label = "ddp_bytes_" + name.replace(",", "").replace("'", "").replace(" ", "_")
-        holds &= conclude(label, CLAIM, "bytes on the wire", ratio, limit, more) and (limit is None or few)
+        stored, limited = label("ddp_bytes", name), name != "torch's optimiser"
+        within = conclude(stored, CLAIM, "bytes on the wire", ratio, LIMIT if limited else None, more)
+        holds &= within and (few or not limited)
         print(f"  {calls} calls, the plain net {plain['buckets of DDP']}; {seen['median_ms']:.1f} ms a step")
     return holds
 

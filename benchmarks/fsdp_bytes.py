@@ -4,7 +4,6 @@ As in ``ddp_bytes.py``, two processes are alone on a loopback device. A head tha
 forward, and its gradient is sent; of a head that is sharded over its outputs only what it makes travels.
 """
 
-import shutil
 import time
 from typing import Any
 
@@ -15,9 +14,8 @@ from torch.distributed.fsdp import fully_shard
 
 import hyperfan as hf
 from benchmarks import ddp_bytes
-from benchmarks.ddp_bytes import BATCH, LIMIT, STEPS, WARM_UP, WORLD, in_processes, sent_bytes
-from benchmarks.harness import conclude, main, measured
-from hyperfan.errors import DataError
+from benchmarks.ddp_bytes import BATCH, LIMIT, STEPS, WARM_UP, WORLD, in_namespace, in_processes, label, sent_bytes
+from benchmarks.harness import conclude, main
 from hyperfan.models import mnist_net
 
 CLAIM = (
@@ -59,20 +57,19 @@ def cases() -> dict[str, Any]:
 
 
 def measure(what: str) -> Any:
-    """Start all processes in a namespace of their own, and return what the first one tells."""
+    """All cases, in this network namespace."""
     return in_processes("fsdp_bytes")
 
 
 def run() -> bool:
-    if shutil.which("unshare") is None or shutil.which("ip") is None:
-        raise DataError("Linux's unshare and ip are needed, to count the bytes of these processes alone")
-    told = measured("fsdp_bytes", "all", before=["unshare", "--map-root-user", "--net"])
-    plain, holds = told.pop("plain"), True
-    for name, seen in told.items():
-        label = "fsdp_bytes_" + name.replace(",", "").replace(" ", "_")
+    plain, found = in_namespace("fsdp_bytes")
+    holds = True
+    for name, seen in found.items():
         more = {"per step": seen, "per step of the plain net": plain, "processes": WORLD}
         ratio = {"median": seen["bytes"] / plain["bytes"]}
-        holds &= conclude(label, CLAIM, "bytes on the wire", ratio, LIMIT if NETS[name][1] else None, more)
+        holds &= conclude(
+            label("fsdp_bytes", name), CLAIM, "bytes on the wire", ratio, LIMIT if NETS[name][1] else None, more
+        )
     return holds
 
 

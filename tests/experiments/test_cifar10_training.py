@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 import torch
-from toy import InterruptedAfter, Silent, contents
+from toy import Silent, assert_resumes
 
 import hyperfan as hf
 from hyperfan.data import CIFAR10, Labelled, Splits, standardise
@@ -185,11 +185,7 @@ def test_tests_come_every_so_often_and_at_the_end():
     ids=str,
 )
 def test_stopped_and_resumed(tmp_path, fields):
-    config = replace(SMALL, **fields)
-    assert run(config, tmp_path / "a", Silent()) == "finished"
-    assert run(config, tmp_path / "b", InterruptedAfter(3)) == "stopped"
-    assert run(config, tmp_path / "b", Silent(), resume=True) == "finished"
-    assert contents(tmp_path / "a") == contents(tmp_path / "b")
+    assert_resumes(replace(SMALL, **fields), tmp_path, 3)
 
 
 def test_kaiming_fan_in_diverges_at_the_papers_rate(tmp_path):

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 import torch
-from toy import Silent, contents
+from toy import Silent, assert_resumes
 
 import hyperfan as hf
 from checks import assert_variance
@@ -247,22 +247,9 @@ def test_starts_share_everything_but_the_init():
     assert torch.equal(batch["x"][:half], batch["x"][half : 2 * half])  # nor do rates differ
 
 
-@pytest.mark.parametrize("stopped_at", [2, 4])
-def test_a_run_that_was_stopped_goes_on_to_the_same_bits(tmp_path, monkeypatch, stopped_at):
-    config = replace(SMOKE, job="remembered", checkpoint_every=2)
-    assert run(config, tmp_path / "whole", Silent()) == "finished"
-    step = ConditionsTraining.step
-
-    def stopping(training, number):
-        if number == stopped_at + 1:
-            raise KeyboardInterrupt
-        return step(training, number)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(ConditionsTraining, "step", stopping)
-        assert run(config, tmp_path / "parts", Silent()) == "stopped"
-    assert run(config, tmp_path / "parts", Silent(), resume=True) == "finished"
-    assert contents(tmp_path / "parts") == contents(tmp_path / "whole")
+@pytest.mark.parametrize("batches", [3, 5])
+def test_a_run_that_was_stopped_goes_on_to_the_same_bits(tmp_path, batches):
+    assert_resumes(replace(SMOKE, job="remembered", checkpoint_every=2), tmp_path, batches)
 
 
 def test_one_diverged_run_does_not_end_the_others():

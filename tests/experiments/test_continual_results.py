@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import torch
 from made_up import write
-from toy import Silent
+from toy import Silent, assert_resumes
 
 from hyperfan.errors import RunError
 from hyperfan.experiments.continual import ALL_INITS, EXPERIMENT, PROFILES, TASKS, Continual, claims, grid, results
@@ -310,19 +310,9 @@ def test_a_grid_is_read_as_it_was_measured(grids):
     assert len(tested[0]["fits"][number][0]) == 50
 
 
-def test_a_grid_that_is_stopped_goes_on_to_the_same_bits(tmp_path, grids):
+def test_a_grid_that_is_stopped_goes_on_to_the_same_bits(tmp_path):
     config = replace(grid(SMOKE)[0], checkpoint_every=7)
-
-    class Stops(Silent):
-        def update(self, step, total, stage):
-            if step == 24:
-                raise KeyboardInterrupt
-
-    assert run(config, tmp_path / "a", Silent()) == "finished"
-    assert run(config, tmp_path / "b", Stops()) == "stopped"
-    assert run(config, tmp_path / "b", Silent(), resume=True) == "finished"
-    for name in ("metrics.jsonl", "plan.json", "checkpoint/step-60-end.safetensors"):
-        assert (tmp_path / "a" / name).read_bytes() == (tmp_path / "b" / name).read_bytes()
+    assert_resumes(config, tmp_path, 24)
 
 
 def test_results_have_verdicts_tables_and_figures(grids, page):

@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 import torch
 from torch.nn.functional import mse_loss
-from toy import Silent, contents
+from toy import Silent, assert_resumes
 
 from checks import assert_variance
 from hyperfan.errors import RunError
@@ -105,22 +105,9 @@ def test_losses_are_measured_before_during_and_after_each_task(tmp_path):
     assert all(len(r["losses"]) == SMOKE.seeds * len(SMOKE.rates) for r in rows if r["kind"] == Kind.LOSSES)
 
 
-@pytest.mark.parametrize("stopped_at", [4, 8])
-def test_a_run_that_was_stopped_goes_on_to_the_same_bits(tmp_path, monkeypatch, stopped_at):
-    config = replace(SMOKE, checkpoint_every=2)
-    assert run(config, tmp_path / "whole", Silent()) == "finished"
-    step = DemonstrationsTraining.step
-
-    def stopping(training, number):
-        if number == stopped_at + 1:
-            raise KeyboardInterrupt
-        return step(training, number)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(DemonstrationsTraining, "step", stopping)
-        assert run(config, tmp_path / "parts", Silent()) == "stopped"
-    assert run(config, tmp_path / "parts", Silent(), resume=True) == "finished"
-    assert contents(tmp_path / "parts") == contents(tmp_path / "whole")
+@pytest.mark.parametrize("batches", [5, 9])
+def test_a_run_that_was_stopped_goes_on_to_the_same_bits(tmp_path, batches):
+    assert_resumes(replace(SMOKE, checkpoint_every=2), tmp_path, batches)
 
 
 def test_one_diverged_run_does_not_end_the_others():

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 import torch
 from PIL import Image
-from toy import InterruptedAfter, Silent, contents
+from toy import InterruptedAfter, Silent, assert_resumes
 
 import hyperfan as hf
 import needs
@@ -209,12 +209,8 @@ def test_all_test_pictures_come_once_in_order(pictures, monkeypatch):
     "fields", [{}, pytest.param({"last": "plain", "norm": False}, marks=pytest.mark.full)], ids=str
 )
 def test_stopped_and_resumed(tmp_path, pictures, fields):
-    config = replace(SMALL, **fields)
-    assert run(config, tmp_path / "a", Silent(), data_dir=pictures) == "finished"
-    assert run(config, tmp_path / "b", InterruptedAfter(3), data_dir=pictures) == "stopped"
-    assert run(config, tmp_path / "b", Silent(), data_dir=pictures, resume=True) == "finished"
-    assert contents(tmp_path / "a") == contents(tmp_path / "b")
-    page, text = write_summary(tmp_path / "a")
+    assert_resumes(replace(SMALL, **fields), tmp_path, 3, data_dir=pictures)
+    page, text = write_summary(tmp_path / "whole")
     assert "NLL" in text
     assert "Does it know what it does not know?" in page.read_text()
 

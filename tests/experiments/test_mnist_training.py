@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 import torch
-from toy import InterruptedAfter, Silent, contents
+from toy import Silent, assert_resumes, contents
 
 from hyperfan.data import Labelled, Splits
 from hyperfan.errors import InitError
@@ -187,11 +187,7 @@ def test_a_probe_looks_at_six_layers(init):
     ids=str,
 )
 def test_stopped_and_resumed(tmp_path, fields):
-    config = replace(SMALL, **fields)
-    assert run(config, tmp_path / "a", Silent()) == "finished"
-    assert run(config, tmp_path / "b", InterruptedAfter(5)) == "stopped"
-    assert run(config, tmp_path / "b", Silent(), resume=True) == "finished"
-    assert contents(tmp_path / "a") == contents(tmp_path / "b")
+    assert_resumes(replace(SMALL, **fields), tmp_path, 5)
 
 
 def test_the_net_is_trained():

@@ -125,6 +125,14 @@ def contents(folder):
     return {str(p.relative_to(folder)): p.read_bytes() for p in files}
 
 
+def assert_resumes(config, folder, batches, **more):
+    """Assert that a run which is stopped after so many batches, and resumed, leaves the same bits as another."""
+    assert run(config, folder / "whole", Silent(), **more) == "finished"
+    assert run(config, folder / "parts", InterruptedAfter(batches), **more) == "stopped"
+    assert run(config, folder / "parts", Silent(), resume=True, **more) == "finished"
+    assert contents(folder / "parts") == contents(folder / "whole")
+
+
 def as_earlier_version(folder):
     """Make a run's checkpoint one that was saved before it held more than the state of training."""
     file = folder / "checkpoint" / "state.json"

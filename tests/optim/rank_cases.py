@@ -14,7 +14,7 @@ from twins import build
 import hyperfan as hf
 
 STEPS, FULL_STEPS, SAMPLES = 20, 50, 2
-"""Steps of training, with ``--full`` and without, and samples of each process in a step."""
+"""Steps of training, in a quick run and with ``--full``, and samples of each process in a step."""
 OPTIMISERS = {
     "SGD": {"lr": 1e-3, "momentum": 0.9, "weight_decay": 0.2, "nesterov": True},
     "AdamW": {"lr": 3e-4, "weight_decay": 0.2, "amsgrad": True},
