@@ -26,7 +26,7 @@ from hyperfan.generators import GeneratorConfig
 from hyperfan.hypernet.checks import check_unchanged
 from hyperfan.hypernet.unsaved import check_marks, frozen_values, given_bases, marks
 from hyperfan.init.plan import Plan, Row
-from hyperfan.init.registry import available, method
+from hyperfan.init.registry import Method, available, method
 from hyperfan.mainnet.read import NonlinearityArgument
 from hyperfan.mainnet.skeleton import Skeleton
 
@@ -146,6 +146,34 @@ def load(
         raise CheckpointError(f"{folder} was saved with the trunk {config['trunk']}: leave trunk= out")
     if config["trunk"] is None and trunk is None:
         raise CheckpointError(f"{folder} was saved with a trunk module of its own: pass one like it with trunk=")
+    embedding, heads, init, plan = _read_parts(folder, config)
+    net = _build(
+        cls,
+        config,
+        mainnet,
+        embedding,
+        heads,
+        init,
+        trunk=config["trunk"] if trunk is None else trunk,
+        example=example,
+        nonlinearity=nonlinearity,
+    )
+    state = _read_weights(folder, config)
+    saved = {name: state.pop(MAINNET + name) for name in config.get("buffers", ())}
+    buffers = {name: saved.get(name, buffer) if buffer.is_meta else buffer for name, buffer in mainnet.named_buffers()}
+    frozen_marks = config.get("frozen_values", {})
+    frozen = frozen_values(frozen_marks, dict(mainnet.named_parameters()))
+    state |= {MAINNET + name: value for name, value in frozen.items()}
+    _check_fit(folder, state, net.state_dict())
+    kept = net.kept_values.with_values(config.get("init_trunk", config["trunk"] is not None))
+    net.restore_(init, plan, state, buffers, kept)
+    net.skeleton.lend(frozen)
+    check_marks({**given_bases(net), **frozen}, {**config.get("base_values", {}), **frozen_marks})
+    return net
+
+
+def _read_parts(folder: Path, config: dict[str, Any]) -> tuple[Embedding, GeneratorConfig, Method, Plan]:
+    """The parts of a net that its configuration describes."""
     try:
         embedding, heads = Embedding.from_json(config["embedding"]), GeneratorConfig.from_json(config["heads"])
         init = method(config["init"], **config["settings"])
@@ -159,44 +187,41 @@ def load(
     known = config["mainnet"].keys() >= (config.get("base") or {}).keys()
     if not known or not isinstance(config.get("share", 1.0), (int, float)):
         raise CheckpointError(f"{folder / CONFIG} is damaged: its base or share is not that of a net")
+    return embedding, heads, init, plan
+
+
+def _build(
+    cls: type[_Net],
+    config: dict[str, Any],
+    mainnet: nn.Module,
+    embedding: Embedding,
+    heads: GeneratorConfig,
+    init: Method,
+    **arguments: Any,
+) -> _Net:
+    """The net of a configuration, without its values."""
     names, tasks = set(config["generate"]), {"added": 0, "frozen": [], **config.get("tasks", {})}
     if tasks["added"]:
         embedding = dataclasses.replace(embedding, tasks=(embedding.tasks or 0) - tasks["added"])
+    share = config.get("share", 1.0)
     net = cls(
         Skeleton(mainnet).module,  # the same architecture without values
         embedding,
         generate=lambda t: t.name in names,
-        trunk=config["trunk"] if trunk is None else trunk,
         init_biases=config.get("init_biases"),
         heads=heads,
-        init=init if config.get("share", 1.0) < 1 else method("m2"),
-        share=None if heads.updates_mainnet else config.get("share", 1.0),
+        init=init if share < 1 else method("m2"),
+        share=None if heads.updates_mainnet else share,
         base_op=config.get("base_op", "add"),
         base=_given_base(config.get("base"), mainnet),
         fidelity=config["fidelity"],
         distribution=config["distribution"],
-        example=example,
-        nonlinearity=nonlinearity,
+        **arguments,
     )
     for _ in range(tasks["added"]):
         net.embeddings.add_task()
     for task in tasks["frozen"]:
         net.embeddings.freeze_task(task)
-    state = _read_weights(folder, config)
-    unknown = [name for name in config.get("buffers", ()) if f"{MAINNET}{name}" not in state]
-    unknown += [name for name in config.get("frozen_values", ()) if name not in config["mainnet"]]
-    if unknown:
-        raise CheckpointError(f"{folder / CONFIG} is damaged: it names '{unknown[0]}', which is not in the net")
-    saved = {name: state.pop(MAINNET + name) for name in config.get("buffers", ())}
-    buffers = {name: saved.get(name, buffer) if buffer.is_meta else buffer for name, buffer in mainnet.named_buffers()}
-    frozen_marks = config.get("frozen_values", {})
-    frozen = frozen_values(frozen_marks, dict(mainnet.named_parameters()))
-    state |= {MAINNET + name: value for name, value in frozen.items()}
-    _check_fit(folder, state, net.state_dict())
-    kept = net.kept_values.with_values(config.get("init_trunk", config["trunk"] is not None))
-    net.restore_(init, plan, state, buffers, kept)
-    net.skeleton.lend(frozen)
-    check_marks({**given_bases(net), **frozen}, {**config.get("base_values", {}), **frozen_marks})
     return net
 
 
@@ -283,7 +308,12 @@ def _read_weights(folder: Path, config: dict[str, Any]) -> dict[str, torch.Tenso
         raise CheckpointError(f"{file} is missing, though {CONFIG} names it")
     if _digest(file) != config["sha256"]:
         raise CheckpointError(f"{file} is damaged or truncated: its checksum is not the one in {CONFIG}")
-    return {name: t.clone() for name, t in load_file(file).items()}  # into memory of its own
+    state = {name: t.clone() for name, t in load_file(file).items()}  # into memory of its own
+    unknown = [name for name in config.get("buffers", ()) if f"{MAINNET}{name}" not in state]
+    unknown += [name for name in config.get("frozen_values", ()) if name not in config["mainnet"]]
+    if unknown:
+        raise CheckpointError(f"{folder / CONFIG} is damaged: it names '{unknown[0]}', which is not in the net")
+    return state
 
 
 def _check_fit(folder: Path, state: dict[str, torch.Tensor], wanted: dict[str, Any]) -> None:
