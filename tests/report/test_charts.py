@@ -12,7 +12,7 @@ from readings import BAD, diagnosis, histogram, layer, layers, scale, tensor
 from hyperfan.charts.axis import asinh_axis, linear_axis, log_axis, share_axis, thinned
 from hyperfan.charts.density import density, edges, wide_enough
 from hyperfan.charts.figure import bar_chart
-from hyperfan.charts.palette import CLASSICAL, INITS, LABELS, Look, looks, style
+from hyperfan.charts.palette import CLASSICAL, INITS, Look, init_label, looks, style
 from hyperfan.charts.panel import DOWN, LABEL_WIDTH, MAX_POINTS, SHAPES, UP, Curve, Note, Panel, draw
 from hyperfan.charts.scale import interval_panel, layer_names, layer_scales, not_on_axis
 from hyperfan.init import available
@@ -96,7 +96,7 @@ def test_a_band_is_clipped_to_the_frame_and_a_line_is_not_drawn_beyond_it():
 
 def test_an_init_has_one_look_however_it_is_written_and_whatever_is_beside_it():
     for init, look in INITS.items():
-        for written in (init, LABELS.get(init, init), f"{LABELS.get(init, init)}, 0.01"):
+        for written in (init, init_label(init), f"{init_label(init)}, 0.01"):
             assert looks([written]) == [look]
             assert look.colour == looks(["something", written])[1].colour
     first, second = looks(["hyperfan-in", "hyperfan-in"])

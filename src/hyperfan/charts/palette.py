@@ -56,10 +56,19 @@ LABELS = {
     "auddy2024-uniform": "theirs, uniform",
     "auddy2024-normal": "theirs, normal",
 }
-"""What an init is called in figures, where that is not its name."""
+"""Names of inits in figures, where these are not their own."""
 _COLOURS = (12, 10, 11, 7, 4, 9, 6, 2, 3, 8, 5, 1)
 """For names without an init: first those that no init has."""
 _DASHES = (0, 2, 3, 4, 5, 6, 7)
+
+
+def init_label(name: str) -> str:
+    """The name of an init in figures; of anything else, its own.
+
+    >>> init_label("m2"), init_label("hyperfan-in")
+    ('M2: small random', 'hyperfan-in')
+    """
+    return LABELS.get(name, name)
 
 
 def looks(names: Sequence[str]) -> list[Look]:
@@ -83,7 +92,7 @@ def init_of(name: str) -> str | None:
     >>> init_of("Kaiming fan-in, 0.01"), init_of("hyperfan-in, exact at 0.1"), init_of("m4"), init_of("measured")
     ('kaiming-fan-in', 'hyperfan-in@exact', 'm4', None)
     """
-    starts = {written.casefold(): init for init in INITS for written in (init, LABELS.get(init, init))}
+    starts = {written.casefold(): init for init in INITS for written in (init, init_label(init))}
     fitting = [start for start in starts if name.casefold().startswith(start)]
     return starts[max(fitting, key=len)] if fitting else None
 

@@ -197,6 +197,13 @@ def build(
     return plain, {"init": "kaiming" if relu else "xavier", "parameters": rows}
 
 
+def join_ranks(device: str) -> tuple[Ranks, torch.device]:
+    """This process among those of a run on such devices, and its own device."""
+    device_named(device)  # before the others are waited for
+    ranks = Ranks.of_environment(device)
+    return ranks, device_named(ranks.device)
+
+
 def device_named(name: str) -> torch.device:
     """The device, if torch can use it."""
     try:

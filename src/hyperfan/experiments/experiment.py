@@ -24,6 +24,8 @@ EXPERIMENTS = ("mnist", "continual", "cifar10", "imagenet", "demonstrations", "c
 """Packages beside this module, each with an ``EXPERIMENT``. Commands, results and reports all come from here."""
 CLASSICAL = "classical"
 """The name, in place of an init method, of the mainnet without a hypernet."""
+HYPERFANS, KAIMINGS = ("hyperfan-in", "hyperfan-out"), ("kaiming-fan-in", "kaiming-fan-out")
+"""The paper's init methods, and those that it compares them with."""
 CHOOSING_SEED = 1000
 """The first of the seeds on which learning rates are chosen, so that comparisons are made on others."""
 

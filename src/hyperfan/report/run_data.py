@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from hyperfan.charts.axis import digits
-from hyperfan.charts.palette import LABELS, Look, looks
+from hyperfan.charts.palette import Look, init_label, looks
 from hyperfan.charts.panel import Panel
 from hyperfan.metrics import Kind, Rows, describe_divergence, divergence, last_step, of_kind, series
 from hyperfan.probe.diagnosis import Diagnosis
@@ -76,7 +76,7 @@ class Setting:
 def settings(runs: Mapping[str, Sequence[Rows]]) -> list[Setting]:
     """Settings by their labels. A label that starts with the name of an init has the look of that init."""
     found = zip(runs.items(), looks(list(runs)), strict=True)
-    return [Setting(LABELS.get(label, label), tuple(rows), look) for (label, rows), look in found]
+    return [Setting(init_label(label), tuple(rows), look) for (label, rows), look in found]
 
 
 def legend(settings: Sequence[Setting]) -> list[tuple[str, Look]]:

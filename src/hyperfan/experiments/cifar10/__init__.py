@@ -4,7 +4,14 @@ from dataclasses import dataclass, replace
 from typing import ClassVar, Literal
 
 from hyperfan.errors import RunError
-from hyperfan.experiments.experiment import CHOOSING_SEED, CLASSICAL, ClassifierConfiguration, Experiment
+from hyperfan.experiments.experiment import (
+    CHOOSING_SEED,
+    CLASSICAL,
+    HYPERFANS,
+    KAIMINGS,
+    ClassifierConfiguration,
+    Experiment,
+)
 
 IMAGES, TEST_IMAGES = 50_000, 10_000
 
@@ -77,8 +84,6 @@ PROFILES = {
     ),
 }
 
-HYPERFANS = ("hyperfan-in", "hyperfan-out")
-BASELINES = ("kaiming-fan-in", "kaiming-fan-out")
 SEEDS = 3
 SEARCH_BATCHES, SEARCH_TEST_IMAGES = 50, 1000
 """Batches and test images of the runs that search for learning rates."""
@@ -111,7 +116,7 @@ def baselines(base: Cifar10) -> list[Cifar10]:
     """Both Kaiming inits for an epoch, seed by seed."""
     short = replace(base, epochs=1)
     seeds = range(base.seed, base.seed + SEEDS)
-    return [replace(short, init=init, lr=BEST[init], seed=seed) for seed in seeds for init in BASELINES]
+    return [replace(short, init=init, lr=BEST[init], seed=seed) for seed in seeds for init in KAIMINGS]
 
 
 def neighbours(base: Cifar10) -> list[Cifar10]:

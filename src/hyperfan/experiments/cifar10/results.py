@@ -8,11 +8,9 @@ from typing import Any
 
 import torch
 
-from hyperfan.charts.palette import LABELS
+from hyperfan.charts.palette import init_label
 from hyperfan.experiments.cifar10 import (
-    BASELINES,
     BEST,
-    HYPERFANS,
     PROFILES,
     SEARCH_BATCHES,
     SEARCH_TEST_IMAGES,
@@ -24,7 +22,7 @@ from hyperfan.experiments.cifar10 import (
     search,
 )
 from hyperfan.experiments.classifier import build
-from hyperfan.experiments.experiment import CLASSICAL
+from hyperfan.experiments.experiment import CLASSICAL, HYPERFANS, KAIMINGS
 from hyperfan.experiments.results.claims import Claim, Claims, Fact
 from hyperfan.experiments.results.runs import ClassifierRun, NamedFigure, mean
 from hyperfan.experiments.results.statistics import Estimate
@@ -73,7 +71,7 @@ class Cifar10Run(ClassifierRun[Cifar10]):
 
 
 def _trains(c: Claim, results: "Cifar10Results") -> None:
-    found = {init: results.trained(init) for init in (*HYPERFANS, *BASELINES)}
+    found = {init: results.trained(init) for init in (*HYPERFANS, *KAIMINGS)}
     excesses = {}
     for init, runs in found.items():
         config = runs[0].config
@@ -206,25 +204,25 @@ class Cifar10Results(Results[Cifar10, Cifar10Run]):
 
     def figures(self) -> Iterator[NamedFigure]:
         """Curves of the longer runs, at the paper's rate and beside it, and accuracy by rate in the search."""
-        inits = (CLASSICAL, *HYPERFANS, *BASELINES)
+        inits = (CLASSICAL, *HYPERFANS, *KAIMINGS)
         found = {init: self.trained(init) for init in inits}
-        compared = {f"{LABELS.get(i, i)}, {runs[0].config.rate:g}": [r.rows for r in runs] for i, runs in found.items()}
+        compared = {f"{init_label(i)}, {runs[0].config.rate:g}": [r.rows for r in runs] for i, runs in found.items()}
         batches = self.base.epoch_batches
         yield (
             "loss",
             loss_and_accuracy(settings(compared), batches, f"{TITLE}: at the paper's rate, Kaiming at its best"),
         )
-        beside = {f"{LABELS.get(c.init, c.init)}, {c.rate:g}": self.runs.seeds(c) for c in neighbours(self.base)}
+        beside = {f"{init_label(c.init)}, {c.rate:g}": self.runs.seeds(c) for c in neighbours(self.base)}
         if any(beside.values()):
             shown = {label: [r.rows for r in runs] for label, runs in beside.items() if runs}
             yield "neighbours", loss_and_accuracy(settings(shown), batches, f"{TITLE}: a tenth and ten times the rate")
         accuracies = {
-            LABELS.get(init, init): {
+            init_label(init): {
                 c.rate: [None if r.diverged else r.accuracy() for r in self.runs.seeds(c)]
                 for c in search(self.base)
                 if c.init == init
             }
-            for init in (*BASELINES, *HYPERFANS)
+            for init in (*KAIMINGS, *HYPERFANS)
         }
         title = f"Where does it train? Test accuracy after {min(self.base.total, SEARCH_BATCHES)} batches"
         yield "rates", accuracy_by_rate(accuracies, 1 / self.base.classes, title)

@@ -9,8 +9,7 @@ from torch import Tensor
 from hyperfan.data import CIFAR10, cifar10, standardise
 from hyperfan.data.augment import shift_and_flip
 from hyperfan.experiments.cifar10 import Cifar10
-from hyperfan.experiments.classifier import Classifier, build, device_named, optimiser
-from hyperfan.experiments.ranks import Ranks
+from hyperfan.experiments.classifier import Classifier, build, join_ranks, optimiser
 from hyperfan.experiments.seeds import generator
 from hyperfan.generators import Chunks
 from hyperfan.metrics import Row
@@ -26,9 +25,7 @@ class Cifar10Training(Classifier):
     config: Cifar10
 
     def __init__(self, config: Cifar10, data_dir: Path | None) -> None:
-        device_named(config.device)
-        ranks = Ranks.of_environment(config.device)
-        device = device_named(ranks.device)
+        ranks, device = join_ranks(config.device)
         data = cifar10(data_dir)
         self.x, self.y = data.train.images.to(device), data.train.labels.to(device)
         self.test_x = data.test.images[: config.test_images].to(device)

@@ -31,7 +31,7 @@ from hyperfan.experiments.conditions.training import JOBS as DESCRIBED
 from hyperfan.experiments.results.claims import markdown_table
 from hyperfan.experiments.results.pairs import LOSS_MARGIN, MIN_PAIRS
 from hyperfan.experiments.results.runs import NamedFigure
-from hyperfan.experiments.results.side_by_side import SideBySide, lowest_rate
+from hyperfan.experiments.results.side_by_side import SideBySide, forgetting, lowest_rate, or_infinity, right_after
 from hyperfan.experiments.results.statistics import Estimate, ratios
 from hyperfan.experiments.results.write import Results
 from hyperfan.hypernet.condition_defaults import GIVEN_CODE_SQUARE, GIVEN_SHARE, TASKS_SHARE
@@ -89,15 +89,10 @@ class ConditionsRun(SideBySide[Conditions]):
             DURING: lambda: self.losses[at][:, 1:].mean(1),
             END: lambda: self.errors[at][:, -1].mean(1) if LEARNT in self.measures else self.losses[at][:, -1],
             UNSEEN: lambda: self.unseen[at][:, -1],
-            LEARNT: lambda: self._learnt(at).mean(1),
-            FORGETTING: lambda: self.errors[at][:, -1, :-1].mean(1) / self._learnt(at)[:, :-1].mean(1),
+            LEARNT: lambda: right_after(self.errors[at]).mean(1),
+            FORGETTING: lambda: forgetting(self.errors[at]),
         }[measure]
-        scores: list[float] = found().nan_to_num(math.inf, math.inf).tolist()
-        return scores
-
-    def _learnt(self, at: tuple[int, int]) -> Tensor:
-        """The loss of each task right after it, (seed, task)."""
-        return torch.stack([self.errors[at][:, task + 1, task] for task in range(STAGES)], 1)
+        return or_infinity(found())
 
     def best(self, start: str) -> float:
         """The rate of a start that was chosen on other seeds; if there are none, the one where these end lowest."""

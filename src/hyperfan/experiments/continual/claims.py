@@ -11,6 +11,7 @@ from torch import nn
 
 from hyperfan.codes import Embedding
 from hyperfan.experiments.continual import OPTIMISER_NAMES
+from hyperfan.experiments.experiment import HYPERFANS, KAIMINGS
 from hyperfan.experiments.results.claims import Claim, Claims, all_of, any_of
 from hyperfan.experiments.results.pairs import SIGNIFICANT_P, is_smaller, measure_ratio
 from hyperfan.experiments.results.statistics import Estimate, growth, ratios
@@ -20,8 +21,6 @@ from hyperfan.hypernet import HyperNet
 if TYPE_CHECKING:
     from hyperfan.experiments.continual.results import ContinualResults
 
-HYPERFANS = ("hyperfan-in", "hyperfan-out")
-BASELINES = ("kaiming-fan-in", "kaiming-fan-out")
 BASELINE = "kaiming-fan-in"
 SCALE_TOLERANCE = 1.1
 """How far from 1 the factor from a layer to the next may be where the scale is kept."""
@@ -34,16 +33,16 @@ GROWTH_DEPTH, GROWTH_EMBEDDING, GROWTH_SEEDS, GROWTH_INPUTS = 10, 16, 10, 100
 def _smaller(c: Claim, results: "ContinualResults") -> None:
     sgd = results.grid("sgd")
     moments = {"at the start of": sgd.initial, "during": sgd.during, "at the end of": sgd.final}
-    for init, other in itertools.product(HYPERFANS, BASELINES):
+    for init, other in itertools.product(HYPERFANS, KAIMINGS):
         rate, other_rate = sgd.best(init), sgd.best(other)
         for when, losses in moments.items():
             pairs = zip(losses(init, rate).T.tolist(), losses(other, other_rate).T.tolist(), strict=True)
             label = f"{init} over {other}, at {rate:g} and {other_rate:g}: loss {when} task"
             facts = [is_smaller(c, f"{label} {task}", a, b) for task, (a, b) in enumerate(pairs, 1)]
             c.decide(f"{init}: smaller {when} every task than {other}", all_of(facts))
-    mean_losses = {init: sgd.during(init, sgd.best(init)).mean(1).tolist() for init in ("hyperfan-in", *BASELINES)}
-    over = [ratios(mean_losses["hyperfan-in"], mean_losses[other]) for other in BASELINES]
-    found = [f"{Estimate.median(each).format()} over {other}" for each, other in zip(over, BASELINES, strict=True)]
+    mean_losses = {init: sgd.during(init, sgd.best(init)).mean(1).tolist() for init in ("hyperfan-in", *KAIMINGS)}
+    over = [ratios(mean_losses["hyperfan-in"], mean_losses[other]) for other in KAIMINGS]
+    found = [f"{Estimate.median(each).format()} over {other}" for each, other in zip(over, KAIMINGS, strict=True)]
     c.headline = f"mean loss during the tasks, hyperfan-in: {', '.join(found)}"
     c.remark = (
         "Points have noise of variance 0.0025, so the loss of a task that is fitted well ends about there. Near the "
@@ -75,7 +74,7 @@ def _rates(c: Claim, results: "ContinualResults") -> None:
 
 def _optimisers(c: Claim, results: "ContinualResults") -> None:
     scores = {}
-    for optimiser, init in itertools.product(("sgd", "adam"), ("hyperfan-in", *BASELINES)):
+    for optimiser, init in itertools.product(("sgd", "adam"), ("hyperfan-in", *KAIMINGS)):
         grid = results.grid(optimiser)
         lr, name = grid.best(init), OPTIMISER_NAMES[optimiser]
         found = scores[init, optimiser] = grid.scores(init, lr)

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from hyperfan.charts.palette import LABELS
+from hyperfan.charts.palette import init_label
 from hyperfan.data.regression import Task
 from hyperfan.errors import RunError
 from hyperfan.experiments.continual import (
@@ -29,7 +29,7 @@ from hyperfan.experiments.experiment import CHOOSING_SEED
 from hyperfan.experiments.results.claims import markdown_table
 from hyperfan.experiments.results.pairs import LOSS_MARGIN, MIN_PAIRS
 from hyperfan.experiments.results.runs import NamedFigure
-from hyperfan.experiments.results.side_by_side import SideBySide, lowest_rate
+from hyperfan.experiments.results.side_by_side import SideBySide, lowest_rate, quartile_cells
 from hyperfan.experiments.results.write import Results
 from hyperfan.metrics import Kind, Row
 from hyperfan.report import Fit, RunData, Section, fits, losses_by_task, quartiles, task_panels
@@ -222,7 +222,7 @@ class ContinualRun(SideBySide[Continual]):
         median_runs = []
         for init in self.config.inits:
             lr = self.best(init)
-            label, finite = f"{LABELS.get(init, init)} at {lr:g}", self.finite(init, lr)
+            label, finite = f"{init_label(init)} at {lr:g}", self.finite(init, lr)
             note = "" if finite == seeds else f" ({finite} of {seeds} finite)"
             shown = curves["loss" if init in PAPER_INITS else "loss-others"]
             shown[label + note] = self.losses[self.at(init, lr)]
@@ -335,9 +335,7 @@ def _all_rates(found: ContinualRun) -> str:
     for init in found.config.inits:
         for lr in found.config.rates:
             counts = str(found.finite(init, lr)), str(found.trained(init, lr))
-            low, middle, high = ([two_digits(q) for q in part.tolist()] for part in quartiles(found.final(init, lr)))
-            losses = [f"{m} [{a}, {b}]" for a, m, b in zip(low, middle, high, strict=True)]
-            rows.append([init, f"{lr:g}", *counts, *losses])
+            rows.append([init, f"{lr:g}", *counts, *quartile_cells(found.final(init, lr))])
     return markdown_table(["init", "rate", "finite", "trained", *TASK_LOSSES], rows)
 
 

@@ -4,11 +4,11 @@ from dataclasses import dataclass, replace
 from typing import ClassVar, Literal
 
 from hyperfan.errors import RunError
-from hyperfan.experiments.experiment import Experiment, TaskConfiguration
+from hyperfan.experiments.experiment import HYPERFANS, Experiment, TaskConfiguration
 
 Biases = Literal["zero", "torch"]
 """How the hypernet's biases start: at zero, or as in torch's linear layers, uniform with variance 1/(3·fan_in)."""
-KAIMING, THEIRS, OURS = "Kaiming, a = √5", "theirs, uniform", ("hyperfan-in", "hyperfan-out")
+KAIMING, THEIRS, OURS = "Kaiming, a = √5", "theirs, uniform", HYPERFANS
 SETTINGS: dict[str, tuple[str, Biases]] = {
     KAIMING: ("auddy2024-kaiming", "torch"),
     THEIRS: ("auddy2024-uniform", "torch"),

@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
-from hyperfan.charts.palette import LABELS
+from hyperfan.charts.palette import init_label
 from hyperfan.experiments.demonstrations import (
     COMPARED,
     DEMONSTRATIONS,
@@ -38,12 +38,19 @@ from hyperfan.experiments.demonstrations.training import KEPT_POINTS, demonstrat
 from hyperfan.experiments.results.claims import markdown_table
 from hyperfan.experiments.results.pairs import LOSS_MARGIN, MIN_PAIRS
 from hyperfan.experiments.results.runs import NamedFigure
-from hyperfan.experiments.results.side_by_side import SideBySide, lowest_rate
+from hyperfan.experiments.results.side_by_side import (
+    SideBySide,
+    forgetting,
+    lowest_rate,
+    or_infinity,
+    quartile_cells,
+    right_after,
+)
 from hyperfan.experiments.results.statistics import Estimate
 from hyperfan.experiments.results.write import Results
 from hyperfan.experiments.stack import EPS
 from hyperfan.metrics import Kind
-from hyperfan.report import Drawn, RunData, Section, losses_by_task, paths, quartiles, task_panels
+from hyperfan.report import Drawn, RunData, Section, losses_by_task, paths, task_panels
 from hyperfan.text import table, two_digits
 
 HEADER = ["rate", "finite", *MEASURES.values()]
@@ -102,22 +109,18 @@ class DemonstrationsRun(SideBySide[Demonstrations]):
     def scores(self, measure: str, lr: float | None = None) -> list[float]:
         """A measure of each seed's run at a rate, by default the best; infinite after a divergence."""
         rate = self.config.rates.index(self.best if lr is None else lr)
-        after, tasks = self.errors[rate], range(self.config.tasks)
+        after = self.errors[rate]
         found = {
             START: lambda: after[:, 0].mean(1),
             DURING: lambda: self.losses[rate][:, :, 1:].mean((1, 2)),
-            LEARNT: lambda: torch.stack([after[:, task + 1, task] for task in tasks]).mean(0),
+            LEARNT: lambda: right_after(after).mean(1),
             END: lambda: after[:, -1].mean(1),
         }[measure]()
-        scores: list[float] = found.nan_to_num(math.inf, math.inf).tolist()
-        return scores
+        return or_infinity(found)
 
     def forgetting(self) -> Estimate:
         """The error of earlier tasks at the end over their error when they were learnt, at the best rate."""
-        after, tasks = self.errors[self.config.rates.index(self.best)], range(self.config.tasks - 1)
-        learnt = torch.stack([after[:, task + 1, task] for task in tasks]).mean(0)
-        kept = after[:, -1, :-1].mean(1)
-        return Estimate.median((kept / learnt).nan_to_num(math.inf, math.inf).tolist())
+        return Estimate.median(or_infinity(forgetting(self.errors[self.config.rates.index(self.best)])))
 
     def finite(self, lr: float) -> int:
         """How many runs went through all tasks."""
@@ -150,7 +153,7 @@ class DemonstrationsRun(SideBySide[Demonstrations]):
 
     def figures(self) -> Iterator[NamedFigure]:
         """Losses by task at each rate."""
-        title = f"{LABELS.get(self.config.init, self.config.init)}: {len(self.seeds)} runs at each rate"
+        title = f"{init_label(self.config.init)}: {len(self.seeds)} runs at each rate"
         yield "loss", losses_by_task(self._curves(), self.measured_at, _task_names(self.config), title)
 
     def _curves(self) -> dict[str, Tensor]:
@@ -255,9 +258,7 @@ class DemonstrationsResults(Results[Demonstrations, DemonstrationsRun]):
     def _best(self) -> str:
         rows = []
         for name, run in self.found.items():
-            low, middle, high = quartiles(torch.tensor([run.scores(measure) for measure in MEASURES]).T)
-            spread = zip(low.tolist(), middle.tolist(), high.tolist(), strict=True)
-            cells = [f"{two_digits(m)} [{two_digits(a)}, {two_digits(b)}]" for a, m, b in spread]
+            cells = quartile_cells(torch.tensor([run.scores(measure) for measure in MEASURES]).T)
             finite = f"{run.finite(run.best)} of {len(run.seeds)}"
             rows.append([name, f"{run.best:g}", finite, *cells, run.forgetting().format(".2g")])
         return markdown_table(["init", "best rate", "finite", *MEASURES.values(), "forgetting"], rows)

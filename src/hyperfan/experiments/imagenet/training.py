@@ -14,7 +14,7 @@ from hyperfan.codes import Embedding
 from hyperfan.data import IMAGENET, standardise
 from hyperfan.errors import DataError, RunError
 from hyperfan.experiments import classifier
-from hyperfan.experiments.classifier import Classifier, device_named, indices
+from hyperfan.experiments.classifier import Classifier, indices, join_ranks
 from hyperfan.experiments.imagenet import Imagenet
 from hyperfan.experiments.imagenet.pictures import Batch, Crops, Files, evenly_spaced, loader, read_pictures
 from hyperfan.experiments.ranks import Ranks
@@ -39,9 +39,7 @@ class ImagenetTraining(Classifier):
     net: HyperNet
 
     def __init__(self, config: Imagenet, data_dir: Path | None) -> None:
-        device_named(config.device)
-        ranks = Ranks.of_environment(config.device)
-        self.device = device_named(ranks.device)
+        ranks, self.device = join_ranks(config.device)
         found = read_pictures(data_dir, config.held_out, config.skip_bad, config.first_classes)
         if len(found.train) < config.images:
             raise RunError(

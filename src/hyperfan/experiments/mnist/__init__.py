@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Literal
 
 from hyperfan.errors import RunError
-from hyperfan.experiments.experiment import CLASSICAL, ClassifierConfiguration, Experiment
+from hyperfan.experiments.experiment import CLASSICAL, HYPERFANS, ClassifierConfiguration, Experiment
 
 IMAGES, TEST_IMAGES = 60_000, 10_000
 
@@ -75,7 +75,6 @@ PROFILES = {
     "smoke": Mnist(epochs=2, images=1000, probe_every=50, checkpoint_every=50, log_every=10),
 }
 
-HYPERFANS = ("hyperfan-in", "hyperfan-out")
 HEADLINE = (CLASSICAL, "xavier-fan-in", *HYPERFANS)
 MEANS = ("hyperfan-harmonic", "hyperfan-geometric", "hyperfan-arithmetic")
 OTHERS = ("xavier-harmonic", "xavier-fan-out", "m2", "m3", "m4", *MEANS)

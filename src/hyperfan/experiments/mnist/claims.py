@@ -5,8 +5,8 @@ import statistics
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Literal
 
-from hyperfan.experiments.experiment import CLASSICAL
-from hyperfan.experiments.mnist import ADAM_BATCHES, ADAM_RATES, HYPERFANS, MEANS, SGD_RATES, SHORT_EPOCHS
+from hyperfan.experiments.experiment import CLASSICAL, HYPERFANS
+from hyperfan.experiments.mnist import ADAM_BATCHES, ADAM_RATES, MEANS, SGD_RATES, SHORT_EPOCHS
 from hyperfan.experiments.results.claims import Claim, Claims, Fact, all_of
 from hyperfan.experiments.results.runs import difference, mean, ratio
 from hyperfan.experiments.results.statistics import Estimate, growth

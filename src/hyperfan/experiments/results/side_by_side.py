@@ -14,11 +14,39 @@ from hyperfan.errors import RunError
 from hyperfan.experiments.experiment import CHOOSING_SEED
 from hyperfan.experiments.results.runs import Run
 from hyperfan.metrics import Kind, Row
+from hyperfan.report import quartiles
+from hyperfan.text import two_digits
 
 
 def lowest_rate(rates: Sequence[float], scores: Callable[[float], Sequence[float]]) -> float:
     """The rate with the smallest median score over seeds, in which a run that diverged counts as infinite."""
     return min(rates, key=lambda rate: (statistics.median(scores(rate)), rate))
+
+
+def or_infinity(scores: Tensor) -> list[float]:
+    """Scores of which those of runs that diverged are infinite."""
+    found: list[float] = scores.nan_to_num(math.inf, math.inf).tolist()
+    return found
+
+
+def right_after(errors: Tensor) -> Tensor:
+    """The error of each task right after it, (seed, task).
+
+    Args:
+        errors: of all tasks, before the first and after each, (seed, tasks learnt, task).
+    """
+    return errors[:, 1:].diagonal(dim1=1, dim2=2)
+
+
+def forgetting(errors: Tensor) -> Tensor:
+    """The error of earlier tasks at the end over that right after each, (seed), of :func:`right_after`'s errors."""
+    return errors[:, -1, :-1].mean(1) / right_after(errors)[:, :-1].mean(1)
+
+
+def quartile_cells(losses: Tensor) -> list[str]:
+    """Median and quartiles over the first dimension, as cells of a table."""
+    low, middle, high = ([two_digits(q) for q in part.tolist()] for part in quartiles(losses))
+    return [f"{m} [{a}, {b}]" for a, m, b in zip(low, middle, high, strict=True)]
 
 
 C = TypeVar("C", bound=Any)
