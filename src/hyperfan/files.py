@@ -1,7 +1,8 @@
-"""Atomic writes, JSON and locks: a reader never meets half a file, whatever happens to the writer."""
+"""Atomic writes, JSON, tensors and locks: a reader never meets half a file, whatever happens to the writer."""
 
 import contextlib
 import errno
+import hashlib
 import json
 import math
 import os
@@ -9,9 +10,12 @@ import sys
 import tempfile
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, TYPE_CHECKING, Any
 
 from hyperfan.errors import RunError
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 PARTIAL_PREFIX = ".partial-"
 INTEGER_DIGITS = 300
@@ -73,6 +77,34 @@ def _finite_float(digits: str) -> float:
     if math.isinf(value):
         raise ValueError(f"the number {digits[:20]} is too large")
     return value
+
+
+def write_tensors(path: Path, tensors: "Mapping[str, Tensor]") -> None:
+    """Write tensors in the format of safetensors, not atomically; what keeps it from that is an OSError."""
+    from safetensors import SafetensorError  # when something is saved, not when hyperfan is imported
+    from safetensors.torch import save_file
+
+    try:
+        save_file({name: t.detach().contiguous().cpu() for name, t in tensors.items()}, path)
+    except SafetensorError as error:
+        raise OSError(str(error)) from error
+
+
+def read_tensors(path: Path) -> "dict[str, Tensor]":
+    """Read tensors into memory; what keeps it from that, as a damaged file, is an OSError."""
+    from safetensors import SafetensorError
+    from safetensors.torch import load_file
+
+    try:
+        return {name: t.clone() for name, t in load_file(path).items()}  # since the file is memory-mapped
+    except SafetensorError as error:
+        raise OSError(str(error)) from error
+
+
+def checksum(path: Path) -> str:
+    """The SHA-256 of a file, in hexadecimal digits."""
+    with path.open("rb") as stream:
+        return hashlib.file_digest(stream, "sha256").hexdigest()
 
 
 def finite_or_none(value: Any) -> Any:

@@ -124,7 +124,7 @@ def test_an_interrupted_save_leaves_the_old_one(saved, monkeypatch):
     def killed(*_):
         raise Killed
 
-    for module, step in ((safetensors.torch, "save_file"), (saving, "_digest"), (saving, "_config")):
+    for module, step in ((safetensors.torch, "save_file"), (saving, "checksum"), (saving, "_config")):
         with monkeypatch.context() as patch:
             patch.setattr(module, step, killed)
             with pytest.raises(Killed):

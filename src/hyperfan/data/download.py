@@ -1,6 +1,5 @@
 """Download of one file, from the first of its mirrors that has it; a broken download is resumed by the next call."""
 
-import hashlib
 import http.client
 import os
 import ssl
@@ -11,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from hyperfan.errors import DataError
+from hyperfan.files import checksum
 
 Progress = Callable[[str, int, int], None]
 """A callback: the name of a file, how many of its bytes are here, and how many it has."""
@@ -32,10 +32,7 @@ class File:
 
     def is_at(self, path: Path) -> bool:
         """Whether the file at this path is this one, by size and checksum."""
-        if not path.is_file() or path.stat().st_size != self.size:
-            return False
-        with open(path, "rb") as stream:
-            return hashlib.file_digest(stream, "sha256").hexdigest() == self.sha256
+        return path.is_file() and path.stat().st_size == self.size and checksum(path) == self.sha256
 
 
 class MirrorError(Exception):

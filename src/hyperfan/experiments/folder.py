@@ -15,8 +15,6 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import IO, Any
 
-from safetensors import SafetensorError
-from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from hyperfan.errors import RunError
@@ -25,11 +23,14 @@ from hyperfan.experiments.experiment import Configuration
 from hyperfan.files import (
     Lock,
     atomic_write,
+    checksum,
     explain_write_errors,
     finite_or_none,
     read_json,
+    read_tensors,
     remove_partial,
     write_json,
+    write_tensors,
 )
 from hyperfan.metrics import METRICS_FILE, Row, is_over, read_metrics
 
@@ -133,13 +134,10 @@ class RunFolder:
             # state may name the earlier one still.
             file = folder / f"step-{step}{'-end' if done else ''}.safetensors"
             with atomic_write(file) as partial:
-                try:
-                    save_file({name: t.detach().contiguous().cpu() for name, t in tensors.items()}, partial)
-                except SafetensorError as error:
-                    raise OSError(str(error)) from error
+                write_tensors(partial, tensors)
             digest, config = self._written.hexdigest(), self._config.to_dict()
             state = State(step, self._metrics.tell(), done, *losses, ranks, digest, config)
-            content = {**asdict(state), "tensors": file.name, "sha256": _digest(file)}
+            content = {**asdict(state), "tensors": file.name, "sha256": checksum(file)}
             write_json(folder / STATE, {**content, "check": _check(content)})
             _remove_others(folder, file)
 
@@ -184,10 +182,10 @@ def load_checkpoint(folder: Path) -> tuple[State, dict[str, Tensor]] | None:
         return None
     state, file, digest = found
     try:
-        if _digest(file) != digest:
+        if checksum(file) != digest:
             raise RunError(f"{file} is damaged: its checksum is not the one in {STATE}")
-        tensors = {name: t.clone() for name, t in load_file(file).items()}  # copied, since the file is memory-mapped
-    except (OSError, SafetensorError) as error:
+        tensors = read_tensors(file)
+    except OSError as error:
         raise RunError(f"{file} cannot be read: {error}") from error
     _remove_others(folder, file)
     return state, tensors
@@ -252,11 +250,6 @@ def _remove_others(folder: Path, file: Path) -> None:
 
 def _check(content: dict[str, Any]) -> str:
     return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
-
-
-def _digest(file: Path) -> str:
-    with file.open("rb") as stream:
-        return hashlib.file_digest(stream, "sha256").hexdigest()
 
 
 def check_place(path: Path, resume: bool) -> None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from torch import Tensor, nn
 
 from hyperfan.errors import CallError, CheckpointError
-from hyperfan.files import atomic_write, write_json
+from hyperfan.files import atomic_write, write_json, write_tensors
 from hyperfan.generators.stand_in import Product
 
 if TYPE_CHECKING:
@@ -24,8 +24,6 @@ def save_adapter(net: "HyperNet", path: str | os.PathLike[str], made: Mapping[st
 
     A weight that is stored as (in, out) has the update Aᵀ·Bᵀ, which PEFT calls ``fan_in_fan_out``.
     """
-    from safetensors.torch import save_file  # when something is saved, not when hyperfan is imported
-
     folder, heads = Path(path), net.heads
     if not heads.config.updates_mainnet:
         raise CallError(
@@ -68,5 +66,5 @@ def save_adapter(net: "HyperNet", path: str | os.PathLike[str], made: Mapping[st
         "inference_mode": True,
     }
     with atomic_write(folder / WEIGHTS) as partial:
-        save_file({name: t.detach().contiguous().cpu() for name, t in tensors.items()}, partial)
+        write_tensors(partial, tensors)
     write_json(folder / CONFIG, config)

@@ -5,7 +5,6 @@ interrupted save leaves the previous one intact.
 """
 
 import dataclasses
-import hashlib
 import json
 import os
 from collections.abc import Callable, Mapping
@@ -21,7 +20,7 @@ from hyperfan.codes.trunk import trunk_widths
 from hyperfan.distributed.ranks import gather_objects
 from hyperfan.distributed.sharded import gathered, is_sharded
 from hyperfan.errors import CheckpointError, HyperfanError
-from hyperfan.files import explain_write_errors
+from hyperfan.files import checksum, explain_write_errors, read_tensors, write_tensors
 from hyperfan.generators import GeneratorConfig
 from hyperfan.hypernet.checks import check_unchanged
 from hyperfan.hypernet.unsaved import check_marks, frozen_values, given_bases, marks
@@ -106,9 +105,6 @@ def _in_first_process(call: Callable[[], None], sharded: bool) -> None:
 def _write_files(
     net: "HyperNet", folder: Path, name: str | None, state: Mapping[str, torch.Tensor], more: dict[str, Any]
 ) -> None:
-    from safetensors import SafetensorError  # when a net is saved, not when hyperfan is imported
-    from safetensors.torch import save_file
-
     folder.mkdir(parents=True, exist_ok=True)
     try:  # the file that an earlier save wrote here is the only one that a new save may remove
         replaced = os.path.basename(_read_config(folder)["weights"])
@@ -116,14 +112,12 @@ def _write_files(
         replaced = None
     partial = folder / f".partial-{os.getpid()}"
     try:
-        save_file({k: v.detach().contiguous().cpu() for k, v in state.items()}, partial)
-        digest = _digest(partial)
+        write_tensors(partial, state)
+        digest = checksum(partial)
         weights = name or f"model-{digest[:12]}.safetensors"
         os.replace(partial, folder / weights)
         partial.write_text(json.dumps(_config(net, weights, digest) | more, indent=2) + "\n", encoding="utf-8")
         os.replace(partial, folder / CONFIG)
-    except SafetensorError as error:
-        raise OSError(str(error)) from error
     finally:
         partial.unlink(missing_ok=True)
     if replaced is not None and replaced != weights:
@@ -301,14 +295,12 @@ def _check_mainnet(config: dict[str, Any], mainnet: nn.Module, folder: Path) -> 
 
 
 def _read_weights(folder: Path, config: dict[str, Any]) -> dict[str, torch.Tensor]:
-    from safetensors.torch import load_file
-
     file = folder / os.path.basename(config["weights"])
     if not file.exists():
         raise CheckpointError(f"{file} is missing, though {CONFIG} names it")
-    if _digest(file) != config["sha256"]:
+    if checksum(file) != config["sha256"]:
         raise CheckpointError(f"{file} is damaged or truncated: its checksum is not the one in {CONFIG}")
-    state = {name: t.clone() for name, t in load_file(file).items()}  # into memory of its own
+    state = read_tensors(file)
     unknown = [name for name in config.get("buffers", ()) if f"{MAINNET}{name}" not in state]
     unknown += [name for name in config.get("frozen_values", ()) if name not in config["mainnet"]]
     if unknown:
@@ -322,8 +314,3 @@ def _check_fit(folder: Path, state: dict[str, torch.Tensor], wanted: dict[str, A
             raise CheckpointError(
                 f"the weights in {folder} do not fit {CONFIG}: '{name}' is missing or has another shape"
             )
-
-
-def _digest(file: Path) -> str:
-    with file.open("rb") as stream:
-        return hashlib.file_digest(stream, "sha256").hexdigest()
