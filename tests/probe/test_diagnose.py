@@ -704,7 +704,8 @@ def test_our_net_needs_no_function():
 
 def test_a_prediction_below_its_target_is_explained_where_plain_nets_scatter():
     """Of one output the mean square is χ² with one degree of freedom, whose middle is 0.28 of its mean, the target."""
-    well = hf.diagnose(hf.HyperNet(nn.Sequential(nn.Linear(8, 64), nn.Tanh(), nn.Linear(64, 64)), 16), torch.randn(64, 8))
+    net = hf.HyperNet(nn.Sequential(nn.Linear(8, 64), nn.Tanh(), nn.Linear(64, 64)), 16)
+    well = hf.diagnose(net, torch.randn(64, 8))
     first, last = well.layers
     scattered = replace(well, layers=(first, replace(last, predicted=Scale(0.28, 0.01, 8.0))))
     assert "the target their mean, which is larger in '2': with few outputs they scatter, 95 %" in str(scattered)

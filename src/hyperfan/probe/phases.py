@@ -1,4 +1,4 @@
-"""Generated biases beside a sine, which are phases: SIREN leaves them as torch draws them, and its weights carry all."""
+"""Generated biases beside a sine, which are phases: SIREN leaves them as torch draws them, and weights carry all."""
 
 import math
 from collections.abc import Iterator, Mapping
