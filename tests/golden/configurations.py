@@ -18,8 +18,9 @@ CHANGED: dict[str, str] = (
 )
 """Configurations that differ from the record on purpose, each with its reason.
 
-One thing was renamed in the record itself: the rows of the input layers of chunks were ``trunk.*``, and are now
-``heads.inputs.*`` and the last ones, since the layers belong to the generator.
+Two texts were changed in the record itself: the rows of the input layers of chunks were ``trunk.*``, and are now
+``heads.inputs.*`` and the last ones, since the layers belong to the generator; and biases that Weight-HyperInit starts
+at zero say so.
 """
 
 

@@ -1,6 +1,9 @@
 """What is generated where nothing is said."""
 
+import json
+
 import pytest
+import torch
 from torch import nn
 
 import hyperfan as hf
@@ -28,3 +31,38 @@ CASES = {
 def test_biases_are_generated_where_one_condition_is_given_and_no_values_stay(embedding, options, generated):
     net = hf.HyperNet(nn.Sequential(nn.Linear(5, 6), nn.ReLU(), nn.Linear(6, 2)), embedding, **options)
     assert {t.name for t in net.generated} == generated
+
+
+NORMALISED = hf.Embedding(4, given=True, per="net", normalise=True)
+SQUARES = {
+    "a trunk by widths": ({"trunk": (16,)}, 1.0),
+    "all in a base": ({"trunk": (16,), "init": "beck2022-bias"}, 1.0),
+    "no trunk": ({}, 4.0),
+    "a trunk that is given": ({"trunk": nn.Linear(4, 8)}, 8.0),
+    "without a base": ({"trunk": (16,), "share": 1.0}, 16.0),
+    "the paper's": ({"trunk": (16,), "fidelity": "paper"}, 16.0),
+}
+
+
+@pytest.mark.parametrize(("options", "square"), SQUARES.values(), ids=list(SQUARES))
+def test_normalised_codes_are_as_small_as_those_of_a_trunk(options, square, tmp_path):
+    """A step moves what is generated ‖h‖² times as far as its base, whoever sets that."""
+    net = hf.HyperNet(nn.Linear(5, 6), NORMALISED, **options)
+    e = torch.randn(20, 4) * torch.logspace(-2, 2, 20)[:, None]
+    squares = net.codes(embedding=e).square().sum(-1)
+    torch.testing.assert_close(squares, torch.full_like(squares, square))
+    assert [row.moment for row in net.plan.rows if row.made_by == "head"] == pytest.approx([square] * 2)
+    net.save_pretrained(tmp_path)
+    trunk = options["trunk"] if isinstance(options.get("trunk"), nn.Module) else None
+    loaded = hf.HyperNet.from_pretrained(tmp_path, nn.Linear(5, 6), trunk=trunk)
+    assert torch.equal(loaded.codes(embedding=e), net.codes(embedding=e))
+
+
+def test_a_net_that_was_saved_when_codes_were_larger_makes_what_it_made(tmp_path):
+    net = hf.HyperNet(nn.Linear(5, 6), NORMALISED, trunk=(16,))
+    net.save_pretrained(tmp_path)
+    config = json.loads((tmp_path / "config.json").read_text())
+    del config["code_square"]
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    loaded, e = hf.HyperNet.from_pretrained(tmp_path, nn.Linear(5, 6)), torch.randn(3, 4)
+    torch.testing.assert_close(loaded.codes(embedding=e), 4 * net.codes(embedding=e))

@@ -274,6 +274,8 @@ def test_a_tensor_is_rescaled_with_its_base():
     [
         ({"share": 1.5}, InitError, "share=1.5: it is the part of the variance that is generated, from 0 to 1"),
         ({"share": -0.1}, InitError, "share=-0.1"),
+        ({"share": "0.1"}, InitError, "share='0.1'"),
+        ({"base": {"0.weight": [0.0]}, "share": 0.1}, HyperfanError, "base= has a list for '0.weight'"),
         ({"share": 0.0, "heads": hf.LowRank(2)}, InitError, "nothing of '0.weight' would be generated"),
         ({"share": 0.5, "init": "m2"}, InitError, "'m2' sets the heads and no variance of what they make"),
         ({"base": "mainnet"}, InitError, "say with share= how much of the variance should be generated"),

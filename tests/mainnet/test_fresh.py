@@ -56,6 +56,13 @@ def test_weight_decay_is_recognised_by_the_mean_square():
     assert first_trained_layer(net) == "0.weight"
 
 
+def test_a_constant_was_set_by_someone():
+    """0.5 is one of the values that torch draws from U(−1, 1), and its square no more than a draw of four may have."""
+    net = nn.Linear(1, 4)
+    nn.init.constant_(net.bias, 0.5)
+    assert first_trained_layer(net) == "bias"
+
+
 def test_values_that_torch_draws_have_its_mean_square_too():
     """Each of these can be drawn; that all are in the inner half of the range cannot."""
     net, drawn = small(), nn.Linear(12, 400).weight.detach()

@@ -646,13 +646,15 @@ class Siren(nn.Module):
         return self.last(x)
 
 
-def field(change: Callable[[hf.HyperNet, nn.Module], None] | None = None, **options: Any) -> Patient:
+def field(
+    change: Callable[[hf.HyperNet, nn.Module], None] | None = None, depth: int = 3, **options: Any
+) -> Patient:
     """A hypernet of a neural field that is started by hand as its authors do, and what is done to it then."""
-    x, y, mainnet = 2 * torch.rand(100, 2) - 1, torch.rand(100, 3), Siren()
+    x, y, mainnet = 2 * torch.rand(100, 2) - 1, torch.rand(100, 3), Siren(depth)
     for i, layer in enumerate([*mainnet.layers, mainnet.last]):
         bound = math.sqrt(6 / layer.in_features) / 30 if i else 1 / layer.in_features
         nn.init.uniform_(layer.weight, -bound, bound)
-    net = ours(mainnet, x, CONDITION, generate="weights", **options)
+    net = ours(mainnet, x, CONDITION, **{"generate": "weights", **options})
     if change is not None:
         change(net, mainnet)
     return Patient(net, x, y)
@@ -720,6 +722,9 @@ HEALTHY: dict[str, Callable[[], Patient]] = {
     "LoRA from a condition": lambda: _patient(mlp(), *vectors(), CONDITION, heads=hf.LoRA(2), trunk=(16,)),
     "a neural field": lambda: field(),
     "a neural field, its authors' start in the biases": lambda: field(_in_biases),
+    "a neural field, its authors' start in the biases, biases generated": lambda: field(
+        _in_biases, generate="weights+biases", depth=6
+    ),
     "a neural field on its authors' start": lambda: field(share=0.1, base="mainnet"),
     "flat chunks": lambda: _patient(
         mlp(), *vectors(), hf.Embedding(8, per="net"), heads=hf.Chunks(size=2000, flat=True, embedding=16), trunk=(64,)

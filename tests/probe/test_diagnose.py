@@ -13,7 +13,7 @@ from torch.nn.functional import cross_entropy, mse_loss, relu
 
 import hyperfan as hf
 from hyperfan.probe import Diagnosis
-from hyperfan.probe.moments import measured_scale, predicted_scale
+from hyperfan.probe.moments import Scale, measured_scale, predicted_scale
 from products import in_turn
 
 
@@ -677,6 +677,10 @@ def test_a_foreign_hypernet_is_left_as_it_was():
         ({"generated": dict}, "generated\\(\\) returned no tensors"),
         ({"generated": lambda: {"0.wieght": torch.zeros(128, 96)}}, "did you mean '0.weight'"),
         ({"generated": lambda: {"0.weight": torch.zeros(96, 128)}}, "it looks transposed"),
+        (
+            {"generated": lambda: {"0.weight": torch.zeros(3, 128, 96)}},
+            r"returned 3 of '0.weight', \(3, 128, 96\), for 4 inputs: return one for all, \(128, 96\), or one for each",
+        ),
         ({"generated": lambda: {}, "task": 1}, "belong to a HyperNet"),
         ({"generated": lambda: {"0.weight": torch.zeros(128, 96)}, "y": torch.ones(4, 10).long()}, "pass loss="),
         ({"generated": lambda: {"0.weight": torch.zeros(128, 96)}, "y": "cat"}, "pass loss="),
@@ -696,6 +700,18 @@ def test_our_net_needs_no_function():
 
 
 # ── what it says ───────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_a_prediction_below_its_target_is_explained_where_plain_nets_scatter():
+    """Of one output the mean square is χ² with one degree of freedom, whose middle is 0.28 of its mean, the target."""
+    net = hf.HyperNet(nn.Sequential(nn.Linear(8, 64), nn.Tanh(), nn.Linear(64, 64)), 16)
+    well = hf.diagnose(net, torch.randn(64, 8))
+    first, last = well.layers
+    scattered = replace(well, layers=(first, replace(last, predicted=Scale(0.28, 0.01, 8.0))))
+    assert "the target their mean, which is larger in '2': with few outputs they scatter, 95 %" in str(scattered)
+    small = replace(well, layers=(first, replace(last, predicted=Scale(0.28, 0.2, 0.4))))
+    assert not well.scatter_note + small.scatter_note
+    assert "scatter" not in str(well)
 
 
 def test_a_diagnosis_prints_and_goes_to_json():

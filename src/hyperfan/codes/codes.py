@@ -1,5 +1,6 @@
 """From a call to codes: embeddings through the trunk. A code is what enters the generator."""
 
+import math
 from typing import NamedTuple
 
 import torch
@@ -36,7 +37,7 @@ class Codes(NamedTuple):  # made at every call, for which a dataclass takes six 
         if self.trunk is not None:
             rows = self.trunk(e if e.ndim == 2 else e.reshape(-1, e.shape[-1]))
             h = rows if e.ndim == 2 else rows.view(*e.shape[:-1], rows.shape[-1])
-        h = normalise_rms(h) if self.embeddings.config.normalise else h
+        h = normalise_rms(h, self.embeddings.code_square) if self.embeddings.config.normalise else h
         return h if self.inputs is None else self.inputs(h)
 
     def why_changing(self) -> str | None:
@@ -55,7 +56,7 @@ class Codes(NamedTuple):  # made at every call, for which a dataclass takes six 
         return None
 
 
-def normalise_rms(h: Tensor) -> Tensor:
-    """Scale each code to root mean square 1; a code of zeros stays one."""
-    square = h.square().mean(-1, keepdim=True)
-    return h * torch.rsqrt(square.clamp_min(torch.finfo(h.dtype).tiny))
+def normalise_rms(h: Tensor, square: float | None = None) -> Tensor:
+    """Scale each code to root mean square 1, or to this ‖h‖²; a code of zeros stays one."""
+    factor = torch.rsqrt(h.square().mean(-1, keepdim=True).clamp_min(torch.finfo(h.dtype).tiny))
+    return h * (factor if square is None else factor * math.sqrt(square / h.shape[-1]))

@@ -33,7 +33,8 @@ class Embedding:
             holds the layer; one that the mainnet itself holds is a block alone), or of the "network".
         std: standard deviation of its distribution (1 is the paper's U(−√3, √3)).
         distribution: "uniform" or "normal".
-        normalise: scale every code to root mean square 1 before the heads; then the init is exact for every code.
+        normalise: scale every code to one length before the heads, so that the init is exact for each: to ‖h‖² = 1
+            where a trunk would make such small codes of given conditions, else to root mean square 1.
         identity: size of a second vector, one for each generated tensor (or chunk, or rank), which is joined to the
             condition before the trunk, so that tensors of one shape can share a head though one condition serves the
             net. It is drawn as the condition is, and trained; an ``Embedding(size, …)`` says otherwise. Or several such

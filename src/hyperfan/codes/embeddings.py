@@ -33,6 +33,8 @@ class Embeddings(nn.Module):
     weight: Tensor | None
     examples: Tensor | None = None
     """Conditions like those that will be given, (…, n, size), for init to measure codes on."""
+    code_square: float | None = None
+    """‖h‖² of codes that are normalised; ``None`` is their width, a root mean square of 1."""
 
     def __init__(
         self,

@@ -54,7 +54,7 @@ def expected_moment(codes: Codes, width: int, *, exact: bool, trunk_preserves: b
     """
     config = codes.embeddings.config
     if config.normalise:
-        return float(width)
+        return float(width) if codes.embeddings.code_square is None else codes.embeddings.code_square
     if not exact:
         return width * codes.embeddings.variance
     if codes.embeddings.examples is not None:

@@ -1,5 +1,6 @@
 """How much of a tensor's variance is generated, and what the rest is: ``share``, ``base`` and ``base_op``."""
 
+import numbers
 from collections.abc import Mapping, Sequence
 from typing import Literal, NamedTuple, get_args
 
@@ -112,8 +113,8 @@ def _check_update(share: float | None, base_op: BaseOperation) -> None:
 
 
 def _check_share(share: float, base_op: BaseOperation, method: Method) -> None:
-    if not 0 <= share <= 1:
-        raise InitError(f"share={share:g}: it is the part of the variance that is generated, from 0 to 1")
+    if not isinstance(share, numbers.Real) or not 0 <= share <= 1:
+        raise InitError(f"share={share!r}: it is the part of the variance that is generated, from 0 to 1")
     if share == 1 and base_op == "multiply":
         raise InitError(
             "share=1 with base_op='multiply': Var(W) = Var(W⁰)·(1 + Var(M)), so that a part is always the base's: give "
@@ -148,6 +149,8 @@ def _read_base(
     for name, value in base.items():
         if name not in shapes:
             raise HyperfanError(f"base= has '{name}', which is not generated: {nearest(name, shapes)}")
+        if not isinstance(value, Tensor):
+            raise HyperfanError(f"base= has a {type(value).__name__} for '{name}'; it should be a tensor")
         if tuple(value.shape) != shapes[name]:
             raise HyperfanError(f"base= has '{name}' of shape {tuple(value.shape)}; it should be {shapes[name]}")
     return Bases(base, multiply)

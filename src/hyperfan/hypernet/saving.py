@@ -160,6 +160,7 @@ def load(
     state |= {MAINNET + name: value for name, value in frozen.items()}
     _check_fit(folder, state, net.state_dict())
     kept = net.kept_values.with_values(config.get("init_trunk", config["trunk"] is not None))
+    net.embeddings.code_square = config.get("code_square")
     net.restore_(init, plan, state, buffers, kept)
     net.skeleton.lend(frozen)
     check_marks({**given_bases(net), **frozen}, {**config.get("base_values", {}), **frozen_marks})
@@ -243,6 +244,7 @@ def _config(net: "HyperNet", weights: str, digest: str) -> dict[str, Any]:
         "init_biases": net.kept_values.init_biases,
         "heads": net.heads.config.to_json(),
         "share": net.share,
+        "code_square": net.embeddings.code_square,
         "base": None if net.heads.base is None else net.heads.base.to_json(),
         "base_values": marks(given_bases(net)),
         "base_op": "multiply" if net.heads.base is not None and net.heads.base.multiply else "add",

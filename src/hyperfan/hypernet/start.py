@@ -47,6 +47,7 @@ def first_plan(net: "HyperNet") -> Plan:
     ]
     if not net.heads.owns_heads:
         return _adopt(net, plain)
+    _set_code_square(net)
     if not any(t.is_meta for t in net.heads.parameters()):
         return write(net, plain)
     targets, moments = _targets(net), _expected_moments(net)
@@ -68,6 +69,7 @@ def _adopt(net: "HyperNet", plain: Sequence[TensorSpec]) -> Plan:
 def reset(net: "HyperNet", generator: torch.Generator | None, embeddings: torch.Generator | None) -> Plan:
     """Draw everything that has a rule and is not kept, and let the buffers of norms start as they should."""
     net.heads.sync()
+    _set_code_square(net)
     plain = [t for t in plain_tensors(net) if t.has_rule and _why_kept(net, t) is None and _can_draw(net, t)]
     plan = write(net, plain, generator, embeddings)
     _start_buffers(net.mainnet, [b for b in net.spec.buffers if not _frozen(net, b[0])])
@@ -177,19 +179,31 @@ def _expected_moments(net: "HyperNet") -> list[float | None]:
     return [None if moment is None else moment * factor for moment in moments]
 
 
-def _code_factor(net: "HyperNet") -> float:
-    """The factor on ‖h‖² of a trunk by widths, where conditions are given and most of each weight is common to them.
+def _has_small_codes(net: "HyperNet") -> bool:
+    """Whether codes are small: of a trunk by widths, where conditions are given and most of each weight is common.
 
     A step of SGD moves what is generated ‖h‖² times as far as the base; small codes let conditions share more of it.
     """
     config, heads = net.embeddings.config, net.heads
-    studied = config.given and heads.base_in_bias and heads.base is None and net.share < 1
+    on_base = net.share < 1 or net.init.generates_nothing
+    studied = config.given and heads.base_in_bias and heads.base is None and on_base
     drawn = isinstance(net.trunk, ReluMLP) and net.init.trunk is fan_in_trunk and not net.kept_values.keeps_trunk
-    if net.fidelity != "exact" or config.normalise or not studied or not drawn:
+    return net.fidelity == "exact" and studied and drawn
+
+
+def _set_code_square(net: "HyperNet") -> None:
+    """Let codes that are normalised have the length that they would have otherwise."""
+    small = net.embeddings.config.normalise and _has_small_codes(net)
+    net.embeddings.code_square = GIVEN_CODE_SQUARE if small else None
+
+
+def _code_factor(net: "HyperNet") -> float:
+    """The factor on ‖h‖² of a trunk that is to make small codes, which nothing scales behind it."""
+    if net.embeddings.config.normalise or not _has_small_codes(net):
         return 1.0
     examples = net.embeddings.examples
     square = net.embeddings.mean_square if examples is None else examples.double().square().mean().item()
-    return GIVEN_CODE_SQUARE * gains("relu").forward / (heads.width * square)
+    return GIVEN_CODE_SQUARE * gains("relu").forward / (net.heads.width * square)
 
 
 def _plan(

@@ -166,6 +166,12 @@ class Method:
         """Whether it sets a base beside the heads."""
         return self.aims()(Reading("weight", 1.0, 1.0)).base is not None
 
+    @property
+    def generates_nothing(self) -> bool:
+        """Whether weights start as a base alone, with heads of zeros."""
+        head = self.aims()(Reading("weight", 1.0, 1.0)).head
+        return self.has_bases and head is not None and head(Fans(1, 1)) == 0
+
     def __str__(self) -> str:
         chosen = ", ".join(f"{k}={v:g}" for k, v in self.settings.items())
         return f"{self.name}({chosen})" if chosen else self.name

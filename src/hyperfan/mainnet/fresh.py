@@ -22,6 +22,8 @@ from hyperfan.mainnet.spec import qualified_name
 
 STANDARD_ERRORS = 6.0
 """Deviation of a mean square, in its standard errors, that is no accident: one in 10⁹ for a large layer."""
+MIN_CONSTANT_VALUES = 4
+"""Equal values that are no accident, whatever the precision: someone set them."""
 UNIFORM_STEPS = {torch.float32: 2**24, torch.float64: 2**53}
 """Number of values, at equal distances, that torch's uniform distribution takes on the CPU."""
 MAX_VALUES_COMPARED = {torch.float32: 4096, torch.float64: 64}
@@ -95,6 +97,8 @@ def _as_drawn(values: Tensor | None, bound: float) -> bool:
     if not values.abs().max() <= bound * (1 + torch.finfo(values.dtype).eps):
         return False
     count = values.numel()
+    if count >= MIN_CONSTANT_VALUES and values.max() == values.min():
+        return False
     square = float(torch.linalg.vector_norm(values.float())) ** 2 / count
     # z² of z ~ U(−a, a) has mean a²/3 and variance 4a⁴/45.
     if abs(square - bound**2 / 3) > STANDARD_ERRORS * bound**2 * math.sqrt(4 / 45 / count):

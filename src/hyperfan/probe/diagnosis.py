@@ -3,7 +3,7 @@
 import dataclasses
 import math
 import textwrap
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, Literal, get_args
@@ -29,6 +29,8 @@ Table = tuple[list[str], list[list[str]]]
 MAX_NAMES_SHOWN = 3
 REPORT_WIDTH = 116
 """Columns of a printed finding."""
+MIN_SKEW = 1.5
+"""Target over prediction that needs an explanation."""
 
 
 def head_part(head: str) -> str:
@@ -256,6 +258,22 @@ class Diagnosis:
             rows.append([r.layer, r.kind, generated, write(r.target), predicted, measured, interval, *gradients])
         return [*header, "gradient predicted", "measured"], rows
 
+    @property
+    def scatter_note(self) -> str:
+        """Why predictions lie below targets where plain nets scatter widely; empty where they do not."""
+        wide = [
+            (r.layer, r.predicted)
+            for r in self.layers
+            if r.target and r.predicted and r.predicted.value < r.target / MIN_SKEW < r.target <= r.predicted.high
+        ]
+        if not wide:
+            return ""
+        (_, first), names = wide[0], [layer for layer, _ in wide]
+        return (
+            f"Predicted is the middle of plain nets, and the target their mean, which is larger{_in(names)}: with few "
+            f"outputs they scatter, 95 % of them from {digits(first.low)} to {digits(first.high)}."
+        )
+
     def part_table(self, write: Callable[[float | None], str] = number) -> Table:
         """The gradient and effective rate of all that is trained, in numbers that are written like this."""
         rows = [[p.part, f"{p.parameters:,}", write(p.gradient), write(p.rate)] for p in self.parts]
@@ -284,6 +302,7 @@ class Diagnosis:
             f"{self.net}\n{self.summary}",
             *(str(f) for f in self.findings),
             "Mean squares by layer, in forward order\n" + table(*self.layer_table()),
+            *([self.scatter_note] if self.scatter_note else []),
             "What is trained\n" + table(*self.part_table()),
             self.facts,
         ]
@@ -305,7 +324,7 @@ def _from_dict(kind: type[Any], values: Mapping[str, Any]) -> Any:
     return kind(**fields)
 
 
-def _in(names: tuple[str, ...]) -> str:
+def _in(names: Sequence[str]) -> str:
     """Where something is, for the end of a sentence: the first names, and how many more there are."""
     more = f" and {len(names) - MAX_NAMES_SHOWN} more" if len(names) > MAX_NAMES_SHOWN else ""
     return " in " + ", ".join(f"'{n}'" for n in names[:MAX_NAMES_SHOWN]) + more if names else ""

@@ -23,7 +23,7 @@ from hyperfan.mainnet.spec import Spec, TensorSpec, qualified_name
 from hyperfan.probe.diagnosis import HYPERNET_PART, PLAIN_PART
 from hyperfan.probe.found_layers import FoundWeight, found_weights
 from hyperfan.probe.layer_output import LayerOutput
-from hyperfan.probe.per_code import run_each
+from hyperfan.probe.per_code import inputs_in_common, run_each
 from hyperfan.probe.recorder import Recording, attributes_restored, batch_statistics, layer_hooks
 from hyperfan.probe.relation import ConditionReading
 
@@ -241,6 +241,15 @@ class ForeignSubject(Subject):
         tensors = {n: replace(t, width=widths.get(t.spec.numel, math.nan)) for n, t in wanted.items()}
         title = f"{type(mainnet).__name__} with {len(names)} generated tensors"
         super().__init__(title, skeleton, plain, example, spec, tensors, theory)
+        self._check_counts(generated)
+
+    def _check_counts(self, returned: Mapping[str, Tensor]) -> None:
+        """Raise if there are several of a tensor, and not one for each input."""
+        tensors, inputs = {self._names[name]: t for name, t in returned.items()}, inputs_in_common(self.example)
+        for name, tensor in tensors.items():
+            if self.has_many(name, tensor) and len(tensor) != inputs:
+                seen = f"generated() returned {len(tensor)} of '{name}', {tuple(tensor.shape)}, for {inputs} inputs"
+                raise CallError(f"{seen}: return one for all, {self.generated[name].spec.shape}, or one for each input")
 
     def generate(self, new_draw: bool = False) -> dict[str, Tensor]:
         """Call the callable; a random one draws again at every call."""

@@ -54,7 +54,7 @@ def diagnosis_page(
     if d.tensors:
         body.append(section("Generated tensors", *_tensor_figure(d.tensors), _tensor_table(d.tensors)))
     if d.layers:
-        note = tag("p", text("Mean squares, in forward order."), class_="soft")
+        note = tag("p", text(f"Mean squares, in forward order. {d.scatter_note}".strip()), class_="soft")
         body += [_histograms(d.layers), section("Layers", note, table(*d.layer_table(_write), switch="layer"))]
     if d.parts:
         note = tag("p", text(EFFECTIVE_RATE), class_="soft")

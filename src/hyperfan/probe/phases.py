@@ -1,0 +1,37 @@
+"""Generated biases beside a sine, which are phases: SIREN leaves them as torch draws them, and weights carry all."""
+
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+
+from torch import Tensor
+
+from hyperfan.probe.moments import mean_square
+from hyperfan.probe.subject import GeneratedTensor, Subject
+
+
+def accept_phases(subject: Subject, made: Mapping[str, Tensor]) -> None:
+    """Let layers beside sin(ω·z) that start as in SIREN have its targets, in place of a bias' part of the variance."""
+    share = subject.method.settings.get("bias_share", 0.0)
+    changed = {}
+    for name, bias in _pairs(subject.generated) if 0 < share < 1 else ():
+        weight = subject.generated[name]
+        assert weight.target is not None
+        assert bias.reading is not None
+        whole, realised = weight.target / (1 - share), mean_square(made[name].detach())
+        if realised > math.sqrt(weight.target * whole):  # nearer to all of it
+            phases = 1 / (3 * bias.reading.fan_in)
+            output = None if weight.layer_output is None else weight.layer_output + phases
+            changed[name] = replace(weight, target=whole, layer_output=output, equation="v = gain/fan_in·entry")
+            changed[bias.spec.name] = replace(bias, target=phases, equation="phases of a sine, 1/(3·fan_in)")
+    subject.generated = {**subject.generated, **changed}
+
+
+def _pairs(tensors: Mapping[str, GeneratedTensor]) -> Iterator[tuple[str, GeneratedTensor]]:
+    """Weights beside a sine of its own frequency, with the generated bias of their layer."""
+    for bias in tensors.values():
+        sine = bias.spec.role == "bias" and bias.reading is not None and bias.reading.entry != 1
+        for name in bias.spec.weights if sine else ():
+            weight = tensors.get(name)
+            if weight is not None and weight.target and not isinstance(weight.mean, Tensor):
+                yield name, bias
