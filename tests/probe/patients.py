@@ -646,9 +646,7 @@ class Siren(nn.Module):
         return self.last(x)
 
 
-def field(
-    change: Callable[[hf.HyperNet, nn.Module], None] | None = None, depth: int = 3, **options: Any
-) -> Patient:
+def field(change: Callable[[hf.HyperNet, nn.Module], None] | None = None, depth: int = 3, **options: Any) -> Patient:
     """A hypernet of a neural field that is started by hand as its authors do, and what is done to it then."""
     x, y, mainnet = 2 * torch.rand(100, 2) - 1, torch.rand(100, 3), Siren(depth)
     for i, layer in enumerate([*mainnet.layers, mainnet.last]):
