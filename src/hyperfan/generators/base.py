@@ -26,7 +26,7 @@ from hyperfan.formulas.fans import Fans
 from hyperfan.generators.added import Base
 from hyperfan.generators.aims import Aim, Draw, InnerParameter, LayerVariance, Moments, Solution
 from hyperfan.generators.config import BuildContext, GeneratorConfig
-from hyperfan.generators.layout import HeadLayout
+from hyperfan.generators.layout import HeadLayout, evenly_spaced
 from hyperfan.generators.linear_map import NO_STEP, Head, LinearMap
 from hyperfan.generators.part import Part
 from hyperfan.generators.solving import solve
@@ -273,8 +273,8 @@ class Generator(nn.Module, ABC):
 
     def _select(self, codes: Tensor, rows: Sequence[slice]) -> Tensor:
         """Some of the codes, (…, rows, width)."""
-        spans = [codes[..., s, :] for s in rows]
-        return spans[0] if len(spans) == 1 else torch.cat(spans, -2)
+        even = evenly_spaced(rows)
+        return torch.cat([codes[..., s, :] for s in rows], -2) if even is None else codes[..., even, :]
 
     def rows_of(self, name: str) -> tuple[Sequence[str], Sequence[int]] | None:
         """The tensors that are rows of what a map makes, in order, and their shape; ``None`` where it is not so."""

@@ -1,5 +1,6 @@
 """The heads of a generator: their names, the tensors they make, and the codes they read."""
 
+import itertools
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Literal
@@ -61,6 +62,20 @@ def merge_spans(spans: Sequence[slice]) -> list[slice]:
         else:
             found.append(s)
     return found
+
+
+def evenly_spaced(spans: Sequence[slice]) -> slice | None:
+    """One span for several, if there is one: of single rows at equal distances, as those of q in every layer.
+
+    >>> evenly_spaced([slice(1, 2), slice(3, 4), slice(5, 6)])
+    slice(1, 6, 2)
+    """
+    if len(spans) == 1:
+        return spans[0]
+    step = spans[1].start - spans[0].start
+    even = all(b.start - a.start == step for a, b in itertools.pairwise(spans))
+    alone = all(s.stop - s.start == 1 for s in spans)
+    return slice(spans[0].start, spans[-1].stop, step) if even and alone and step > 0 else None
 
 
 def tensor_name(tensor: TensorSpec) -> str:

@@ -110,6 +110,9 @@ class Updates(Products):
         per_rank = config.code_per == "rank"
         super().__init__(config, context, config.rank, sharing=config.sharing, per_rank=per_rank)
 
+    def _scales(self) -> Tensor:
+        return self.config.factor * self.scale
+
     @abstractmethod
     def _solve_update(
         self, layout: HeadLayout, aims: Sequence[Aim], moments: Moments
@@ -158,6 +161,8 @@ class Updates(Products):
 class LoRAHeads(Updates):
     """B·A, both generated."""
 
+    scaled = 1
+
     def summary(self) -> str:
         """With the share of A that is generated."""
         return f"{super().summary()}, share={self.config.share:g} of A"
@@ -175,7 +180,7 @@ class LoRAHeads(Updates):
 
     def _split(self, index: int, outputs: Sequence[Tensor]) -> Factors:
         a, b = outputs
-        return self._columns(b) * (self.config.factor * self.scale[index]), self._rows(a)
+        return self._columns(b), self._rows(a)
 
     def _common(self, head: str, steps: Steps) -> Tensor | None:
         """A⁰, of the heads that make A."""
@@ -224,6 +229,8 @@ class LoRAHeads(Updates):
 class CoreHeads(Updates):
     """U·R·Vᵀ, of which R is generated."""
 
+    scaled = 0
+
     def __init__(self, config: LoRA, context: BuildContext) -> None:
         super().__init__(config, context)
         for t in (self.tensors[i] for i in self.matrices):
@@ -240,7 +247,7 @@ class CoreHeads(Updates):
 
     def _split(self, index: int, outputs: Sequence[Tensor]) -> Factors:
         (core,) = outputs
-        return (self._fixed(index, "U") @ (self._rows(core) * (self.config.factor * self.scale[index])),)
+        return (self._fixed(index, "U") @ self._rows(core),)
 
     def _both(self, index: int, factors: Factors) -> tuple[Tensor, Tensor]:
         return factors[0], self._fixed(index, "V").mT

@@ -59,6 +59,7 @@ class LowRankHeads(Products):
     """Two heads for each weight, one for anything else."""
 
     config: LowRank
+    scaled = 0
 
     def __init__(self, config: LowRank, context: BuildContext) -> None:
         super().__init__(config, context, config.rank, sharing="separate", per_rank=config.code_per == "rank")
@@ -69,7 +70,7 @@ class LowRankHeads(Products):
 
     def _split(self, index: int, outputs: Sequence[Tensor]) -> Factors:
         left, right = (self._columns(values) for values in outputs)
-        return left * self.scale[index], right.mT
+        return left, right.mT
 
     def expected_moments(self, codes: Codes, *, exact: bool, trunk_preserves: bool) -> list[float | None]:
         """‖h‖²; of weights whose ranks have codes m², which is known before a draw only where these are unrelated."""

@@ -60,6 +60,8 @@ class Products(Generator):
 
     matrices: Sequence[int]
     """Indices of the tensors that are products."""
+    scaled: int
+    """Which of a matrix's generated factors, in the order of their sizes, carries the matrix's scale."""
 
     def __init__(
         self, config: GeneratorConfig, context: BuildContext, rank: int, *, sharing: Sharing, per_rank: bool
@@ -90,7 +92,10 @@ class Products(Generator):
 
     @abstractmethod
     def _split(self, index: int, outputs: Sequence[Tensor]) -> Factors:
-        """The factors of a matrix, from what its heads make, each (…, values) of its code, or (…, rank, values)."""
+        """The factors of a matrix, from what its heads make, each (…, values) of its code, or (…, rank, values).
+
+        One of them is scaled already.
+        """
 
     def _columns(self, values: Tensor) -> Tensor:
         """A factor whose columns are ranks, (…, size, rank), from what its head makes."""
@@ -123,7 +128,7 @@ class Products(Generator):
                 left, right = self._both(i, self._split(i, outputs))
                 tensors[i] = (left @ right).reshape(shape)
             else:
-                tensors[i] = outputs[0].reshape(shape) * self.scale[i]
+                tensors[i] = outputs[0].reshape(shape)
         return {self.tensors[i].name: tensors[i] for i in sorted(tensors)}
 
     def deferrable(self, *, many: bool) -> Sequence[int]:
@@ -143,25 +148,33 @@ class Products(Generator):
         return Product(*self._both(index, factors), base, self.tensors[index].shape)
 
     def _outputs(self, codes: Tensor, skip: Skip, steps: Steps) -> dict[int, list[Tensor]]:
-        """What the heads of each tensor make of its code, (…, values), or of those of its ranks, (…, rank, values)."""
+        """What the heads of each tensor make of its code, (…, values), or of those of its ranks, (…, rank, values).
+
+        One of them carries the tensor's scale: all that a head makes is multiplied at once.
+        """
         found: dict[int, list[Tensor]] = {}
         for layout in self.layouts.values():
             wanted = [i for i in layout.tensors if i not in skip]
             if not wanted:
                 continue
             chosen = self._select(codes, merge_spans([self.spans[i] for i in wanted]))
-            for head in layout.heads:
+            is_matrix = wanted[0] in self.matrices
+            scale = self._scales()[wanted] if is_matrix else self.scale[wanted]
+            for k, head in enumerate(layout.heads):
                 made = self._product(head, chosen.reshape(-1, self.width), steps)
-                made = made.view(*chosen.shape[:-1], made.shape[-1])
-                if self.per_rank and wanted[0] in self.matrices:
-                    common = self._common(head, steps)
-                    made = made.view(*made.shape[:-2], len(wanted), self.rank, made.shape[-1])
-                    each = (made if common is None else made + common).unbind(-3)
-                else:
-                    each = made.unbind(-2)
-                for i, values in zip(wanted, each, strict=True):
+                ranks = [self.rank] if self.per_rank and is_matrix else []
+                made = made.view(*chosen.shape[:-2], len(wanted), *ranks, made.shape[-1])
+                common = self._common(head, steps) if ranks else None
+                made = made if common is None else made + common
+                if k == (self.scaled if is_matrix else 0):
+                    made = (made * scale.view(-1, *[1] * (1 + len(ranks)))).to(made.dtype)  # which autocast may lower
+                for i, values in zip(wanted, made.unbind(-2 - len(ranks)), strict=True):
                     found.setdefault(i, []).append(values)
         return found
+
+    def _scales(self) -> Tensor:
+        """What matrices are multiplied by, one value for each tensor."""
+        return self.scale
 
     def _common(self, head: str, steps: Steps) -> Tensor | None:
         """What is added to all that a head makes of the codes of ranks, (rank, values), if anything is."""

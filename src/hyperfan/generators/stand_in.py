@@ -251,7 +251,10 @@ class Product(StandIn):
 
     def linear(self, x: Tensor, bias: Tensor | None) -> Any:
         """Base(x) + left(right(x)), without the weight."""
-        update = (x @ self.right.mT) @ self.left.mT
+        narrow = torch.bmm(x, self.right.mT) if self.right.ndim == 3 else x @ self.right.mT
+        if self.base is not None and self.left.ndim == 3:
+            return torch.baddbmm(F.linear(x, self.base, bias), narrow, self.left.mT)
+        update = narrow @ self.left.mT
         if self.base is not None:
             return F.linear(x, self.base, bias) + update
         return update if bias is None else update + bias.to(update.dtype)  # as a layer does under autocast

@@ -155,8 +155,11 @@ def change(outputs: Any, function: Callable[[Tensor], Tensor]) -> Any:
     """Outputs with a function of each tensor in its place, those in objects last; objects are changed as they are."""
     if isinstance(outputs, Tensor):
         return function(outputs)
-    inside = in_objects(outputs)
-    changed = pytree.tree_map(lambda x: function(x) if isinstance(x, Tensor) else x, outputs)
+    leaves, tree = pytree.tree_flatten(outputs)
+    inside = in_objects(leaves)
+    changed = tree.unflatten([function(x) if isinstance(x, Tensor) else x for x in leaves])
+    if not inside:
+        return changed
     inside = [function(x) if isinstance(x, Tensor) else x for x in inside]
     put_in_objects(outputs, inside)  # last, since objects may hold lists that are outputs too
     return changed

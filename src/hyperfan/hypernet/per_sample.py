@@ -207,7 +207,7 @@ class PerSample:
         with see_all(s) if first else s.entered():
             out = call.skeleton.call(tensors, SamplesCall(s, call.skeleton, tensors), given.args, given.kwargs)
         out = given.with_changes(out)
-        if torch.is_grad_enabled():
+        if torch.is_grad_enabled() and (first or s.without_grad):
             check_graph(out, [*tensors.values(), *inputs, call.codes])
         check_outputs(out)
         if by_rows:

@@ -23,4 +23,4 @@ def scaled_dot_product_attention(s: Samples, func: Any, query: Any, key: Any, va
             refuse(func)
         mask = s.batched(mask).flatten(0, 1)
     made = func(*(s.batched(x).flatten(0, 1) for x in qkv), mask, dropout_p, is_causal, **kwargs)
-    return s.mark(made.unflatten(0, (s.n, -1)))
+    return s.mark(made.view(s.n, len(made) // s.n, *made.shape[1:]))

@@ -62,6 +62,9 @@ class Samples(TorchFunctionMode):
         self.in_rule = 0
         """Depth of rules that run now: what torch computes in none of them is not seen."""
         self._entered = False
+        self.without_grad = False
+        """Whether something that differs between samples was computed where no gradients are taken, as it is in
+        the forward pass of an autograd function."""
 
     @contextlib.contextmanager
     def entered(self) -> Iterator[None]:
@@ -114,6 +117,8 @@ class Samples(TorchFunctionMode):
 
     def mark(self, made: Any) -> Any:
         """Note that a tensor, or each of several, has a first dimension of samples."""
+        if not torch.is_grad_enabled():
+            self.without_grad = True
         if isinstance(made, Tensor):
             setattr(made, MARK, self)
         else:
