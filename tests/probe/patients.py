@@ -387,11 +387,16 @@ def _conditions(scale: float, count: int | None) -> Patient:
 
 
 def _on_base(
-    scale: float, count: int = 100, distinct: int = 100, embedding: hf.Embedding = CONDITION, **options: Any
+    scale: float,
+    count: int = 100,
+    distinct: int = 100,
+    embedding: hf.Embedding = CONDITION,
+    common: float = 0.0,
+    **options: Any,
 ) -> Patient:
     """Conditions of another scale, or few of them, where most of each weight, or of each code, is common to all."""
     x, y = vectors()
-    e = (scale * torch.randn(distinct, 16)).repeat(count // distinct, 1)
+    e = (common + scale * torch.randn(distinct, 16)).repeat(count // distinct, 1)
     return Patient(ours(mlp(), x, embedding, trunk=(64,), **options), x, y, {"embedding": e})
 
 
@@ -547,6 +552,9 @@ FAULTS = {
         lambda: _on_base(100.0, embedding=replace(CONDITION, std=100.0)), "conditions off scale", "std= or example_emb"
     ),
     "one condition for all": Fault(lambda: _on_base(1.0, distinct=1), "conditions that are alike", "repeated"),
+    "conditions with a large part in common": Fault(
+        lambda: _on_base(0.25, common=1.0), "conditions that are alike", "not subtracted: then it fills the codes"
+    ),
     "tasks with one embedding": Fault(_equal_tasks, "conditions that are alike", "set by hand"),
     "nothing generated depends on the condition": Fault(
         lambda: _on_base(1.0, share=0.0), "no dependence on the condition at the start", "share=0", True

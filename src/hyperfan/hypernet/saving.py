@@ -180,8 +180,9 @@ def _read_parts(folder: Path, config: dict[str, Any]) -> tuple[Embedding, Genera
             f"{folder / CONFIG} has an embedding, heads, settings or a plan that are not known here: {error}"
         ) from error
     known = config["mainnet"].keys() >= (config.get("base") or {}).keys()
-    if not known or not isinstance(config.get("share", 1.0), (int, float)):
-        raise CheckpointError(f"{folder / CONFIG} is damaged: its base or share is not that of a net")
+    numbers = config.get("share", 1.0), config.get("code_square") or 1.0
+    if not known or not all(isinstance(number, (int, float)) for number in numbers):
+        raise CheckpointError(f"{folder / CONFIG} is damaged: its base, share or code_square is not that of a net")
     return embedding, heads, init, plan
 
 

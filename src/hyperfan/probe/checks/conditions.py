@@ -15,8 +15,8 @@ MAX_SQUARE = 100.0
 """Mean square of conditions that the net was told of."""
 MAX_STANDARD_ERRORS = 6.0
 """Deviation of the logarithm of that ratio, in its standard errors, that is no accident."""
-MIN_SPREAD = 1e-4
-"""Variance between conditions, as a share of their mean square."""
+MIN_SPREAD, MIN_GIVEN_SPREAD = 1e-4, 0.1
+"""Variance between conditions, as a share of their mean square: of any that differ, and of those that learn well."""
 
 
 def off_scale(e: Evidence) -> Iterator[Finding]:
@@ -61,9 +61,9 @@ def not_standardised(e: Evidence) -> Iterator[Finding]:
 
 
 def alike(e: Evidence) -> Iterator[Finding]:
-    """Find conditions that do not differ."""
+    """Find conditions that do not differ, or hardly."""
     c = e.conditions
-    if c is None or c.spread is None or not c.spread < MIN_SPREAD:
+    if c is None or c.spread is None or not c.spread < (MIN_GIVEN_SPREAD if c.given else MIN_SPREAD):
         return
     differ = "are equal" if c.spread == 0 else f"differ by {c.spread:.2g} of their mean square"
     kind = "conditions given" if c.given else "tasks' embeddings"
@@ -73,7 +73,9 @@ def alike(e: Evidence) -> Iterator[Finding]:
     elif c.spread > 0:
         cause, remedy = "what they have in common was not subtracted", "(e - e.mean(0)) / e.std(0), of many conditions"
     seen = f"the {c.count} {kind} {differ}"
-    cause += ": then all get the same net, and nothing can be learnt about their difference"
+    same = c.spread < MIN_SPREAD
+    effect = "all get the same net, and nothing can be" if same else "it fills the codes, and little is"
+    cause += f": then {effect} learnt about their difference"
     yield Finding(FindingName.CONDITIONS_ALIKE, "warning", (), seen, cause, remedy)
 
 
