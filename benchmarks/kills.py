@@ -110,6 +110,7 @@ def kill_workers(root: Path, dice: random.Random) -> dict[str, object]:
     """Kill one of two workers of a Dask cluster, again and again, while a sweep goes on."""
     import threading
 
+    import dask
     import distributed
     from rich.console import Console
 
@@ -117,6 +118,8 @@ def kill_workers(root: Path, dice: random.Random) -> dict[str, object]:
     for config in configs:
         run(config, root / f"alone-{config.seed}", Notes(Console(quiet=True)))
     kills, over = [], threading.Event()
+    # A local cluster gives up a worker that is away for 15 s, which a busy machine needs to start one.
+    dask.config.set({"distributed.deploy.lost-worker-timeout": "10 minutes"})
     sweeps, lost, differing = 0, 0, 0
     with distributed.LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=":0") as cluster:
 

@@ -37,8 +37,8 @@ def test_a_sweep_on_a_cluster_is_bit_identical_to_one_here(tmp_path, address, un
 def test_ctrl_c_lets_the_workers_save(tmp_path, address, monkeypatch):
     path, show = tmp_path / "run", sweeps.Progress.show
 
-    def interrupt(self, under_way, ended):
-        show(self, under_way, ended)
+    def interrupt(self, *args):
+        show(self, *args)
         if sweeps.table.standing(path)[0] >= 2:
             monkeypatch.undo()
             os.kill(os.getpid(), signal.SIGINT)
@@ -90,6 +90,15 @@ def test_a_scheduler_that_does_not_answer_or_has_no_workers(tmp_path, monkeypatc
     assert refused(tmp_path, "nonsense://x").startswith("--on nonsense://x: no Dask scheduler answers there")
     with distributed.LocalCluster(n_workers=0, processes=False, protocol="tcp://", dashboard_address=":0") as empty:
         assert "it has no workers; 'dask worker tcp://" in refused(tmp_path, empty.scheduler_address)
+
+
+def test_a_sweep_says_that_no_worker_is_left(tmp_path):
+    made = distributed.LocalCluster(n_workers=1, processes=False, protocol="tcp://", dashboard_address=":0")
+    with made, cluster.Cluster(made.scheduler_address, [tmp_path / "run"]) as place:
+        assert place.shortage() == ""
+        made.scale(0)
+        made.sync(made._correct_state)
+        assert place.shortage() == f"no worker is left, 'dask worker {place.address}' starts one"
 
 
 def test_without_dask_the_error_names_the_extra(tmp_path, monkeypatch):

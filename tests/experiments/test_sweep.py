@@ -98,6 +98,9 @@ def test_workers_that_die_are_no_fault_of_a_run(tmp_path, monkeypatch):
         def __exit__(self, *_):
             pass
 
+        def shortage(self):
+            return ""
+
         def start(self, _job):
             return self
 
@@ -183,8 +186,11 @@ def test_the_table_tells_how_far_runs_are_and_the_time_to_go(tmp_path, monkeypat
         with Progress(console, {path: Toy(total=100) for path in paths}) as table:
             now[0] += 60
             (paths[1] / "metrics.jsonl").write_text('{"kind": "train", "step": 20, "loss": 2.5}\n{"kind": "te')
-            table.show({paths[1]: "here"}, {paths[0]: "finished"})
+            table.show({paths[1]: "here"}, {paths[0]: "finished"}, lambda: "")
+            now[0] += 60
+            table.show({paths[1]: "here"}, {}, lambda: "no worker is left")
         out = capsys.readouterr().out
+        assert "1 under way; no worker is left" in out
         assert "1 of 3 runs over, 1 under way, about 90 s left" in out  # 120 of 300 batches in 60 s
         assert "20 of 100" in out
     assert standing(tmp_path / "nowhere") == (0, None)

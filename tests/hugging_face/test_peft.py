@@ -1,6 +1,7 @@
 """Models of the PEFT library as mainnets, and LoRA of one condition as its folders."""
 
 import copy
+import inspect
 import json
 
 import peft
@@ -122,7 +123,7 @@ def test_lora_of_one_condition_is_a_folder_of_peft(tmp_path, name, core):
     net.save_adapter(tmp_path, embedding=vector)
     made = net.generate(embedding=vector)
     config = json.loads((tmp_path / "adapter_config.json").read_text())
-    assert (config["r"], config["fan_in_fan_out"]) == (4, name == "GPT-2")
+    assert (config["r"], config["fan_in_fan_out"], config["task_type"]) == (4, name == "GPT-2", "CAUSAL_LM")
     expected, before = net(**example, embedding=vector).logits, model(**example).logits
     with pytest.raises(hf.HyperfanError, match="pass overwrite=True"):
         net.save_adapter(tmp_path, embedding=vector)
@@ -183,6 +184,23 @@ def test_a_pattern_of_quantised_weights():
     for kwargs in ({}, {"heads": hf.LoRA(2)}):
         refused("torch.int8|only frozen", lambda kwargs=kwargs: hf.HyperNet(
             Quantised(), TASKS, example=torch.randn(3, 4), generate="weight", **kwargs))  # fmt: skip
+
+
+def test_a_model_without_a_task_type_shows_its_arguments_and_is_read_without_an_example(tmp_path):
+    torch.manual_seed(0)
+    base = hub.LlamaForCausalLM(hub.LlamaConfig(**GROUPED)).eval()
+    model = peft.get_peft_model(base, peft.LoraConfig(r=2, target_modules=["q_proj"])).eval()
+    net = hf.HyperNet(model, hf.Embedding(8, given=True, per="net"), trunk=(8,), example=ONE)
+    assert {"input_ids", "labels", "embedding"} <= set(inspect.signature(net.forward).parameters)
+    net.save_pretrained(tmp_path)
+    read, vector = hf.HyperNet.from_pretrained(tmp_path, model), torch.randn(8)
+    for name, value in net.generate(embedding=vector).items():
+        assert torch.equal(read.generate(embedding=vector)[name], value)
+
+
+def test_lora_of_a_model_that_has_an_adapter():
+    with pytest.raises(hf.HyperfanError, match=r"the mainnet has one already, whose '.*lora_A.*' would.*model.unload"):
+        hf.HyperNet(adapted("LoRA"), TASKS, heads=hf.LoRA(2), example=ONE)
 
 
 def test_an_adapter_of_another_rank(tmp_path):

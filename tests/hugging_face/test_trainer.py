@@ -64,6 +64,13 @@ def token_loss(net, rows):
     return losses / tokens
 
 
+@pytest.fixture(autouse=True)
+def _own_accelerator():
+    """accelerate keeps one state in a process, its precision too, which the next test would have."""
+    yield
+    accelerate.state.AcceleratorState._reset_state(reset_partial_state=True)
+
+
 def test_training_evaluation_and_logged_losses(tmp_path):
     """Columns of the data set are kept if the mainnet or the net takes them, and losses are those of all tokens."""
     _, net = make_net()

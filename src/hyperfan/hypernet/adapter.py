@@ -17,6 +17,15 @@ if TYPE_CHECKING:
 CONFIG, WEIGHTS = "adapter_config.json", "adapter_model.safetensors"
 PREFIX = "base_model.model."
 """What PEFT puts before the names of a model's layers."""
+TASK_TYPES = {
+    "ForCausalLM": "CAUSAL_LM",
+    "LMHeadModel": "CAUSAL_LM",
+    "ForConditionalGeneration": "SEQ_2_SEQ_LM",
+    "ForSequenceClassification": "SEQ_CLS",
+    "ForTokenClassification": "TOKEN_CLS",
+    "ForQuestionAnswering": "QUESTION_ANS",
+}
+"""PEFT's names for what a model does, by what transformers puts in the name of its class."""
 
 
 def save_adapter(net: "HyperNet", path: str | os.PathLike[str], made: Mapping[str, Tensor], overwrite: bool) -> None:
@@ -56,6 +65,7 @@ def save_adapter(net: "HyperNet", path: str | os.PathLike[str], made: Mapping[st
     folder.mkdir(parents=True, exist_ok=True)
     config = {
         "peft_type": "LORA",
+        "task_type": next((task for suffix, task in TASK_TYPES.items() if suffix in type(net.mainnet).__name__), None),
         "base_model_name_or_path": str(getattr(getattr(net.mainnet, "config", None), "_name_or_path", "")) or None,
         "r": b.shape[1],
         "lora_alpha": b.shape[1],

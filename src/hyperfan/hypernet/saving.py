@@ -206,7 +206,7 @@ def _build(
         generate=lambda t: t.name in names,
         init_biases=config.get("init_biases"),
         heads=heads,
-        init=init if share < 1 else method("m2"),
+        init=dataclasses.replace(init, needs_nonlinearity=False) if share < 1 else method("m2"),  # the plan is saved
         share=None if heads.updates_mainnet else share,
         base_op=config.get("base_op", "add"),
         base=_given_base(config.get("base"), mainnet),

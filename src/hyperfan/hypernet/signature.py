@@ -28,8 +28,17 @@ def show_arguments(net: "HyperNet", mainnet: nn.Module) -> None:
 def _signature(function: Any, mainnet: nn.Module) -> inspect.Signature:
     net_self, *own = inspect.signature(function).parameters.values()
     keywords = {p.name: p for p in own if p.kind == _Kind.KEYWORD_ONLY and p.name != "labels"}
-    theirs = [p for p in inspect.signature(mainnet.forward).parameters.values() if p.name not in keywords]
+    theirs = [p for p in _arguments(mainnet) if p.name not in keywords]
     before = [p for p in theirs if p.kind in (_Kind.POSITIONAL_ONLY, _Kind.POSITIONAL_OR_KEYWORD, _Kind.VAR_POSITIONAL)]
     behind = [p for p in theirs if p.kind == _Kind.VAR_KEYWORD]
     between = [p for p in theirs if p.kind == _Kind.KEYWORD_ONLY]
     return inspect.Signature([net_self, *before, *between, *keywords.values(), *behind])
+
+
+def _arguments(mainnet: nn.Module) -> list[inspect.Parameter]:
+    """Those of the model inside, of one of PEFT's that passes on whatever it is given."""
+    found = list(inspect.signature(mainnet.forward).parameters.values())
+    inside = getattr(mainnet, "get_base_model", None)
+    if inside is not None and all(p.kind in (_Kind.VAR_POSITIONAL, _Kind.VAR_KEYWORD) for p in found):
+        return _arguments(inside())
+    return found

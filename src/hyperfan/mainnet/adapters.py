@@ -18,7 +18,7 @@ def with_start(t: TensorSpec) -> TensorSpec:
     0.0
     """
     parts = t.name.split(".")
-    if "lora_B" in parts and t.role == "weight":
+    if is_low_rank(t) and "lora_B" in parts:
         return replace(t, start=0.0)
     if "ia3_l" in parts:
         return replace(t, role="scale", start=1.0)
@@ -28,3 +28,8 @@ def with_start(t: TensorSpec) -> TensorSpec:
 def is_magnitude(t: TensorSpec) -> bool:
     """Whether a parameter holds magnitudes of DoRA, the norms of a frozen weight's rows."""
     return "lora_magnitude_vector" in t.name.split(".")
+
+
+def is_low_rank(t: TensorSpec) -> bool:
+    """Whether a parameter is a factor of LoRA."""
+    return t.role == "weight" and not {"lora_A", "lora_B"}.isdisjoint(t.name.split("."))

@@ -90,7 +90,8 @@ class _Sweep:
             self._refuse_those_that_exist()
         while self.waiting or self.under_way:
             moved = self._start() + self._collect()
-            self.progress.show({path: run.place for path, run in self.under_way.items()}, self.ended)
+            places = {path: run.place for path, run in self.under_way.items()}
+            self.progress.show(places, self.ended, self.place.shortage)
             if not moved:
                 time.sleep(POLL_SECONDS)
 

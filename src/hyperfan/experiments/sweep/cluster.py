@@ -88,6 +88,11 @@ class Cluster:
             with contextlib.suppress(OSError), self._sign.open("r+") as stream:  # which makes none that is gone
                 stream.write(str(count))
 
+    def shortage(self) -> str:
+        """What runs wait for, where no worker is left; empty if there is one."""
+        workers = self._client.scheduler_info()["workers"]
+        return "" if workers else f"no worker is left, 'dask worker {self.address}' starts one"
+
     def start(self, job: str) -> "ClusterRun":
         """Give a job to the cluster."""
         return ClusterRun(self._client.submit(work, job, str(self._sign), self._code, pure=False))

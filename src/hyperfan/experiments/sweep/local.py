@@ -18,6 +18,10 @@ class Local:
     def __exit__(self, *_error: object) -> None:
         pass
 
+    def shortage(self) -> str:
+        """Nothing that runs wait for: this machine is there."""
+        return ""
+
     def start(self, job: str) -> "LocalRun":
         """Start a job."""
         return LocalRun(Child(job))

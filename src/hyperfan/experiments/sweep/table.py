@@ -2,7 +2,7 @@
 
 import contextlib
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -62,8 +62,8 @@ class Progress:
         """Show a line of text that stays."""
         self.console.print(text, markup=False, highlight=False, soft_wrap=True)
 
-    def show(self, under_way: Mapping[Path, str], ended: Mapping[Path, str]) -> None:
-        """Where the runs stand that are under way, each at a place, if it is time to show it."""
+    def show(self, under_way: Mapping[Path, str], ended: Mapping[Path, str], shortage: Callable[[], str]) -> None:
+        """Where the runs stand that are under way, each at a place, and what they lack, if it is time to show it."""
         now = time.monotonic()
         if now - self._shown < (REFRESH_SECONDS if self._live else LINE_SECONDS):
             return
@@ -76,7 +76,8 @@ class Progress:
             self._steps[path] = max(step, self._steps[path])
             config = self.runs[path]
             rows.append([config.title, place, f"{step:,} of {config.total:,}", "" if loss is None else f"{loss:.4g}"])
-        self._draw(f"{len(ended)} of {len(self.runs)} runs over, {len(under_way)} under way{self._left(now)}", rows)
+        left = f"; {missing}" if under_way and (missing := shortage()) else self._left(now)
+        self._draw(f"{len(ended)} of {len(self.runs)} runs over, {len(under_way)} under way{left}", rows)
 
     def _left(self, now: float) -> str:
         """The time to go, at the speed of all runs since the sweep began; empty until there is one."""
