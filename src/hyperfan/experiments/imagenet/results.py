@@ -17,6 +17,7 @@ from hyperfan.experiments.imagenet import (
     NOISES,
     PROFILES,
     SEEDS,
+    SEPARATION,
     Imagenet,
     Last,
     full_width,
@@ -28,7 +29,6 @@ from hyperfan.experiments.imagenet.claims import (
     EQUAL_SHARE,
     FAR_FACTOR,
     OVERFLOWED_LOSS,
-    SEPARATION,
     START_FACTOR,
 )
 from hyperfan.experiments.imagenet.training import parts
