@@ -199,16 +199,7 @@ class ConditionsResults(Results[Conditions, ConditionsRun]):
     def summary(self) -> dict[str, Any]:
         """The numbers of each job, and of untrained nets."""
         starts = {job: {name: asdict(s) for name, s in found.items()} for job, found in self.starts.items()}
-        return {"settings": [self.numbers([run]) for run in self.found.values()], "starts": starts}
-
-    def numbers(self, runs: Sequence[ConditionsRun]) -> dict[str, Any]:
-        """The best rate of each start, and its measures there by seed."""
-        (run,) = runs
-        of_start = {
-            start: {"best rate": run.best(start), **{MEASURES[m]: run.scores(m, start) for m in run.measures}}
-            for start in run.config.starts
-        }
-        return {"job": run.config.job, "optimiser": run.config.optimiser, "starts": of_start}
+        return {"settings": [_numbers(run) for run in self.found.values()], "starts": starts}
 
     def fields(self) -> dict[str, Any]:
         """The settings and tables."""
@@ -332,6 +323,15 @@ class ConditionsResults(Results[Conditions, ConditionsRun]):
             "linear_square": _range([a.square for a in linear]),
             **{f"{of}_code": _range([a.code for a in found]) for of, found in (("linear", linear), ("our", ours))},
         }
+
+
+def _numbers(run: ConditionsRun) -> dict[str, Any]:
+    """The best rate of each start, and its measures there by seed."""
+    of_start = {
+        start: {"best rate": run.best(start), **{MEASURES[m]: run.scores(m, start) for m in run.measures}}
+        for start in run.config.starts
+    }
+    return {"job": run.config.job, "optimiser": run.config.optimiser, "starts": of_start}
 
 
 def _over_all(run: ConditionsRun, measure: str, start: str) -> float:

@@ -16,8 +16,8 @@ from hyperfan.experiments.experiment import CLASSICAL
 from hyperfan.experiments.mnist import CLOSE_SEEDS, HEADLINE, LAYERS, SEEDS, TEST_IMAGES, Mnist
 from hyperfan.experiments.mnist.claims import CLAIMS, SETTLED_WITHIN
 from hyperfan.experiments.mnist.training import build, probe_images
+from hyperfan.experiments.results.classifier import ClassifierResults, mean_of
 from hyperfan.experiments.results.runs import ClassifierRun, NamedFigure
-from hyperfan.experiments.results.write import Results, mean_of
 from hyperfan.hypernet import HyperNet
 from hyperfan.metrics import Kind, history
 from hyperfan.probe.inside import outputs_of_layers
@@ -164,7 +164,7 @@ def measure_start(config: Mnist, test_x: Tensor, test_y: Tensor) -> Start:
     return Start(activations, gradients, tuple(flow))
 
 
-class MnistResults(Results[Mnist, MnistRun]):
+class MnistResults(ClassifierResults[Mnist, MnistRun]):
     """Three variants of the paper's figures, the accuracy of every setting, and ten claims."""
 
     claims = CLAIMS
