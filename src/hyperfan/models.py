@@ -19,13 +19,13 @@ def mnist_net(activation: type[nn.Module] = nn.Tanh) -> nn.Sequential:
     return nn.Sequential(*layers[:-1])
 
 
-def regression_net(width: int = 10) -> nn.Sequential:
+def regression_net() -> nn.Sequential:
     """The paper's section 4.2: 1-10-10-1 with ReLU."""
-    return nn.Sequential(nn.Linear(1, width), nn.ReLU(), nn.Linear(width, width), nn.ReLU(), nn.Linear(width, 1))
+    return nn.Sequential(nn.Linear(1, 10), nn.ReLU(), nn.Linear(10, 10), nn.ReLU(), nn.Linear(10, 1))
 
 
-def all_cnn(classes: int = 10) -> nn.Sequential:
-    """The paper's section 4.3: All-CNN-C (Springenberg et al., 2015) on CIFAR-10, (n, 3, 32, 32) → (n, classes).
+def all_cnn() -> nn.Sequential:
+    """The paper's section 4.3: All-CNN-C (Springenberg et al., 2015) on CIFAR-10, (n, 3, 32, 32) → (n, 10).
 
     Nine convolutions, ReLU after each, and a global average.
     """
@@ -33,7 +33,7 @@ def all_cnn(classes: int = 10) -> nn.Sequential:
     before = 3
     for after, kernel, stride in [
         (96, 3, 1), (96, 3, 1), (96, 3, 2), (192, 3, 1), (192, 3, 1), (192, 3, 2), (192, 3, 1), (192, 1, 1),
-        (classes, 1, 1),
+        (10, 1, 1),
     ]:  # fmt: skip
         layers += [nn.Conv2d(before, after, kernel, stride, padding=kernel // 2), nn.ReLU()]
         before = after
@@ -74,16 +74,15 @@ class Llama(nn.Module):
 
     Args:
         vocabulary: number of tokens.
-        width: of the residual stream.
+        width: of the residual stream; the MLPs are twice as wide.
         blocks: how many.
         heads: of the attention in each.
-        hidden: width of the MLPs; by default twice that of the stream.
     """
 
-    def __init__(self, vocabulary: int, width: int, blocks: int, heads: int, hidden: int | None = None) -> None:
+    def __init__(self, vocabulary: int, width: int, blocks: int, heads: int) -> None:
         super().__init__()
         self.embed = nn.Embedding(vocabulary, width)
-        self.blocks = nn.ModuleList(_LlamaBlock(width, heads, hidden or 2 * width) for _ in range(blocks))
+        self.blocks = nn.ModuleList(_LlamaBlock(width, heads) for _ in range(blocks))
         self.norm = nn.RMSNorm(width)
         self.lm_head = nn.Linear(width, vocabulary, bias=False)
 
@@ -97,11 +96,11 @@ class Llama(nn.Module):
 
 
 class _LlamaBlock(nn.Module):
-    def __init__(self, width: int, heads: int, hidden: int) -> None:
+    def __init__(self, width: int, heads: int) -> None:
         super().__init__()
         self.attention_norm, self.mlp_norm = nn.RMSNorm(width), nn.RMSNorm(width)
         self.self_attn = _RotaryAttention(width, heads)
-        self.mlp = _GatedMLP(width, hidden)
+        self.mlp = _GatedMLP(width, 2 * width)
 
     def forward(self, x: Tensor) -> Tensor:
         x = x + self.self_attn(self.attention_norm(x))

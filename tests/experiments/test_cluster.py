@@ -30,7 +30,7 @@ def test_a_sweep_on_a_cluster_is_bit_identical_to_one_here(tmp_path, address, un
     path = tmp_path / "run"
     assert sweep({path: Toy()}, on=address, summarise=summarise) == {path: "finished"}
     assert contents(path) == {**undisturbed, "report.html": b"drawn"}
-    assert [p.name for p in tmp_path.iterdir()] == ["run"], "the sweep's sign of life is gone"
+    assert [p.name for p in tmp_path.iterdir()] == ["run"], "the sweep's heartbeat is gone"
 
 
 @needs.POSIX
@@ -73,15 +73,15 @@ def test_a_worker_with_other_code_is_refused(tmp_path, address, monkeypatch):
 
 def test_a_folder_that_workers_do_not_see_or_may_not_write(tmp_path, address, monkeypatch):
     code = fingerprint(Path(hyperfan.__file__).parent)
-    sign = tmp_path / "sign"
-    assert cluster.look_around(str(sign), code).startswith(f"it does not see the files in {tmp_path}, which must be")
-    sign.write_text("")
-    assert cluster.look_around(str(sign), code) == ""
-    monkeypatch.setattr(cluster, "look_around", lambda sign, code: "it may not write to there")
+    heartbeat = tmp_path / "heartbeat"
+    assert cluster.why_unusable(str(heartbeat), code).startswith(f"it does not see the files in {tmp_path}")
+    heartbeat.write_text("")
+    assert cluster.why_unusable(str(heartbeat), code) == ""
+    monkeypatch.setattr(cluster, "why_unusable", lambda heartbeat, code: "it may not write to there")
     assert refused(tmp_path, address).endswith(" cannot be used: it may not write to there")
     monkeypatch.undo()
     with pytest.raises(RunError, match=r"could not be written: .* Choose a folder that all workers share"):
-        sweep({sign / "below" / "run": Toy()}, on=address)
+        sweep({heartbeat / "below" / "run": Toy()}, on=address)
 
 
 def test_a_scheduler_that_does_not_answer_or_has_no_workers(tmp_path, monkeypatch):
@@ -113,22 +113,22 @@ def test_a_sweep_that_no_longer_lives_ends_its_runs(tmp_path, monkeypatch):
     """By the worker's own clock, since those of two machines may differ."""
     now = [0.0]
     monkeypatch.setattr(cluster.time, "monotonic", lambda: now[0])
-    sign = tmp_path / "sign"
-    sign.write_text("0")
-    life = cluster.Life(str(sign))
-    assert life.goes_on()
+    heartbeat = tmp_path / "heartbeat"
+    heartbeat.write_text("0")
+    life = cluster.Heartbeat(str(heartbeat))
+    assert life.is_alive()
     now[0] += cluster.SILENCE_SECONDS - 1
-    assert life.goes_on()
-    sign.write_text("1")
-    assert life.goes_on()
+    assert life.is_alive()
+    heartbeat.write_text("1")
+    assert life.is_alive()
     now[0] += cluster.SILENCE_SECONDS + 1
-    assert not life.goes_on()
-    sign.unlink()
-    assert not cluster.Life(str(sign)).goes_on()
-    assert cluster.work("", str(sign), "") == (143, [])
+    assert not life.is_alive()
+    heartbeat.unlink()
+    assert not cluster.Heartbeat(str(heartbeat)).is_alive()
+    assert cluster.work("", str(heartbeat), "") == (143, [])
 
 
-def test_a_sign_of_life_does_not_come_back(tmp_path, monkeypatch):
+def test_a_heartbeat_does_not_come_back(tmp_path, monkeypatch):
     """A sweep may end between two looks of the thread that gives it."""
 
     class Once:
@@ -141,5 +141,5 @@ def test_a_sign_of_life_does_not_come_back(tmp_path, monkeypatch):
     made = cluster.Cluster("tcp://x:1", [tmp_path / "run"])
     made._over = Once()
     monkeypatch.setattr(Path, "exists", lambda path: True)
-    made._live()
+    made._beat()
     assert not list(tmp_path.iterdir())

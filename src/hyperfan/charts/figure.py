@@ -15,8 +15,8 @@ HEADLINE_SIZE = 16
 """The height of a headline in pixels, as ``chart.css`` has it."""
 SWATCH = 30.0
 """Width of a line in a legend."""
-BAR_HEIGHT, NAME_WIDTH = 27, 6.5
-"""Height of a bar with its gap, and width of a character beside it, in pixels."""
+BARS_WIDTH, BAR_HEIGHT, NAME_WIDTH = 820.0, 27, 6.5
+"""Width of a chart of bars, height of a bar with its gap, and width of a character beside it, in pixels."""
 
 
 def figure(
@@ -68,7 +68,7 @@ def figure(
     return svg((width, height), title or titles, content, width=width, height=height, xmlns=xmlns) + "\n"
 
 
-def bar_chart(title: str, bars: Sequence[tuple[str, float, str, Look]], width: float = 820) -> str:
+def bar_chart(title: str, bars: Sequence[tuple[str, float, str, Look]]) -> str:
     """A self-contained SVG of bars from zero: name, length, the length in words, and look of each."""
     rows = list(enumerate(reversed(bars)))
     x = Axis(lambda length: length, 0, max(length for _, length, _, _ in bars), ())
@@ -76,10 +76,10 @@ def bar_chart(title: str, bars: Sequence[tuple[str, float, str, Look]], width: f
     curves = [Curve(name, [(0, k), (length, k)], look, kind="bar") for k, (name, length, _, look) in rows]
     notes = [Note(words, None, (length, k - 0.15), "start", "category") for k, (_, length, words, _) in rows]
     left = 12 + NAME_WIDTH * max(len(name) for name, *_ in bars)
-    size = (width, 10 + BAR_HEIGHT * len(bars))
+    size = (BARS_WIDTH, 10 + BAR_HEIGHT * len(bars))
     panel = Panel("", curves, x, y, size=size, notes=notes, left=left, right=70)
     described = ", ".join(f"{name} {words}" for name, _, words, _ in bars)
-    return figure(title, [panel], 1, width=width, description=described)
+    return figure(title, [panel], 1, width=BARS_WIDTH, description=described)
 
 
 def swatch(look: Look) -> Markup:

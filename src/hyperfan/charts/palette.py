@@ -63,11 +63,7 @@ _DASHES = (0, 2, 3, 4, 5, 6, 7)
 
 
 def init_label(name: str) -> str:
-    """The name of an init in figures; of anything else, its own.
-
-    >>> init_label("m2"), init_label("hyperfan-in")
-    ('M2: small random', 'hyperfan-in')
-    """
+    """The name of an init in figures; of anything else, its own."""
     return LABELS.get(name, name)
 
 

@@ -9,8 +9,7 @@ from torch import Tensor, nn
 from hyperfan.codes.embedding import Embedding
 from hyperfan.errors import HyperfanError, InitError, nearest
 from hyperfan.generators.base import Generator
-from hyperfan.generators.config import GeneratorConfig
-from hyperfan.hypernet.condition_defaults import conditional_share, keeps_mainnet
+from hyperfan.hypernet.condition_defaults import conditional_share, keeps_values, updates_mainnet
 from hyperfan.init.registry import Fidelity, Method
 from hyperfan.mainnet.adapters import is_low_rank
 from hyperfan.mainnet.spec import TensorSpec
@@ -28,8 +27,7 @@ class Bases(NamedTuple):
 
 def frozen_at_risk(mainnet: nn.Module, base: BaseArgument, heads: object) -> set[str]:
     """Names of the frozen parameters whose values, if they have any, would be lost if generated: none on a base."""
-    updates = isinstance(heads, GeneratorConfig) and heads.updates_mainnet
-    if updates or keeps_mainnet(base):
+    if keeps_values(heads, base):
         return set()
     return {name for name, p in mainnet.named_parameters() if not p.requires_grad and not p.is_meta}
 
@@ -50,7 +48,7 @@ def read_base_arguments(
     """
     if base_op not in get_args(BaseOperation):
         raise HyperfanError(f"base_op={base_op!r}: use 'add' or 'multiply'")
-    if isinstance(heads, GeneratorConfig) and heads.updates_mainnet:
+    if updates_mainnet(heads):
         _check_update(share, base_op, generated)
         base = "mainnet" if base is None else base
         if base == "mainnet":

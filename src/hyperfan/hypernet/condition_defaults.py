@@ -34,10 +34,14 @@ def what_to_generate(asked: Generate | None, embedding: int | Embedding, heads: 
     if asked is not None:
         return asked
     given = isinstance(embedding, Embedding) and embedding.given and embedding.per == "net"
-    updates = isinstance(heads, GeneratorConfig) and heads.updates_mainnet
-    return "weights+biases" if given and not updates and not keeps_mainnet(base) else "weights"
+    return "weights+biases" if given and not keeps_values(heads, base) else "weights"
 
 
-def keeps_mainnet(base: object) -> bool:
-    """Whether a base is made of values that were there before."""
-    return base == "mainnet" or isinstance(base, Mapping)
+def keeps_values(heads: object, base: object) -> bool:
+    """Whether values that were there before stay, as a base or under an update."""
+    return updates_mainnet(heads) or base == "mainnet" or isinstance(base, Mapping)
+
+
+def updates_mainnet(heads: object) -> bool:
+    """Whether heads make an update of the mainnet's values, as LoRA does."""
+    return isinstance(heads, GeneratorConfig) and heads.updates_mainnet

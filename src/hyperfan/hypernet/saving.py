@@ -141,17 +141,8 @@ def load(
     if config["trunk"] is None and trunk is None:
         raise CheckpointError(f"{folder} was saved with a trunk module of its own: pass one like it with trunk=")
     embedding, heads, init, plan = _read_parts(folder, config)
-    net = _build(
-        cls,
-        config,
-        mainnet,
-        embedding,
-        heads,
-        init,
-        trunk=config["trunk"] if trunk is None else trunk,
-        example=example,
-        nonlinearity=nonlinearity,
-    )
+    trunk = config["trunk"] if trunk is None else trunk
+    net = _build(cls, config, mainnet, embedding, heads, init, trunk=trunk, example=example, nonlinearity=nonlinearity)
     state = _read_weights(folder, config)
     saved = {name: state.pop(MAINNET + name) for name in config.get("buffers", ())}
     buffers = {name: saved.get(name, buffer) if buffer.is_meta else buffer for name, buffer in mainnet.named_buffers()}

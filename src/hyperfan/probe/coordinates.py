@@ -11,7 +11,7 @@ from hyperfan.charts.coordinates import AlongPanel, coordinate_chart
 from hyperfan.charts.html import notebook_diagnosis
 from hyperfan.errors import HyperfanError
 from hyperfan.files import finite_or_none
-from hyperfan.probe.diagnosis import SEVERITIES, Diagnosis, Finding, FindingName, Table
+from hyperfan.probe.diagnosis import SEVERITIES, Diagnosis, Finding, FindingName, Table, without_notes
 from hyperfan.probe.trends import MIN_SLOPE, OF, Size, Trend, all_trends, along_size, farthest_layer
 from hyperfan.text import number, table
 
@@ -33,7 +33,7 @@ class CoordinateCheck:
     @property
     def healthy(self) -> bool:
         """Whether there is nothing worse than a note."""
-        return all(f.severity == "note" for f in self.findings)
+        return not without_notes(self.findings)
 
     @property
     def net(self) -> str:
@@ -48,7 +48,7 @@ class CoordinateCheck:
     @property
     def summary(self) -> str:
         """The worst finding, or that there is none, in one sentence."""
-        bad = [f for f in self.findings if f.severity != "note"]
+        bad = without_notes(self.findings)
         if bad:
             more = f", and {len(bad) - 1} more" if len(bad) > 1 else ""
             return f"{bad[0].name.capitalize()}: {bad[0].evidence}{more}."
@@ -70,7 +70,7 @@ class CoordinateCheck:
         """For each size the layers farthest from plain nets, the loss, the stable rate and the worst finding."""
         rows = []
         for size, seen in self.diagnoses.items():
-            bad = [f for f in seen.findings if f.severity != "note"]
+            bad = without_notes(seen.findings)
             far = [farthest_layer(seen, of) for of in OF]
             cells = [cell for layer, ratio in far for cell in (layer, write(ratio))]
             held = [str(v) if v is not None else "–" for v in size]

@@ -3,7 +3,7 @@
 import dataclasses
 import math
 import textwrap
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, Literal, get_args
@@ -216,12 +216,12 @@ class Diagnosis:
     @property
     def healthy(self) -> bool:
         """Whether there is nothing worse than a note."""
-        return all(f.severity == "note" for f in self.findings)
+        return not without_notes(self.findings)
 
     @property
     def summary(self) -> str:
         """The worst finding, or that there is none, in one sentence."""
-        bad = [f for f in self.findings if f.severity != "note"]
+        bad = without_notes(self.findings)
         if not bad:
             known = sum(r.target is not None for r in self.layers)
             if not known:
@@ -307,6 +307,11 @@ class Diagnosis:
             self.facts,
         ]
         return "\n\n".join(blocks)
+
+
+def without_notes(findings: Iterable[Finding]) -> list[Finding]:
+    """The findings that are worse than a note."""
+    return [f for f in findings if f.severity != "note"]
 
 
 def _from_dict(kind: type[Any], values: Mapping[str, Any]) -> Any:

@@ -24,9 +24,10 @@ from hyperfan.experiments.cifar10 import (
 from hyperfan.experiments.classifier import build
 from hyperfan.experiments.experiment import CLASSICAL, HYPERFANS, KAIMINGS
 from hyperfan.experiments.results.claims import Claim, Claims, Fact
+from hyperfan.experiments.results.classifier import ClassifierResults, mean_of
 from hyperfan.experiments.results.runs import ClassifierRun, NamedFigure, mean
 from hyperfan.experiments.results.statistics import Estimate
-from hyperfan.experiments.results.write import PAPER, Results, mean_of
+from hyperfan.experiments.results.write import PAPER
 from hyperfan.generators import Chunks
 from hyperfan.hypernet import HyperNet
 from hyperfan.metrics import Kind
@@ -167,7 +168,7 @@ def _accuracy(runs: list[Cifar10Run]) -> Estimate:
 CLAIMS: Claims = {"C9": ("on CIFAR-10 Kaiming fan-in never trains, fan-out only late, and hyperfan at once", _trains)}
 
 
-class Cifar10Results(Results[Cifar10, Cifar10Run]):
+class Cifar10Results(ClassifierResults[Cifar10, Cifar10Run]):
     """Accuracy at every learning rate, and one claim."""
 
     claims = CLAIMS

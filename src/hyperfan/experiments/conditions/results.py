@@ -199,16 +199,7 @@ class ConditionsResults(Results[Conditions, ConditionsRun]):
     def summary(self) -> dict[str, Any]:
         """The numbers of each job, and of untrained nets."""
         starts = {job: {name: asdict(s) for name, s in found.items()} for job, found in self.starts.items()}
-        return {"settings": [self.numbers([run]) for run in self.found.values()], "starts": starts}
-
-    def numbers(self, runs: Sequence[ConditionsRun]) -> dict[str, Any]:
-        """The best rate of each start, and its measures there by seed."""
-        (run,) = runs
-        of_start = {
-            start: {"best rate": run.best(start), **{MEASURES[m]: run.scores(m, start) for m in run.measures}}
-            for start in run.config.starts
-        }
-        return {"job": run.config.job, "optimiser": run.config.optimiser, "starts": of_start}
+        return {"settings": [_numbers(run) for run in self.found.values()], "starts": starts}
 
     def fields(self) -> dict[str, Any]:
         """The settings and tables."""
@@ -315,12 +306,7 @@ class ConditionsResults(Results[Conditions, ConditionsRun]):
 
     def _at_start(self) -> dict[str, str]:
         """Tables of what two conditions' nets have in common."""
-
-        def by_job(value: Callable[[AtStart], str], starts: Sequence[str] = self.base.starts) -> str:
-            rows = [[job, *(value(found[start]) for start in starts)] for job, found in self.starts.items()]
-            return markdown_table(["job", *starts], rows)
-
-        rows = []
+        rows, starts = [], self.base.starts
         for job, found in self.starts.items():
             predicted = [1 - s + s * a.cosine for s, a in zip(self.base.shares, found.values(), strict=False)]
             pairs = zip(found.values(), predicted, strict=False)
@@ -329,12 +315,23 @@ class ConditionsResults(Results[Conditions, ConditionsRun]):
         linear = [found[LINEAR] for found in self.starts.values()]
         ours = [found[ALL] for found in self.starts.values()]
         return {
-            "correlations": markdown_table(["job", "cos(h, h′)", *self.base.starts], rows),
-            "kernels": by_job(lambda a: f"{a.kernel:.2f}"),
+            "correlations": markdown_table(["job", "cos(h, h′)", *starts], rows),
+            "kernels": markdown_table(
+                ["job", *starts], [[job, *(f"{of[s].kernel:.2f}" for s in starts)] for job, of in self.starts.items()]
+            ),
             "linear_share": _range([a.share / max(o.share, 1e-9) for a, o in zip(linear, ours, strict=True)]),
             "linear_square": _range([a.square for a in linear]),
             **{f"{of}_code": _range([a.code for a in found]) for of, found in (("linear", linear), ("our", ours))},
         }
+
+
+def _numbers(run: ConditionsRun) -> dict[str, Any]:
+    """The best rate of each start, and its measures there by seed."""
+    of_start = {
+        start: {"best rate": run.best(start), **{MEASURES[m]: run.scores(m, start) for m in run.measures}}
+        for start in run.config.starts
+    }
+    return {"job": run.config.job, "optimiser": run.config.optimiser, "starts": of_start}
 
 
 def _over_all(run: ConditionsRun, measure: str, start: str) -> float:

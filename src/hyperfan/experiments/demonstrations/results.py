@@ -212,15 +212,7 @@ class DemonstrationsResults(Results[Demonstrations, DemonstrationsRun]):
     def summary(self) -> dict[str, Any]:
         """The numbers of each setting, and how it starts."""
         starts = {name: asdict(found) for name, found in self.starts.items()}
-        return {"settings": [self.numbers([run]) for run in self.found.values()], "starts": starts}
-
-    def numbers(self, runs: Sequence[DemonstrationsRun]) -> dict[str, Any]:
-        """The best rate of a setting, and its measures at every rate by seed."""
-        (run,) = runs
-        rates = run.config.rates
-        measures = {words: {f"{lr:g}": run.scores(measure, lr) for lr in rates} for measure, words in MEASURES.items()}
-        c = run.config
-        return {"init": c.init, "biases": c.biases, "best rate": run.best, **measures}
+        return {"settings": [_numbers(run) for run in self.found.values()], "starts": starts}
 
     def fields(self) -> dict[str, Any]:
         """The settings and tables."""
@@ -295,6 +287,13 @@ class DemonstrationsResults(Results[Demonstrations, DemonstrationsRun]):
     def _shares(self) -> str:
         rows = [[f"{min(s.values()):.1g} to {max(s.values()):.1g}" for s in (f.shares for f in self.starts.values())]]
         return markdown_table(list(SETTINGS), rows)
+
+
+def _numbers(run: DemonstrationsRun) -> dict[str, Any]:
+    """The best rate of a setting, and its measures at every rate by seed."""
+    c = run.config
+    measures = {words: {f"{lr:g}": run.scores(measure, lr) for lr in c.rates} for measure, words in MEASURES.items()}
+    return {"init": c.init, "biases": c.biases, "best rate": run.best, **measures}
 
 
 def _task_names(config: Demonstrations) -> list[str]:

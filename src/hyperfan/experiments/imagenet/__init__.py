@@ -4,9 +4,11 @@ from dataclasses import dataclass, replace
 from typing import ClassVar, Literal
 
 from hyperfan.errors import RunError
-from hyperfan.experiments.experiment import CLASSICAL, ClassifierConfiguration, Experiment
+from hyperfan.experiments.experiment import CLASSICAL, HYPERFANS, KAIMINGS, ClassifierConfiguration, Experiment
 
 Last = Literal["generated", "plain"]
+SEPARATION, DISAGREEMENT = "separation by entropy", "mean disagreement"
+"""Keys of the line about uncertainty that claims read."""
 
 
 @dataclass(frozen=True)
@@ -99,7 +101,7 @@ PROFILES = {
     "smoke": replace(LAPTOP, epochs=1, embedding=4, batches=4, test_every=2, test_images=20, checkpoint_every=2),
 }
 
-INITS = ("kaiming-fan-in", "kaiming-fan-out", "hyperfan-in", "hyperfan-out")
+INITS = (*KAIMINGS, *HYPERFANS)
 SEEDS = 3
 LASTS: tuple[Last, ...] = ("generated", "plain")
 NOISES = (0.0, 0.1, 0.3, 0.5)

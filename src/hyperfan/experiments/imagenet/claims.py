@@ -4,7 +4,16 @@ import functools
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from hyperfan.experiments.imagenet import INITS, LASTS, NOISE_INIT, NOISES, Last, without_norm
+from hyperfan.experiments.experiment import HYPERFANS, KAIMINGS
+from hyperfan.experiments.imagenet import (
+    DISAGREEMENT,
+    LASTS,
+    NOISE_INIT,
+    NOISES,
+    SEPARATION,
+    Last,
+    without_norm,
+)
 from hyperfan.experiments.results.claims import Claim, Claims
 from hyperfan.experiments.results.runs import difference, mean, ratio
 from hyperfan.experiments.results.statistics import Estimate
@@ -14,8 +23,7 @@ if TYPE_CHECKING:
 
     ByInit = Mapping[str, Sequence[ImagenetRun]]
 
-SEPARATION, DISAGREEMENT = "separation by entropy", "mean disagreement"
-FAN_IN, FAN_OUT, HYPERFANS = INITS[0], INITS[1], INITS[2:]
+FAN_IN, FAN_OUT = KAIMINGS
 FAR_FACTOR = 2.0
 """A factor between the losses of two first batches that is far."""
 START_FACTOR = 1.25

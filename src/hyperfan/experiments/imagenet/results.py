@@ -17,6 +17,7 @@ from hyperfan.experiments.imagenet import (
     NOISES,
     PROFILES,
     SEEDS,
+    SEPARATION,
     Imagenet,
     Last,
     full_width,
@@ -28,14 +29,14 @@ from hyperfan.experiments.imagenet.claims import (
     EQUAL_SHARE,
     FAR_FACTOR,
     OVERFLOWED_LOSS,
-    SEPARATION,
     START_FACTOR,
 )
 from hyperfan.experiments.imagenet.training import parts
 from hyperfan.experiments.results.claims import markdown_table
+from hyperfan.experiments.results.classifier import ClassifierResults, mean_of
 from hyperfan.experiments.results.runs import ClassifierRun, NamedFigure
 from hyperfan.experiments.results.statistics import Estimate
-from hyperfan.experiments.results.write import PAPER, Results, mean_of
+from hyperfan.experiments.results.write import PAPER
 from hyperfan.experiments.scores import BINS
 from hyperfan.files import read_json
 from hyperfan.hypernet import HyperNet
@@ -148,7 +149,7 @@ def logit_variances(config: Imagenet, classes: int) -> dict[str, float]:
     return found
 
 
-class ImagenetResults(Results[Imagenet, ImagenetRun]):
+class ImagenetResults(ClassifierResults[Imagenet, ImagenetRun]):
     """Losses and accuracies of all variants, scores of all settings, and four claims."""
 
     claims = CLAIMS

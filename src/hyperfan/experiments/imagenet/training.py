@@ -15,7 +15,7 @@ from hyperfan.data import IMAGENET, standardise
 from hyperfan.errors import DataError, RunError
 from hyperfan.experiments import classifier
 from hyperfan.experiments.classifier import Classifier, indices, join_ranks
-from hyperfan.experiments.imagenet import Imagenet
+from hyperfan.experiments.imagenet import DISAGREEMENT, SEPARATION, Imagenet
 from hyperfan.experiments.imagenet.pictures import Batch, Crops, Files, evenly_spaced, loader, read_pictures
 from hyperfan.experiments.ranks import Ranks
 from hyperfan.experiments.scores import score, separation
@@ -120,10 +120,10 @@ class ImagenetTraining(Classifier):
         if self.unknown:
             _, _, other, other_disagreement = self._predict(self.unknown, seed)
             row["unknown"] = _histograms(other, other_disagreement, self.classes)
-            row["separation by entropy"] = separation(entropy, other)
+            row[SEPARATION] = separation(entropy, other)
             row["separation by disagreement"] = separation(disagreement, other_disagreement)
             means = {"known": disagreement, "unknown": other_disagreement}
-            row["mean disagreement"] = {name: values.double().mean().item() for name, values in means.items()}
+            row[DISAGREEMENT] = {name: values.double().mean().item() for name, values in means.items()}
         yield row
 
     def state(self) -> dict[str, Tensor]:

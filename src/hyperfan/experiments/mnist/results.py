@@ -16,11 +16,11 @@ from hyperfan.experiments.experiment import CLASSICAL
 from hyperfan.experiments.mnist import CLOSE_SEEDS, HEADLINE, LAYERS, SEEDS, TEST_IMAGES, Mnist
 from hyperfan.experiments.mnist.claims import CLAIMS, SETTLED_WITHIN
 from hyperfan.experiments.mnist.training import build, probe_images
+from hyperfan.experiments.results.classifier import ClassifierResults, mean_of
 from hyperfan.experiments.results.runs import ClassifierRun, NamedFigure
-from hyperfan.experiments.results.write import Results, mean_of
 from hyperfan.hypernet import HyperNet
 from hyperfan.metrics import Kind, history
-from hyperfan.probe.inside import outputs_of_layers
+from hyperfan.probe.inside import layer_scales, outputs_of_layers
 from hyperfan.report import Setting, evolution, loss_and_accuracy, ridges, settings
 
 SUBJECTS = {
@@ -148,12 +148,10 @@ def measure_start(config: Mnist, test_x: Tensor, test_y: Tensor) -> Start:
     measured = probe_images(config, len(test_x))
     x, y = test_x[measured], test_y[measured]
     plain = net.freeze() if isinstance(net, HyperNet) else net
-    outputs, loss = outputs_of_layers(plain, x, y)
-    activations = tuple(t.std().item() for t in outputs.values())
-    at_outputs = torch.autograd.grad(loss, list(outputs.values()), retain_graph=True)
-    gradients = tuple(t.std().item() for t in at_outputs)
+    scales = layer_scales(plain, x, y)
     if not isinstance(net, HyperNet):
-        return Start(activations, gradients, ())
+        return Start(scales.preactivation, scales.gradient, ())
+    _, loss = outputs_of_layers(plain, x, y)
     pairs = zip(net.generated, net.heads.names, strict=True)
     heads = {tensor.name: net.heads.head(head) for tensor, head in pairs if tensor.role == "weight"}
     grads = torch.autograd.grad(loss / len(x), [plain.get_parameter(name) for name in heads])
@@ -161,10 +159,10 @@ def measure_start(config: Mnist, test_x: Tensor, test_y: Tensor) -> Start:
     for head, grad in zip(heads.values(), grads, strict=True):
         code_grad = head.weight.detach() @ grad.flatten()
         flow.append((code_grad.square().mean() / grad.square().mean()).item())
-    return Start(activations, gradients, tuple(flow))
+    return Start(scales.preactivation, scales.gradient, tuple(flow))
 
 
-class MnistResults(Results[Mnist, MnistRun]):
+class MnistResults(ClassifierResults[Mnist, MnistRun]):
     """Three variants of the paper's figures, the accuracy of every setting, and ten claims."""
 
     claims = CLAIMS

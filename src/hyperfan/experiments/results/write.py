@@ -1,11 +1,9 @@
 """Writes what people see of runs: the page and figures of a finished run, and the results of an experiment."""
 
 import copy
-import functools
 import tempfile
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import asdict, replace
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any, ClassVar, Generic, TypeVar
 
@@ -24,7 +22,6 @@ from hyperfan.experiments.results.claims import (
 )
 from hyperfan.experiments.results.record import RECORD_FILE, differences, write_record
 from hyperfan.experiments.results.runs import NamedFigure, Run, Runs, read_run
-from hyperfan.experiments.results.statistics import Estimate
 from hyperfan.files import explain_write_errors, finite_or_none, read_json, write_json, write_text
 from hyperfan.report import run_page
 from hyperfan.text import capitalise
@@ -61,8 +58,6 @@ class Results(ABC, Generic[C, R]):
 
     claims: ClassVar[Claims]
     """The claims, each with the function that decides it, which is given the results."""
-    columns: ClassVar[Sequence[tuple[str, str, str]]] = ()
-    """The table of settings on the page: each column's header, and key and format of its numbers."""
     part = slice(None)
     """The untrained nets that are looked at, one for each seed from the base's."""
 
@@ -80,42 +75,12 @@ class Results(ABC, Generic[C, R]):
         """The figures."""
 
     @abstractmethod
-    def numbers(self, runs: Sequence[R]) -> dict[str, Any]:
-        """What ``summary.json`` says about the runs of one setting, beside seeds and divergence."""
+    def summary(self) -> dict[str, Any]:
+        """The numbers of all runs, for ``summary.json``."""
 
     @abstractmethod
     def fields(self) -> dict[str, Any]:
         """Values for the fields of its page, ``page.md``, that are not in every page."""
-
-    def need_each(self, inits: Iterable[str], **changes: Any) -> dict[str, list[R]]:
-        """The runs of each init, with these changes to the base; raises if one has none."""
-        base: Any = self.base
-        return {init: self.runs.need(replace(base, init=init, **changes)) for init in inits}
-
-    @functools.cached_property
-    def settings(self) -> list[dict[str, Any]]:
-        """The numbers of every setting, in the order of the grid."""
-        base: Any = self.base
-        configs: Any = self.runs.experiment.grid(base)
-        seen = dict.fromkeys(replace(c, seed=base.seed) for c in configs)
-        return [
-            {
-                **self.numbers(runs),
-                "seeds": [r.config.seed for r in runs],
-                "diverged": sum(r.diverged for r in runs),
-            }
-            for c in seen
-            if (runs := self.runs.seeds(c))
-        ]
-
-    def summary(self) -> dict[str, Any]:
-        """The numbers of every setting, for ``summary.json``."""
-        return {"settings": self.settings}
-
-    def table(self) -> str:
-        """The table of settings in Markdown."""
-        rows = [[_cell(row[key], form) for _, key, form in self.columns] for row in self.settings]
-        return markdown_table([header for header, _, _ in self.columns], rows)
 
     def decide(self) -> list[Claim]:
         """Decide each claim, on all seeds and on each half of them."""
@@ -151,25 +116,6 @@ class Results(ABC, Generic[C, R]):
             **self.fields(),
         )
         return text if not missing else f"{text}\nNot run yet: {', '.join(missing)}.\n"
-
-
-def mean_of(values: Sequence[float]) -> dict[str, Any] | None:
-    """The mean with its interval, for JSON; ``None`` where there is no value."""
-    return asdict(Estimate.of(values)) if values else None
-
-
-def _cell(value: Any, form: str) -> str:
-    """A cell of a table: of a list its length, of a mean also its interval."""
-    match value:
-        case None:
-            return ""
-        case bool():
-            return "yes" if value else "no"
-        case list():
-            return str(len(value))
-        case dict():
-            return Estimate(**value).format(form)
-    return f"{value:{form}}"
 
 
 def write_results(

@@ -1,7 +1,7 @@
 """Runs of a sweep on the workers of a Dask cluster, which share the folder of the runs with the sweep.
 
 A worker starts a run's process as the sweep itself would. Dask gives what a lost worker was doing to another one, which
-goes on from the checkpoint. A file in the folder says that the sweep lives; when it no longer changes, workers end.
+goes on from the checkpoint. A file in the folder is the sweep's heartbeat; when it no longer changes, workers end.
 """
 
 import contextlib
@@ -25,8 +25,8 @@ from hyperfan.files import explain_write_errors
 from hyperfan.metrics import Outcome
 
 CONNECT_SECONDS = 10
-SIGN_SECONDS, SILENCE_SECONDS = 5.0, 60.0
-"""Between two signs of life of the sweep, and how long workers go on without one."""
+BEAT_SECONDS, SILENCE_SECONDS = 5.0, 60.0
+"""Between two heartbeats of the sweep, and how long workers go on without one."""
 LOST_WORKERS = -1
 """The exit code of a run whose workers died, of which no process has one."""
 
@@ -43,7 +43,7 @@ class Cluster:
             raise RunError(f"--on {address} needs Dask: pip install 'hyperfan[cluster]'") from error
         self.address = address
         self._root = Path(os.path.commonpath([os.path.abspath(folder.parent) for folder in folders]))
-        self._sign = self._root / f".sweep-{uuid.uuid4().hex}"
+        self._heartbeat = self._root / f".sweep-{uuid.uuid4().hex}"
         self._code = fingerprint(Path(hyperfan.__file__).parent)
         self._over = threading.Event()
 
@@ -58,12 +58,12 @@ class Cluster:
         try:
             with explain_write_errors(str(self._root), "Choose a folder that all workers share, with --run-dir"):
                 self._root.mkdir(parents=True, exist_ok=True)
-                self._sign.write_text("0")
+                self._heartbeat.write_text("0")
             self._check_workers()
         except BaseException:
             self.__exit__()
             raise
-        threading.Thread(target=self._live, daemon=True).start()
+        threading.Thread(target=self._beat, daemon=True).start()
         return self
 
     def __exit__(self, *_error: object) -> None:
@@ -72,7 +72,7 @@ class Cluster:
 
     def _check_workers(self) -> None:
         """Raise if there are none, or one that has other code or another folder; later ones are looked at too."""
-        found = self._client.run(look_around, str(self._sign), self._code, on_error="return")
+        found = self._client.run(why_unusable, str(self._heartbeat), self._code, on_error="return")
         if not found:
             raise RunError(f"--on {self.address}: it has no workers; 'dask worker {self.address}' starts one")
         for worker, problem in found.items():
@@ -81,11 +81,11 @@ class Cluster:
             if problem:
                 raise RunError(f"the worker {worker} cannot be used: {problem}")
 
-    def _live(self) -> None:
+    def _beat(self) -> None:
         for count in range(sys.maxsize):
-            if self._over.wait(SIGN_SECONDS):
+            if self._over.wait(BEAT_SECONDS):
                 return
-            with contextlib.suppress(OSError), self._sign.open("r+") as stream:  # which makes none that is gone
+            with contextlib.suppress(OSError), self._heartbeat.open("r+") as stream:  # which makes none that is gone
                 stream.write(str(count))
 
     def shortage(self) -> str:
@@ -95,13 +95,13 @@ class Cluster:
 
     def start(self, job: str) -> "ClusterRun":
         """Give a job to the cluster."""
-        return ClusterRun(self._client.submit(work, job, str(self._sign), self._code, pure=False))
+        return ClusterRun(self._client.submit(work, job, str(self._heartbeat), self._code, pure=False))
 
     def stop(self) -> None:
-        """Workers end the runs that are under way when the sign of life is gone."""
+        """End the heartbeat, without which workers end the runs that are under way."""
         self._over.set()
         with contextlib.suppress(OSError):
-            self._sign.unlink(missing_ok=True)
+            self._heartbeat.unlink(missing_ok=True)
 
 
 class ClusterRun:
@@ -128,7 +128,7 @@ class ClusterRun:
         return (EXIT_CODES[Outcome.TERMINATED] if status == "cancelled" else LOST_WORKERS), []
 
     def terminate(self) -> None:
-        """Take it back if it waits for a worker; one that is under way ends without the sweep's sign of life."""
+        """Take it back if it waits for a worker; one that is under way ends without the sweep's heartbeat."""
         if not any(self._future.key in keys for keys in self._future.client.processing().values()):
             self.kill()
 
@@ -140,43 +140,43 @@ class ClusterRun:
 # ── on a worker ────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def look_around(sign: str, code: str) -> str:
+def why_unusable(heartbeat: str, code: str) -> str:
     """What keeps a worker from making the runs of a sweep of this code; empty if nothing does."""
-    folder, here = os.path.dirname(sign), fingerprint(Path(hyperfan.__file__).parent)
+    folder, here = os.path.dirname(heartbeat), fingerprint(Path(hyperfan.__file__).parent)
     if here != code:
         return f"it has hyperfan {hyperfan.__version__} of code {here}, and the sweep code {code}: install the same"
-    if not os.path.exists(sign):
+    if not os.path.exists(heartbeat):
         return f"it does not see the files in {folder}, which must be shared: name a shared folder with --run-dir"
     if not os.access(folder, os.W_OK):
         return f"it may not write to {folder}: name another folder with --run-dir"
     return ""
 
 
-def work(job: str, sign: str, code: str) -> tuple[int, list[str]]:
-    """Make a run; returns the exit code of its process, and the lines that it said."""
-    if os.path.exists(os.path.dirname(sign)) and not os.path.exists(sign):  # the sweep is over
+def work(job: str, heartbeat: str, code: str) -> tuple[int, list[str]]:
+    """Make a run; returns the exit code of its process, and the lines of its standard error."""
+    if os.path.exists(os.path.dirname(heartbeat)) and not os.path.exists(heartbeat):  # the sweep is over
         return EXIT_CODES[Outcome.TERMINATED], []
-    if problem := look_around(sign, code):
+    if problem := why_unusable(heartbeat, code):
         return EXIT_CODES[FAILED], [f"the worker on {socket.gethostname()} cannot be used: {problem}"]
-    child, ends, life = Child(job), False, Life(sign)
+    child, ends, sweep = Child(job), False, Heartbeat(heartbeat)
     while (ended := child.poll()) is None:
         time.sleep(0.2)
-        if not ends and not life.goes_on():
+        if not ends and not sweep.is_alive():
             child.terminate()
             ends = True
     return ended, child.close()
 
 
-class Life:
-    """Whether a sweep lives, by the file that it changes."""
+class Heartbeat:
+    """The heartbeat of a sweep, as a worker sees it: a file that the sweep changes."""
 
-    def __init__(self, sign: str) -> None:
-        self.sign, self.seen, self.since = Path(sign), "", time.monotonic()
+    def __init__(self, file: str) -> None:
+        self.file, self.seen, self.since = Path(file), "", time.monotonic()
 
-    def goes_on(self) -> bool:
+    def is_alive(self) -> bool:
         """Whether the file is there, and was changed not long ago by this machine's clock."""
         try:
-            now = self.sign.read_text()
+            now = self.file.read_text()
         except FileNotFoundError:
             return False
         except OSError:  # of a network that is down for a moment
