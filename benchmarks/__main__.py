@@ -12,7 +12,7 @@ BENCHMARKS = (
     "training_step adamw_step peer_step peer_adam_step all_cnn_step mobilenet_head mobilenet_adamw mobilenet_training "
     "per_sample per_sample_adamw per_sample_overhead ragged lora_step forward_overhead mnist_run continual_grid "
     "diagnosis peers_diagnosed comparison_features comparison_scale comparison_step examples_by_hand ddp_bytes "
-    "ddp_step fsdp_bytes"
+    "ddp_step fsdp_bytes attention_mixture"
 ).split()
 
 

@@ -82,6 +82,12 @@ def default_share() -> dict[str, str]:
     return {"low": found[0], "high": found[-1]}
 
 
+def mixture() -> dict[str, float]:
+    """How far the plan's rule for attention's output is off, by number of tokens."""
+    found = benchmark("attention_mixture")["rules"]["geometric mean of the bounds"]
+    return {f"at_{n}": each["typical"] for n, each in found.items()}
+
+
 QUOTES: dict[str, dict[str, Callable[[], dict[str, Any]]]] = {
     "README.md": {
         "of [{nets} nets designed elsewhere]": zoo,
@@ -103,6 +109,7 @@ QUOTES: dict[str, dict[str, Callable[[], dict[str, Any]]]] = {
         },
     },
     "docs/guides/any-mainnet.md": {"has {nets} nets that were designed elsewhere, {transformers} of them": zoo},
+    "docs/limits.md": {"is off by a factor of {at_16:.2f}, {at_64:.2f} and {at_512:.2f}, most": mixture},
     "docs/guides/conditions.md": {"ends at {low} to {high} times the loss of 1": default_share},
     "docs/guides/diagnose.md": {
         "a first layer of std {low:.0f} to {high:.0f}, and are told why": peer_starts,

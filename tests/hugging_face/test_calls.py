@@ -109,6 +109,14 @@ def test_greedy_decoding_with_a_cache_in_place_equals_a_loop_without_one(name, g
     assert not {reason for key, reason in net.per_sample.mixing.items() if "rows" not in key} - {None}
 
 
+@pytest.mark.filterwarnings("ignore:There is a performance drop:UserWarning")
+def test_a_cache_of_fixed_size_is_refused_with_one_that_works():
+    net, _ = lora()
+    cache = hub.StaticCache(config=net.config, max_cache_len=16)
+    with pytest.raises(hf.HyperfanError, match=r"one place for all of them: .* a cache that grows, as .* DynamicCache"):
+        net(IDS, task=torch.tensor(TASKS), past_key_values=cache, use_cache=True)
+
+
 @pytest.mark.parametrize("attention", ["sdpa", "eager"])
 def test_masked_groups_of_unequal_size_equal_a_loop(attention):
     """Real tokens are as in a loop over tasks, whatever groups are run together."""

@@ -125,6 +125,36 @@ def test_a_cache_ends_as_in_a_loop(kind, how, called):
     assert by_vmap == (how == "vmap" and called != "one")
 
 
+@pytest.mark.filterwarnings("ignore:.*torch.jit.script:DeprecationWarning")
+def test_a_cache_that_grows_is_looked_at_once_and_one_with_another_value_again():
+    """What scripted code does is only seen at a first look."""
+
+    @torch.jit.script
+    def scripted(x):
+        return x.flip(0)
+
+    class Choosing(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.layer = nn.Linear(3, 3)
+
+        def forward(self, x, cache):
+            cache.keys = torch.cat([cache.keys, self.layer(x)], 1)
+            return scripted(cache.keys.sum(1)) if cache.steps else cache.keys.sum(1)
+
+    net = hypernet(Choosing()).double()
+    x, keys, codes = (torch.randn(*shape).double() for shape in ((3, 2, 3), (3, 5, 3), (3, 4)))
+    cache, each = Cache(keys), [Cache(k) for k in keys.split(1)]
+    for step in range(4):
+        cache.steps = step == 3
+        out = net(x, cache, embedding=codes)
+        for its in each:
+            its.steps = step == 3
+        parts = zip(x.split(1), each, codes, strict=True)
+        assert_close(out, torch.cat([net(part, its, embedding=code) for part, its, code in parts]))
+        assert len(net.per_sample.mixing) == 1 + (step == 3)
+
+
 def test_what_a_mainnet_leaves_is_left():
     """Tensors in objects that it only reads stay the same ones, so that their gradients can be read there."""
 

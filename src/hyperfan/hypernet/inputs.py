@@ -9,7 +9,7 @@ from torch import Tensor
 from torch.utils import _pytree as pytree
 
 from hyperfan.errors import CallError
-from hyperfan.hypernet.objects import VALUES, Copies, Kept, Seen, change, itself, rebuild, shallow_copy
+from hyperfan.hypernet.objects import Copies, Kept, Seen, change, itself, outline, rebuild, shallow_copy
 
 Kind = Literal["sample", "group", "shared"]
 """A row for each code, (n, …), which the mainnet sees as a batch of one; a batch for each, (n, batch, …); the same
@@ -85,13 +85,15 @@ class Inputs:
         return self
 
     def signature(self) -> tuple[tuple[Any, ...], bool]:
-        """What can be remembered of the arguments except the values of tensors, and whether that is all there is."""
-        tensors = (self.kind, *[(x.shape, x.dtype) for x in self.tensors])
+        """What can be remembered of the arguments except the values of tensors, and whether that is all there is.
+
+        Of tensors in objects, not their sizes, which in a cache are others at every call.
+        """
         if self._only_tensors:
-            return tensors, True
-        others = [leaf for leaf in self._leaves if not isinstance(leaf, Tensor)]
-        values = [(type(leaf), leaf if isinstance(leaf, VALUES) else None) for leaf in others]
-        return (*tensors, repr(self._tree), *values), all(isinstance(leaf, VALUES) for leaf in others)
+            return (self.kind, *[(x.shape, x.dtype) for x in self.tensors]), True
+        seen: set[int] = set()
+        leaves = [(x.shape, x.dtype) if isinstance(x, Tensor) else outline(x, seen) for x in self._leaves]
+        return (self.kind, repr(self._tree), *leaves), None not in leaves
 
     def of_rows(self, rows: Tensor) -> "Inputs":
         """The parts that belong to some of the codes."""

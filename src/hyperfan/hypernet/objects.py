@@ -6,9 +6,10 @@ into a copy is one of its outputs, and in the end is put into the caller's objec
 
 import copy
 import enum
+import itertools
 import types
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, MutableMapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, MutableMapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -73,6 +74,24 @@ def rebuild(held: Any, leaf: Callable[[Any], Any], target: Callable[[Any], Any],
                 into.clear()
                 into.extend(items)
     return new
+
+
+def outline(held: Any, seen: set[int]) -> Hashable | None:
+    """Classes and values in something, and of tensors the dtype and number of dimensions; ``None`` if not all is known.
+
+    A cache whose tensors have grown has the same.
+    """
+    if isinstance(held, Tensor):
+        return held.ndim, held.dtype
+    if isinstance(held, ATOMS):  # of which functions and modules may do something else the next time
+        return (type(held), held) if isinstance(held, (*VALUES, type, enum.Enum)) else None
+    stores = [held] if isinstance(held, tuple) else _stores(held)
+    if id(held) in seen or not stores:
+        return type(held) if stores else None
+    seen.add(id(held))
+    items = [x for s in stores for x in (itertools.chain(*s.items()) if isinstance(s, MutableMapping) else s)]
+    found = [outline(x, seen) for x in items]
+    return None if None in found else (type(held), *found)
 
 
 def _fill_mapping(into: MutableMapping[Any, Any], items: dict[Any, Any]) -> None:

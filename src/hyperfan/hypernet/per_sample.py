@@ -33,6 +33,8 @@ from hyperfan.mainnet.skeleton import Skeleton
 
 MAX_SHAPES = 64
 """Shapes of inputs for which something is remembered."""
+SHARED_TARGET = "`other` being vmapped over but `self` not being vmapped over"
+"""Of torch's message where an operation in place has too small a target."""
 REFUSED = object()
 """The result of a run that was given up."""
 
@@ -233,8 +235,17 @@ class PerSample:
             return [x.squeeze(0) for x in outputs] if inputs.kind == "sample" else outputs
 
         in_dims = (0, [None if inputs.kind == "shared" or not x.ndim else 0 for x in inputs.tensors])
-        with _without_fast_attention():
-            outputs = iter(torch.func.vmap(one, in_dims, randomness="different")(tensors, inputs.tensors))
+        try:
+            with _without_fast_attention():
+                outputs = iter(torch.func.vmap(one, in_dims, randomness="different")(tensors, inputs.tensors))
+        except RuntimeError as error:
+            if SHARED_TARGET not in str(error):
+                raise
+            raise CallError(
+                "with a code for each sample, the mainnet writes what differs between samples into a tensor that has "
+                "one place for all of them: let it make a new tensor instead, or give it a cache that grows, as "
+                "transformers' DynamicCache() does and StaticCache does not"
+            ) from error
         self._remember_orders(call, orders)
         return change(result, lambda _: next(outputs))
 

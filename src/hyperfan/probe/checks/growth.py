@@ -14,6 +14,8 @@ MAX_RATIO_TO_PREDICTION = 10.0
 """Mean square over its prediction, beyond which a layer explodes or vanishes."""
 MAX_RATIO_TO_TARGET = 100.0
 """Mean square over its target, for what the prediction shares: the fault is then in the net itself."""
+MAX_RATIO_AT_TARGET = 2.0
+"""Mean square over its target, up to which a layer is where it should be."""
 MAX_BACKWARD_GROWTH = 1e4
 """Squared norm of the first layer's gradient over that of the last's."""
 MAX_BACKWARD_GROWTH_PER_LAYER = 2.0
@@ -27,7 +29,7 @@ def deviation_from_prediction(e: Evidence) -> Iterator[Finding]:
     for backward, pairs in ((False, activations), (True, gradients)):
         compared = [(layer, m, p) for layer, m, p in pairs if m and p and _finite(m) and _finite(p)]
         off = {layer: m.value / p.value for layer, m, p in compared if _apart(m, p)}
-        if not off:
+        if not off or (backward and _only_twins_off(e)):
             continue
         worst = max(off, key=lambda layer: abs(math.log(off[layer])))
         ratio = math.sqrt(off[worst])
@@ -74,6 +76,20 @@ def deviation_from_target(e: Evidence) -> Iterator[Finding]:
         cause = "the nonlinearity's slope does not go with its scale, or the net narrows or widens a lot"
         remedy = "HyperNet(…, init='hyperfan-out'), which keeps gradients; or residual connections, or norms"
         yield Finding(_name(growths[0], backward=True), "warning", (first,), seen, cause, remedy)
+
+
+def _only_twins_off(e: Evidence) -> bool:
+    """Whether the net is at its targets in all layers, and plain nets with its variances are not.
+
+    As after a calibration that made up for chance, where few units or positions that are alike decide a scale: what
+    plain nets of such variances put out is off, with it the gradient of their loss, and all gradients before it.
+    """
+    layers = [r for r in e.readings.layers if r.target and r.predicted]
+
+    def near(found: Scale | None, target: float | None) -> bool:
+        return bool(found and target and found.value) and _within(found.value / target, MAX_RATIO_AT_TARGET)
+
+    return all(near(r.measured, r.target) for r in layers) and not all(near(r.predicted, r.target) for r in layers)
 
 
 def _name(ratio: float, backward: bool) -> FindingName:
