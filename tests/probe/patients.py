@@ -413,6 +413,17 @@ def _between(middle: Callable[[Tensor], Tensor] = tanh, end: Callable[[Tensor], 
     return Patient(ours(Between(middle, end), x), x, y)
 
 
+def _own_conditioned(enter: Callable[[Tensor], Tensor]) -> Patient:
+    """Somebody's own: the first weight from a condition for each input, which enters a trunk like this."""
+    x, y = vectors(20)
+    mainnet, head = zero_biases(mlp(depth=1)), nn.Linear(8, 128 * 96)
+    trunk = nn.Sequential(nn.Linear(8, 8), nn.Tanh())
+    hf.init.hyperfan_in_uniform_(head.weight, (128, 96))
+    nn.init.zeros_(head.bias)
+    e = torch.randn(20, 8)
+    return Patient(mainnet, x, y, {"generated": lambda: {"0.weight": head(trunk(enter(e))).view(-1, 128, 96)}})
+
+
 def _cut_off() -> Patient:
     x, y = vectors()
     mainnet = zero_biases(mlp())
@@ -560,6 +571,9 @@ FAULTS = {
         lambda: _on_base(1.0, share=0.0), "no dependence on the condition at the start", "share=0", True
     ),
     "a trunk that ignores the embedding": Fault(_constant_trunk, "dead head: constant in the embedding", "trunk"),
+    "someone's trunk, saturated": Fault(
+        lambda: _own_conditioned(lambda e: e + 1e4), "dead head: constant in the embedding", "saturated"
+    ),
     "a layer cut off inside": Fault(lambda: _between(lambda z: tanh(z.detach())), "dead head: zero gradient", "detach"),
     "saturated tanh": Fault(lambda: _between(lambda z: tanh(20 * z)), "saturated tanh", "too large"),
     "saturated sigmoid": Fault(lambda: _between(lambda z: sigmoid(40 * z)), "saturated sigmoid", "too large"),

@@ -31,6 +31,8 @@ SEED = 2020_1043
 """Not one that people use: twins drawn from the seed of the inputs would have the inputs as their weights."""
 RANDOM_DRAWS = 8
 """Number of draws of a random hypernet."""
+MAX_ROUNDINGS = 8
+"""Difference between equal rows of a matrix product, over the rounding error of its largest value."""
 GenerateFunction = Callable[[], Mapping[str, Tensor]]
 
 
@@ -242,6 +244,8 @@ class ForeignSubject(Subject):
         title = f"{type(mainnet).__name__} with {len(names)} generated tensors"
         super().__init__(title, skeleton, plain, example, spec, tensors, theory)
         self._check_counts(generated)
+        if any(self.has_many(self._names[name], t) for name, t in generated.items()):
+            self.codes = inputs_in_common(example)
 
     def _check_counts(self, returned: Mapping[str, Tensor]) -> None:
         """Raise if there are several of a tensor, and not one for each input."""
@@ -255,6 +259,12 @@ class ForeignSubject(Subject):
         """Call the callable; a random one draws again at every call."""
         with torch.enable_grad():
             return {self._names[name]: t for name, t in self._call().items()}
+
+    @torch.no_grad()
+    def constant(self) -> list[str]:
+        """The tensors of which there is one for each input, all equal but for rounding."""
+        many = {name: t for name, t in self.generate().items() if self.has_many(name, t) and len(t) > 1}
+        return [name for name, t in many.items() if _rows_equal(t)]
 
     def hypernet_parts(self, generated: Mapping[str, Tensor]) -> dict[str, list[Tensor]]:
         """The leaves of the graph that the tensors came from, as one part."""
@@ -280,6 +290,11 @@ class ForeignSubject(Subject):
         if not returned:
             raise CallError("generated() returned no tensors, so there is nothing to diagnose")
         return dict(returned)
+
+
+def _rows_equal(t: Tensor) -> bool:
+    """Whether all rows are equal but for rounding, which may differ from row to row of a matrix product."""
+    return bool((t - t[:1]).abs().max() <= MAX_ROUNDINGS * torch.finfo(t.dtype).eps * t.abs().max())
 
 
 def leaves(tensors: Iterable[Tensor]) -> list[Tensor]:

@@ -112,6 +112,16 @@ DEAD = {
     ),
 }
 """What is seen of a tensor that cannot learn, and its cause."""
+FOREIGN_CONSTANT = (
+    "one generated tensor was returned for each input, and all of them are equal, now and after a step",
+    "a saturated or dead trunk puts out one code for all, the code does not depend on the condition, or one condition "
+    "was repeated: all get the same net, and nothing can be learnt about their difference",
+)
+"""The same of a foreign hypernet, whose embeddings cannot be changed from outside."""
+FOREIGN_CONSTANT_REMEDY = (
+    "print code.std(0) behind each layer from conditions to heads, and mend the first where it is 0: start a saturated "
+    "trunk smaller, standardise conditions, (e - e.mean(0)) / e.std(0), and pass those of this batch on"
+)
 
 
 def dead_heads(e: Evidence) -> Iterator[Finding]:
@@ -135,7 +145,10 @@ def dead_heads(e: Evidence) -> Iterator[Finding]:
                 remedy = f"start one of the two at its scale, and only the other at 0; {remedy}"
             elif name == FindingName.ZERO_GRADIENT:
                 remedy = f"check that the layer runs and that what follows it has a slope; {remedy}"
-            yield Finding(name, "error", tuple(found), *DEAD[name], remedy)
+            seen_and_cause = DEAD[name]
+            if name == FindingName.CONSTANT_OUTPUT and e.subject.net is None:
+                seen_and_cause, remedy = FOREIGN_CONSTANT, FOREIGN_CONSTANT_REMEDY
+            yield Finding(name, "error", tuple(found), *seen_and_cause, remedy)
     if zero or constant or factors or unreached:
         return
     names = {TRUNK_PART: FindingName.NO_TRUNK_GRADIENT, EMBEDDING_PART: FindingName.NO_EMBEDDING_GRADIENT}
