@@ -471,6 +471,11 @@ def _plain_rate_of_adamw() -> Patient:
     return Patient(ours(mlp(), x), x, y, {"lr": 0.01, "optimiser": "adamw"})
 
 
+def _loss(loss: Callable[[Tensor, Tensor], Tensor], **options: Any) -> Patient:
+    x, _ = vectors(20)
+    return Patient(ours(mlp(depth=1), x, CONDITION, trunk=(16,)), x, torch.randn(20, 10), {"loss": loss, **options})
+
+
 def _pixels() -> Patient:
     x, y = torch.randint(256, (64, 3, 16, 16)).float(), torch.randint(10, (64,))
     return Patient(ours(cnn(), x), x, y)
@@ -585,6 +590,19 @@ FAULTS = {
     "noise": Fault(_noisy, "noise larger than signal", "noise"),
     "learning rate": Fault(_fast, "learning rate too large", "‖h‖² + 1"),
     "AdamW at the plain net's rate": Fault(_plain_rate_of_adamw, "learning rate too large", "‖h‖₁ + 1"),
+    "a margin that all outputs keep": Fault(
+        lambda: _loss(lambda out, y: (out - y).abs().sub(50).relu().mean()), "a loss without a gradient", "margin"
+    ),
+    "a loss of classes chosen": Fault(
+        lambda: _loss(lambda out, y: (out.argmax(1) != y.argmax(1)).float().mean()),
+        "a loss without a gradient",
+        "argmax",
+    ),
+    "a loss of billionths": Fault(
+        lambda: _loss(lambda out, y: 1e-9 * (out - y).square().mean(), optimiser="adamw"),
+        "gradients below the optimiser's epsilon",
+        "scaled down",
+    ),
     "pixels": Fault(_pixels, "inputs off scale", "standardised"),
     "sums of layers": Fault(lambda: _plain(ThreeAtOnce()), "exploding activations", "analysis does not fit"),
     "steep waves": Fault(lambda: _plain(Waves(), fidelity="paper"), "exploding gradients", "slope"),

@@ -355,6 +355,13 @@ def test_a_mainnet_that_comes_trained_is_no_fault():
     assert {(f.name, f.severity) for f in diagnosis.findings} == {("norm parameters not at 1 and 0", "note")}
 
 
+@pytest.mark.parametrize("name", ["a margin that all outputs keep", "a loss of classes chosen"])
+def test_a_flat_loss_is_blamed_alone(name):
+    torch.manual_seed(5)
+    found = look(FAULTS[name].plant()).findings
+    assert [f.name for f in found if f.severity != "note"] == ["a loss without a gradient"]
+
+
 def test_what_cannot_be_predicted_is_said():
     class Raw(nn.Module):
         def __init__(self):

@@ -43,6 +43,7 @@ class FindingName(StrEnum):
 
     VALUES_NOT_FINITE = "values that are not finite"
     LOSS_NOT_FINITE = "a loss that is not finite"
+    FLAT_LOSS = "a loss without a gradient"
     WRONG_SCALE = "wrong scale of a head"
     ZERO_OUTPUT = "dead head: zero output"
     CONSTANT_OUTPUT = "dead head: constant in the embedding"
@@ -65,6 +66,7 @@ class FindingName(StrEnum):
     LOSS_TOO_LARGE = "loss far from ln(classes)"
     LOSS_BELOW_GUESSING = "loss below that of guessing"
     RATE_TOO_LARGE = "learning rate too large"
+    BELOW_EPSILON = "gradients below the optimiser's epsilon"
     CONDITIONS_OFF_SCALE = "conditions off scale"
     CONDITIONS_ALIKE = "conditions that are alike"
     UNRELATED = "unrelated nets of two conditions"

@@ -16,7 +16,16 @@ from torch.utils import _pytree as pytree
 from hyperfan.errors import CallError, HyperfanError
 from hyperfan.probe.diagnosis import PLAIN_PART, Diagnosis, LayerReading, PartReading, TensorReading, head_part
 from hyperfan.probe.first_step import FirstStep
-from hyperfan.probe.losses import Loss, UserLoss, guessing_loss, main_output, mean_loss, own_loss, random_direction
+from hyperfan.probe.losses import (
+    Loss,
+    UserLoss,
+    float_tensors,
+    guessing_loss,
+    main_output,
+    mean_loss,
+    own_loss,
+    random_direction,
+)
 from hyperfan.probe.moments import (
     Histogram,
     Moments,
@@ -39,7 +48,8 @@ TWINS = 5
 class Pass:
     """One pass of the mainnet with these tensors, forward, and backward from a loss that is summed over inputs.
 
-    The gradient goes back to layers, to the tensors and, if they have a graph, to the parameters given.
+    The gradient goes back to layers, to the tensors and, if they have a graph, to the parameters given. The loss is
+    flat if none of it arrives at what the mainnet puts out.
     """
 
     def __init__(
@@ -50,7 +60,8 @@ class Pass:
             output, self.recording = subject.run(tensors)
             value = loss(output)
         layers = sources(self.recording.outputs)
-        wanted = [*(piece for pieces in layers.values() for piece in pieces), *tensors.values(), *parameters]
+        ends = [t for t in float_tensors(output) if t.ndim and t.requires_grad]
+        wanted = [*(piece for pieces in layers.values() for piece in pieces), *tensors.values(), *parameters, *ends]
         found: list[Tensor | None] = [None] * len(wanted)
         if torch.isfinite(value) and value.requires_grad:
             found = list(torch.autograd.grad(value, wanted, allow_unused=True))
@@ -66,7 +77,10 @@ class Pass:
         for name, g in zip(tensors, gradients, strict=False):
             if g is not None:  # of many tensors, what one for all inputs would get
                 self.tensor_gradients[name] = g.sum(0) if subject.has_many(name, g) else g
-        self.parameter_gradients = list(gradients)
+        self.parameter_gradients = [next(gradients) for _ in parameters]
+        self.loss_is_flat = (
+            bool(ends) and self.loss is not None and not any(g is not None and g.any() for g in gradients)
+        )
 
     @property
     def backward_growth(self) -> float:

@@ -22,6 +22,7 @@ from hyperfan.probe.subject import ForeignSubject, GenerateFunction, Subject, pr
 
 CHECKS = (
     training.not_finite,
+    training.flat_loss,
     tensors.wrong_scale,
     tensors.dead_heads,
     mainnet.inputs_off_scale,
@@ -36,6 +37,7 @@ CHECKS = (
     growth.deviation_from_target,
     training.loss,
     training.rate,
+    training.below_epsilon,
     tensors.unrelated,
     conditions.without_effect,
     tensors.unpredicted,

@@ -126,7 +126,8 @@ FOREIGN_CONSTANT_REMEDY = (
 
 def dead_heads(e: Evidence) -> Iterator[Finding]:
     """Find tensors that are zero, constant in the embedding, detached or without a gradient, and parts without one."""
-    without, factors = _without_gradient(e), zero_factors(e)
+    flat = e.measured.loss_is_flat  # which is told by itself, and says nothing of what lies before it
+    without, factors = ([], []) if flat else (_without_gradient(e), zero_factors(e))
     unused = [name for name in without if _has_no_part(e, name)]
     unreached = [name for name in without if name not in unused]
     if unused:
@@ -134,7 +135,7 @@ def dead_heads(e: Evidence) -> Iterator[Finding]:
         cause = "its layer is not run in this pass, or what it puts out is not used, as that of a pooler"
         yield Finding(FindingName.ZERO_GRADIENT, "note", tuple(unused), seen, cause, "leave it out of generate=")
     zero = [t for t in zero_tensors(e) if t not in factors]
-    constant = [t for t in e.constant if t not in (*zero, *factors)]
+    constant = [] if flat else [t for t in e.constant if t not in (*zero, *factors)]
     detached = [n for n, t in e.generated.items() if not t.requires_grad]
     for name, found in zip(DEAD, (zero, constant, factors, detached, unreached), strict=True):
         if found:
@@ -149,7 +150,7 @@ def dead_heads(e: Evidence) -> Iterator[Finding]:
             if name == FindingName.CONSTANT_OUTPUT and e.subject.net is None:
                 seen_and_cause, remedy = FOREIGN_CONSTANT, FOREIGN_CONSTANT_REMEDY
             yield Finding(name, "error", tuple(found), *seen_and_cause, remedy)
-    if zero or constant or factors or unreached:
+    if zero or constant or factors or unreached or flat:
         return
     names = {TRUNK_PART: FindingName.NO_TRUNK_GRADIENT, EMBEDDING_PART: FindingName.NO_EMBEDDING_GRADIENT}
     for part in e.readings.parts:

@@ -1,4 +1,4 @@
-"""The checks on training: values that are not finite, the loss at the start, and the learning rate."""
+"""The checks on training: values that are not finite, a flat loss, the loss at the start, and the learning rate."""
 
 import math
 from collections.abc import Iterator
@@ -7,13 +7,17 @@ import torch
 
 from hyperfan.probe.checks.remedies import restart
 from hyperfan.probe.checks.tensors import off_target
-from hyperfan.probe.diagnosis import Finding, FindingName
+from hyperfan.probe.diagnosis import Finding, FindingName, Severity
 from hyperfan.probe.evidence import Evidence
+from hyperfan.probe.first_step import ADAM_EPSILON, first_step
 from hyperfan.probe.moments import mean_square
 from hyperfan.probe.trial import ROUNDING
 
 MAX_LOSS_OVER_GUESSING = 2.0
 """Excess of the loss over that of guessing. Logits of unit variance exceed it by one half."""
+
+MIN_GRADIENT_OVER_EPSILON = 1000.0
+"""Gradients over Adam's epsilon, from which on it does not matter."""
 
 
 def not_finite(e: Evidence) -> Iterator[Finding]:
@@ -36,6 +40,35 @@ def not_finite(e: Evidence) -> Iterator[Finding]:
             cause, remedy = "y holds values that are not finite", "mend y"
         seen = "every layer is finite, the loss is not"
         yield Finding(FindingName.LOSS_NOT_FINITE, "error", (), seen, cause, remedy)
+
+
+def flat_loss(e: Evidence) -> Iterator[Finding]:
+    """Find a loss without a gradient at the mainnet's output, so that nothing before it can learn."""
+    if e.measured.loss_is_flat:
+        seen = "the gradient of the loss at what the mainnet puts out is exactly 0"
+        cause = (
+            "the loss is flat for outputs like these, as one with a margin that all keep, a clamp, or a saturated "
+            "sigmoid; or it was computed behind argmax, round() or detach(); or the outputs are y already"
+        )
+        remedy = "a loss that falls towards y from these outputs, such as mean squared error or cross-entropy of logits"
+        yield Finding(FindingName.FLAT_LOSS, "error", (), seen, cause, remedy)
+
+
+def below_epsilon(e: Evidence) -> Iterator[Finding]:
+    """Find gradients that Adam's epsilon drowns, so that its steps are far smaller than the learning rate."""
+    largest = max((p.gradient / math.sqrt(p.parameters) for p in e.readings.parts), default=0.0)
+    if not e.has_loss or not 0 < largest < ADAM_EPSILON:
+        return
+    step = first_step(e.readings.optimiser)
+    severity: Severity = "note" if step.name == "sgd" else "warning"
+    seen = f"gradients have a root mean square of {largest:.2g} at most; eps of Adam and AdamW is {ADAM_EPSILON:g}"
+    cause = (
+        "the loss is scaled down: a step of Adam is lr·g/(|g| + eps), so that it moves a parameter by "
+        f"{largest / ADAM_EPSILON:.2g} of the learning rate"
+    )
+    enough = MIN_GRADIENT_OVER_EPSILON
+    remedy = f"multiply the loss by {enough * ADAM_EPSILON / largest:.0e} or more; or eps={largest / enough:.0e}"
+    yield Finding(FindingName.BELOW_EPSILON, severity, (), seen, cause, remedy)
 
 
 def loss(e: Evidence) -> Iterator[Finding]:
