@@ -299,6 +299,14 @@ def _deaf_trunk() -> Patient:
 
 
 @torch.no_grad()
+def saturated_trunk(**options: Any) -> Patient:
+    x, y = vectors(20)
+    trunk = nn.Sequential(nn.Linear(16, 16), nn.Tanh())
+    trunk[0].bias.fill_(30.0)
+    return Patient(ours(mlp(depth=1), x, CONDITION, trunk=trunk, **options), x, y)
+
+
+@torch.no_grad()
 def _zero_heads(hypernet: OwnHypernet) -> None:
     for head in hypernet.heads:
         nn.init.zeros_(head.weight)

@@ -6,7 +6,20 @@ from dataclasses import replace
 
 import pytest
 import torch
-from patients import FAULTS, HEALTHY, Encoder, OwnHypernet, cnn, healthy_own_, mlp, ours, pictures, vectors, zero_biases
+from patients import (
+    FAULTS,
+    HEALTHY,
+    Encoder,
+    OwnHypernet,
+    cnn,
+    healthy_own_,
+    mlp,
+    ours,
+    pictures,
+    saturated_trunk,
+    vectors,
+    zero_biases,
+)
 from torch import nn
 from torch.func import functional_call
 from torch.nn.functional import cross_entropy, mse_loss, relu
@@ -775,6 +788,18 @@ def test_the_remedy_mends_it():
         assert {f.remedy for f in look(patient).findings if f.name == FAULTS[name].name} == {"net.reset_parameters()"}
         patient.net.reset_parameters()
         assert look(patient).healthy
+
+
+def test_a_trunk_that_was_given_is_mended_by_drawing_it():
+    """Which net.reset_parameters() does not."""
+    torch.manual_seed(5)
+    sick = saturated_trunk()
+    sick.net.reset_parameters()
+    (found,) = [f for f in look(sick).findings if f.name == "dead head: constant in the embedding"]
+    assert "init_trunk=True" in found.remedy
+    assert look(saturated_trunk(init_trunk=True)).healthy
+    (found,) = look(FAULTS["a trunk that gets no gradient"].plant()).findings
+    assert "detach()" in found.remedy
 
 
 def test_the_calls_that_mend_heads_of_ones_own_can_be_made():

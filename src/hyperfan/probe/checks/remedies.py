@@ -26,6 +26,18 @@ def restart(e: Evidence, init: str = "") -> str:
     return f"HyperNet(mainnet, embedding={net.embeddings.config.size}, init='{init}')"
 
 
+def restart_trunk(e: Evidence) -> str:
+    """Restart what lies between embeddings and heads, also where it is a module that a restart leaves as it is."""
+    net = e.subject.net
+    if net is None or net.trunk is None or not net.kept_values.keeps_trunk:
+        return restart(e)
+    return (
+        "the trunk was given, so net.reset_parameters() keeps it: HyperNet(…, trunk=trunk, init_trunk=True) draws it, "
+        "which mends values that saturate it; if its forward() calls detach() or torch.no_grad(), or does not use the "
+        "embedding, only a change of forward() does"
+    )
+
+
 def restart_heads(e: Evidence, tensors: Sequence[str]) -> str:
     """Restart the heads of these tensors, or multiply their outputs."""
     net, c = e.subject.net, e.conditions

@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 from hyperfan.probe.checks.mistakes import Case, explain
-from hyperfan.probe.checks.remedies import restart, restart_heads
+from hyperfan.probe.checks.remedies import restart, restart_heads, restart_trunk
 from hyperfan.probe.diagnosis import EMBEDDING_PART, TRUNK_PART, Finding, FindingName, Severity, TensorReading
 from hyperfan.probe.evidence import Evidence
 from hyperfan.probe.losses import main_output
@@ -139,7 +139,10 @@ def dead_heads(e: Evidence) -> Iterator[Finding]:
     detached = [n for n, t in e.generated.items() if not t.requires_grad]
     for name, found in zip(DEAD, (zero, constant, factors, detached, unreached), strict=True):
         if found:
-            remedy = restart_heads(e, found) if e.subject.net is None else restart(e)
+            in_trunk = name == FindingName.CONSTANT_OUTPUT or any(e.subject.generated[n].moment == 0 for n in found)
+            remedy = restart_trunk(e) if in_trunk else restart(e)
+            if e.subject.net is None:
+                remedy = restart_heads(e, found)
             if name == FindingName.DETACHED:
                 remedy = "hand the hypernet's outputs to torch.func.functional_call as they are; check p.requires_grad"
             elif name == FindingName.ZERO_FACTORS:
@@ -157,7 +160,7 @@ def dead_heads(e: Evidence) -> Iterator[Finding]:
         if part.part in names and all(id(p) in e.stuck for p in e.parts[part.part]):
             seen = f"the gradient of its {part.parameters:,} parameters is exactly 0"
             cause = "a layer of the trunk is dead or saturated, or something detaches the codes"
-            yield Finding(names[part.part], "error", (part.part,), seen, cause, restart(e))
+            yield Finding(names[part.part], "error", (part.part,), seen, cause, restart_trunk(e))
 
 
 def zero_factors(e: Evidence) -> list[str]:
