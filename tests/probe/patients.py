@@ -421,13 +421,14 @@ def _between(middle: Callable[[Tensor], Tensor] = tanh, end: Callable[[Tensor], 
     return Patient(ours(Between(middle, end), x), x, y)
 
 
-def _own_conditioned(enter: Callable[[Tensor], Tensor]) -> Patient:
+def _own_conditioned(enter: Callable[[Tensor], Tensor], by_default: bool = False) -> Patient:
     """Somebody's own: the first weight from a condition for each input, which enters a trunk like this."""
     x, y = vectors(20)
     mainnet, head = zero_biases(mlp(depth=1)), nn.Linear(8, 128 * 96)
     trunk = nn.Sequential(nn.Linear(8, 8), nn.Tanh())
-    hf.init.hyperfan_in_uniform_(head.weight, (128, 96))
-    nn.init.zeros_(head.bias)
+    if not by_default:
+        hf.init.hyperfan_in_uniform_(head.weight, (128, 96))
+        nn.init.zeros_(head.bias)
     e = torch.randn(20, 8)
     return Patient(mainnet, x, y, {"generated": lambda: {"0.weight": head(trunk(enter(e))).view(-1, 128, 96)}})
 
@@ -537,6 +538,12 @@ FAULTS = {
         lambda: _own(_biases_by_default, mlp(width=512)),
         "wrong scale of a head",
         "the head's bias is as nn.Linear starts it",
+    ),
+    "someone's heads behind a small code": Fault(
+        lambda: _own_conditioned(lambda e: 0.1 * e), "wrong scale of a head", "its code has another"
+    ),
+    "someone's heads as nn.Linear starts them behind a small code": Fault(
+        lambda: _own_conditioned(lambda e: 0.1 * e, True), "wrong scale of a head", "as nn.Linear does by default"
     ),
     "a trunk that gets no gradient": Fault(_deaf_trunk, "no gradient to the trunk", "detaches"),
     "standard deviation for variance": Fault(

@@ -25,7 +25,7 @@ from torch.func import functional_call
 from torch.nn.functional import cross_entropy, mse_loss, relu
 
 import hyperfan as hf
-from hyperfan.probe import Diagnosis
+from hyperfan.probe import Diagnosis, Finding
 from hyperfan.probe.moments import Scale, measured_scale, predicted_scale
 from products import in_turn
 
@@ -817,14 +817,34 @@ def test_the_calls_that_mend_heads_of_ones_own_can_be_made():
         return {name: head(code / code.square().mean().sqrt()).view(shapes[name]) for name, head in heads.items()}
 
     found = hf.diagnose(main, torch.randn(50, 20), generated=made).findings
-    pattern = r"hyperfan\.(init\.\w+\(head\.weight, \([^)]*\)[^)]*\))"
+    pattern = r"hyperfan\.(init\.\w+\(head\.weight, .*?item\(\)\))"
     calls = {call for f in found for call in re.findall(pattern, f.remedy)}
     assert any("bias=True" in call for call in calls)
     assert all(("bias=True" in call) != ("biases_generated=True" in call) for call in calls)
     for name, head in heads.items():
         shape, bias = tuple(shapes[name.replace("bias", "weight")]), "bias=True" if "bias" in name else "biases_gen"
         for call in (call for call in calls if f"{shape}" in call and bias in call):
-            eval(f"hf.{call}", {"hf": hf, "head": head})
+            eval(f"hf.{call}", {"hf": hf, "head": head, "code": code})
+
+
+def test_the_call_that_mends_a_head_behind_a_small_code_does():
+    torch.manual_seed(0)
+    main, x, c = nn.Sequential(nn.Linear(8, 64), nn.ReLU(), nn.Linear(64, 1)), torch.randn(20, 8), torch.randn(20, 4)
+    encoder, head = nn.Sequential(nn.Linear(4, 32), nn.Tanh(), nn.Linear(32, 32)), nn.Linear(32, 512)
+
+    def found() -> list[Finding]:
+        return list(hf.diagnose(main, x, generated=lambda: {"0.weight": head(encoder(c)).view(-1, 64, 8)}).findings)
+
+    (by_default,) = found()
+    assert "as nn.Linear does by default" in by_default.cause
+    hf.init.hyperfan_in_uniform_(head.weight, (64, 8), "relu")
+    nn.init.zeros_(head.bias)
+    (small,) = found()
+    assert small.cause.startswith("the head has the variance for a code of mean square 1")
+    code, (call,) = encoder(c), re.findall(r"(hyperfan\.init.*?item\(\)\))", small.remedy)
+    assert f"of mean square {code.square().mean():.2g} here" in small.remedy
+    eval(call, {"hyperfan": hf, "head": head, "code": code})
+    assert not found()
 
 
 @pytest.mark.parametrize(

@@ -23,6 +23,7 @@ from hyperfan.mainnet.spec import Spec, TensorSpec, qualified_name
 from hyperfan.probe.diagnosis import HYPERNET_PART, PLAIN_PART
 from hyperfan.probe.found_layers import FoundWeight, found_weights
 from hyperfan.probe.layer_output import LayerOutput
+from hyperfan.probe.moments import mean_square
 from hyperfan.probe.per_code import inputs_in_common, run_each
 from hyperfan.probe.recorder import Recording, attributes_restored, batch_statistics, layer_hooks
 from hyperfan.probe.relation import ConditionReading
@@ -49,6 +50,7 @@ class GeneratedTensor:
         head, width, outputs: the head that makes it, its d_k, and the number of values that it makes at once.
         moment: ‖h‖² of its code, if the tensor is linear in its head.
         spread: relative variance of ‖h‖² among its codes, where it comes in chunks.
+        head_square, bias_square: mean squares of the weight and the bias of a foreign head that makes it alone.
         code_factor: variance that the embeddings given make of it, over what those make that the head was started for.
     """
 
@@ -63,6 +65,8 @@ class GeneratedTensor:
     outputs: float = math.nan
     moment: float = math.nan
     spread: float = 0.0
+    head_square: float = math.nan
+    bias_square: float = 0.0
     code_factor: float = math.nan
 
 
@@ -236,11 +240,10 @@ class ForeignSubject(Subject):
             skeleton.check(generated)  # raises, with the name that was probably meant
         names = {self._names[name] for name in generated}
         plain = {n: t for n, t in mainnet.named_parameters() if n not in names} | dict(mainnet.named_buffers())
-        # A head is taken to be a linear layer with as many outputs as the tensor has values.
-        widths = {leaf.shape[0]: leaf.shape[1] for leaf in leaves(generated.values()) if leaf.ndim == 2}
         theory = method("hyperfan-in")
         wanted = with_targets([t for t in spec if t.name in names], theory, "exact")
-        tensors = {n: replace(t, width=widths.get(t.spec.numel, math.nan)) for n, t in wanted.items()}
+        made = {self._names[name]: t for name, t in generated.items()}
+        tensors = {n: replace(t, **_head_readings(made[n], t.spec.numel)) for n, t in wanted.items()}
         title = f"{type(mainnet).__name__} with {len(names)} generated tensors"
         super().__init__(title, skeleton, plain, example, spec, tensors, theory)
         self._check_counts(generated)
@@ -290,6 +293,19 @@ class ForeignSubject(Subject):
         if not returned:
             raise CallError("generated() returned no tensors, so there is nothing to diagnose")
         return dict(returned)
+
+
+def _head_readings(made: Tensor, numel: int) -> dict[str, float]:
+    """The width and mean squares of the head behind a tensor: a linear layer with as many outputs as it has values."""
+    behind = leaves([made])
+    weights, biases = [p for p in behind if p.ndim == 2 and len(p) == numel], [p for p in behind if p.shape == (numel,)]
+    if not weights:
+        return {}
+    width = weights[-1].shape[1]
+    if len(weights) > 1:
+        return {"width": width}
+    bias_square = sum(map(mean_square, biases))
+    return {"width": width, "head_square": mean_square(weights[0]), "bias_square": bias_square}
 
 
 def _rows_equal(t: Tensor) -> bool:

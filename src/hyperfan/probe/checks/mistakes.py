@@ -16,17 +16,28 @@ MAX_LOG_ERROR_UNKNOWN_CODE = math.log(1.45)
 MIN_LOG_LEAD = 0.03
 """Distance by which one mistake must be nearer than another to be named alone."""
 MAX_MISTAKES_NAMED = 2
+MAX_BIAS_SHARE = 0.1
+"""Share of a head's bias in a variance, up to which it does not explain it."""
+LINEAR_DEFAULT = "the fan-in of the head was used, as nn.Linear does by default: Var(H) = 1/(3·d_k)"
+UNIT_CODE = "the head has the variance for a code of mean square 1, and its code has another: embedding_var= says which"
 
 
 @dataclass(frozen=True)
 class Case:
-    """A generated tensor of the wrong scale: its name, the variance it has and should have, and its layer's groups."""
+    """A generated tensor of the wrong scale.
+
+    Args:
+        name, tensor: which it is.
+        realised, target, paper_target: the variance it has and should have, by the exact reading and by the paper's.
+        groups: those of its layer.
+    """
 
     name: str
     tensor: GeneratedTensor
     realised: float
     target: float
     groups: int
+    paper_target: float = math.nan
 
 
 def variances(c: Case) -> dict[str, float]:
@@ -48,7 +59,7 @@ def variances(c: Case) -> dict[str, float]:
         "the fan-in of the head was used: Var(H) = 1/d_k makes weights of variance 1, whatever their layer": code,
         "the fan-in of the head was used, with ReLU's gain (Kaiming): Var(H) = 2/d_k makes variances of 2": 2 * code,
         "the fan-in of the head was used, with the layer's gain (Kaiming): Var(H) = gain/d_k": gain * code,
-        "the fan-in of the head was used, as nn.Linear does by default: Var(H) = 1/(3·d_k)": code / 3,
+        LINEAR_DEFAULT: code / 3,
         "the fan-out of the head was used: Var(H) = 1/outputs": moment / outputs,
         "the fan-out of the head was used, with ReLU's gain (Kaiming): Var(H) = 2/outputs": 2 * moment / outputs,
         "the fan-out of the head was used, with the layer's gain (Kaiming)": gain * moment / outputs,
@@ -77,8 +88,11 @@ def explain(cases: Sequence[Case]) -> list[tuple[list[Case], str]]:
 
     A mistake is made once and shows everywhere, so the one that explains most tensors is named first.
     """
-    made = {c.name: variances(c) for c in cases}
-    left, found = list(cases), []
+    made, found = {c.name: variances(c) for c in cases}, []
+    for mistake in (LINEAR_DEFAULT, UNIT_CODE):
+        if seen := [c for c in cases if _seen_in_head(c) == mistake]:
+            found.append((seen, mistake))
+    left = [c for c in cases if not _seen_in_head(c)]
     while left:
         mistakes = list(made[left[0].name])
         explained = {m: [c for c in left if _log_error(made[c.name][m], c) < _max_log_error(c)] for m in mistakes}
@@ -94,6 +108,17 @@ def explain(cases: Sequence[Case]) -> list[tuple[list[Case], str]]:
         found.append((most, "; or ".join(list(named.values())[:MAX_MISTAKES_NAMED])))
         left = [c for c in left if c not in most]
     return found
+
+
+def _seen_in_head(c: Case) -> str:
+    """The mistake that the values of a foreign head show, whatever its code; empty where they show none."""
+    made = c.tensor.head_square * c.tensor.width  # of a code of mean square 1
+    if not made > 0:
+        return ""
+    if abs(math.log(3 * made)) < MAX_LOG_ERROR:
+        return LINEAR_DEFAULT
+    right = any(t and abs(math.log(made / t)) < MAX_LOG_ERROR for t in (c.target, c.paper_target))
+    return UNIT_CODE if right and c.tensor.bias_square < MAX_BIAS_SHARE * c.realised else ""
 
 
 def _max_log_error(case: Case) -> float:

@@ -19,7 +19,7 @@ def restart(e: Evidence, init: str = "") -> str:
     net = e.subject.net
     if net is None:
         first = _head_init(e, next(iter(e.subject.generated.values())).spec)
-        return f"start each head with hyperfan.init: {first}, torch.nn.init.zeros_(head.bias)"
+        return f"start each head with hyperfan.init: {first}, torch.nn.init.zeros_(head.bias), where code is what enters it"
     init = init or e.subject.method.name
     if net.init.name == init:
         return "net.reset_parameters()"
@@ -47,15 +47,21 @@ def restart_heads(e: Evidence, tensors: Sequence[str]) -> str:
             return restart(e)
         return "standardise the embeddings given; or std= that of them"
     more = " and so on" if len(tensors) > 1 else ""
-    call = f"{_head_init(e, e.subject.spec[tensors[0]])}{more}, for a code of mean square 1"
-    if e.subject.codes > 1:
-        call += "; with conditions, most of this variance belongs in head.bias, which they share"
+    call = f"{_head_init(e, e.subject.spec[tensors[0]])}{more}, torch.nn.init.zeros_(head.bias), where code is what "
+    call += f"enters the head{_seen_code(e, tensors[0])}"
     ratios = {t.tensor: t.ratio for t in e.readings.tensors if t.ratio}
     factors = [f"'{n}' by {1 / math.sqrt(ratios[n]):.3g}" for n in tensors if n in ratios]
     if not factors:
         return call
     others = " and so on" if len(factors) > MAX_FACTORS_SHOWN else ""
-    return f"multiply {', '.join(factors[:MAX_FACTORS_SHOWN])}{others}; or {call}"
+    return f"multiply weight and bias of the head of {', '.join(factors[:MAX_FACTORS_SHOWN])}{others}; or {call}"
+
+
+def _seen_code(e: Evidence, name: str) -> str:
+    """The mean square of the code that enters a foreign head, in words, where its values tell it."""
+    tensor, realised = e.subject.generated[name], {t.tensor: t.realised.value for t in e.readings.tensors}[name]
+    code = (realised - tensor.bias_square) / (tensor.head_square * tensor.width) if tensor.head_square else math.nan
+    return f", of mean square {code:.2g} here" if 0 < code < math.inf else ""
 
 
 def _head_init(e: Evidence, t: TensorSpec) -> str:
@@ -74,4 +80,5 @@ def _head_init(e: Evidence, t: TensorSpec) -> str:
         settings += ", bias=True"
     elif "bias" in beside and beside["bias"].name in e.subject.generated:
         settings += ", biases_generated=True"
-    return f"hyperfan.init.hyperfan_in_uniform_(head.weight, {t.shape}{settings})"
+    code = "embedding_var=code.square().mean().item()"
+    return f"hyperfan.init.hyperfan_in_uniform_(head.weight, {t.shape}{settings}, {code})"

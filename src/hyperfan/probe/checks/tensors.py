@@ -81,7 +81,10 @@ def _case(e: Evidence, t: TensorReading) -> Case:
     module = e.subject.skeleton.module.get_submodule(tensor.spec.layer)
     groups = module.groups if isinstance(module, nn.modules.conv._ConvNd) else 1
     assert t.target is not None
-    return Case(t.tensor, tensor, t.realised.value, t.target, groups)
+    paper = None
+    if e.subject.net is None:
+        paper = with_targets([s.spec for s in e.subject.generated.values()], e.subject.method, "paper")[t.tensor].target
+    return Case(t.tensor, tensor, t.realised.value, t.target, groups, paper or math.nan)
 
 
 DEAD = {
