@@ -802,6 +802,19 @@ def test_a_trunk_that_was_given_is_mended_by_drawing_it():
     assert "detach()" in found.remedy
 
 
+@pytest.mark.parametrize(("std", "common", "tells_std"), [(1.0, 300.0, False), (30.0, 300.0, False), (1.0, 0.0, True)])
+def test_conditions_with_a_large_part_in_common_are_only_standardised(std, common, tells_std):
+    """Whatever std= says of them, the next diagnosis would contradict it."""
+    torch.manual_seed(0)
+    x, y = vectors(20)
+    net = ours(mlp(depth=1), x, hf.Embedding(4, given=True, per="net", std=std), trunk=(16,))
+    found = hf.diagnose(net, x, y, embedding=common + (30.0 if common else 4.0) * torch.randn(20, 4)).findings
+    remedies = [f.remedy for f in found if f.severity != "note"]
+    assert remedies
+    assert any("or std=" in r for r in remedies) == tells_std
+    assert any("(e - e.mean(0)) / e.std(0)" in r for r in remedies)
+
+
 def test_the_calls_that_mend_heads_of_ones_own_can_be_made():
     """A bias has the shape of its weight there, and weights are told that biases are generated too."""
     torch.manual_seed(0)

@@ -3,6 +3,7 @@
 import math
 from collections.abc import Iterator
 
+from hyperfan.probe.checks.remedies import MAX_SQUARE, MIN_GIVEN_SPREAD, standardise
 from hyperfan.probe.checks.tensors import off_target
 from hyperfan.probe.diagnosis import Finding, FindingName
 from hyperfan.probe.evidence import Evidence
@@ -11,12 +12,10 @@ MAX_SQUARE_RATIO = 10.0
 """Mean square of conditions, and of their codes, over what the heads were started for."""
 MIN_SQUARE_RATIO = 1e-3
 """The same, where they are too small, which does less harm."""
-MAX_SQUARE = 100.0
-"""Mean square of conditions that the net was told of."""
 MAX_STANDARD_ERRORS = 6.0
 """Deviation of the logarithm of that ratio, in its standard errors, that is no accident."""
-MIN_SPREAD, MIN_GIVEN_SPREAD = 1e-4, 0.1
-"""Variance between conditions, as a share of their mean square: of any that differ, and of those that learn well."""
+MIN_SPREAD = 1e-4
+"""Variance between conditions, as a share of their mean square, of any that differ."""
 
 
 def off_scale(e: Evidence) -> Iterator[Finding]:
@@ -36,8 +35,7 @@ def off_scale(e: Evidence) -> Iterator[Finding]:
             "they are not standardised, or std= does not say their standard deviation: most of a weight is common to "
             f"all conditions, so that its scale is right, but the part that depends on them learns {effect}"
         )
-        remedy = "standardise them, (e - e.mean(0)) / e.std(0) of many conditions; or std= that of the conditions given"
-        yield Finding(FindingName.CONDITIONS_OFF_SCALE, "warning", (), seen, cause, remedy)
+        yield Finding(FindingName.CONDITIONS_OFF_SCALE, "warning", (), seen, cause, standardise(e))
 
 
 def _limit(ratio: float) -> float:

@@ -10,6 +10,10 @@ from hyperfan.mainnet.spec import TensorSpec
 from hyperfan.probe.evidence import Evidence
 
 MAX_FACTORS_SHOWN = 3
+MAX_SQUARE = 100.0
+"""Mean square of conditions, beyond which they do not learn well even if the net was told of it."""
+MIN_GIVEN_SPREAD = 0.1
+"""Variance between conditions given, as a share of their mean square, below which their mean should be subtracted."""
 NEAR_EXPECTED = 2.0
 """Mean square of conditions, over what the heads were started for, that does not explain a wrong scale."""
 
@@ -19,7 +23,7 @@ def restart(e: Evidence, init: str = "") -> str:
     net = e.subject.net
     if net is None:
         first = _head_init(e, next(iter(e.subject.generated.values())).spec)
-        return f"start each head with hyperfan.init: {first}, torch.nn.init.zeros_(head.bias), where code is what enters it"
+        return f"start each head, whose input is code: {first}, torch.nn.init.zeros_(head.bias)"
     init = init or e.subject.method.name
     if net.init.name == init:
         return "net.reset_parameters()"
@@ -38,6 +42,14 @@ def restart_trunk(e: Evidence) -> str:
     )
 
 
+def standardise(e: Evidence) -> str:
+    """Standardise the conditions given, or tell their size, where it is all that sets them apart from usual ones."""
+    c, call = e.conditions, "standardise them, (e - e.mean(0)) / e.std(0) of many conditions"
+    if c is None or c.square > MAX_SQUARE or (c.spread is not None and c.spread < MIN_GIVEN_SPREAD):
+        return call
+    return f"{call}; or std= that of the conditions given"
+
+
 def restart_heads(e: Evidence, tensors: Sequence[str]) -> str:
     """Restart the heads of these tensors, or multiply their outputs."""
     net, c = e.subject.net, e.conditions
@@ -45,7 +57,7 @@ def restart_heads(e: Evidence, tensors: Sequence[str]) -> str:
         expected = c is not None and abs(math.log(c.ratio or math.inf)) < math.log(NEAR_EXPECTED)
         if expected or not net.embeddings.config.given:
             return restart(e)
-        return "standardise the embeddings given; or std= that of them"
+        return standardise(e)
     more = " and so on" if len(tensors) > 1 else ""
     call = f"{_head_init(e, e.subject.spec[tensors[0]])}{more}, torch.nn.init.zeros_(head.bias), where code is what "
     call += f"enters the head{_seen_code(e, tensors[0])}"
