@@ -882,6 +882,37 @@ def test_classes_are_in_the_second_or_in_the_last_dimension(output, y, classes):
     assert diagnosis.healthy
 
 
+class Tokens(nn.Module):
+    """A frozen readout of many tokens that was trained."""
+
+    def __init__(self):
+        super().__init__()
+        self.a, self.lm_head = nn.Linear(16, 32), nn.Linear(32, 50)
+        nn.init.normal_(self.lm_head.weight)
+        self.lm_head.requires_grad_(False)
+
+    def forward(self, x):
+        return {"logits": self.lm_head(relu(self.a(x)))}
+
+
+class TokensForCausalLM(Tokens):
+    """One that predicts the next token."""
+
+
+@pytest.mark.parametrize(
+    ("kind", "cause", "remedy"),
+    [(Tokens, "outputs are too large", "which is frozen"), (TokensForCausalLM, "shifts labels", "'labels': labels")],
+)
+def test_a_frozen_readout_is_not_to_be_scaled(kind, cause, remedy):
+    torch.manual_seed(0)
+    x, y = torch.randn(8, 6, 16), torch.randint(50, (8, 6))
+    net = hf.HyperNet(kind(), 16, generate=["a.weight"], example=x)
+    (found,) = [f for f in hf.diagnose(net, x, y).findings if f.name == "loss far from ln(classes)"]
+    assert cause in found.cause
+    assert remedy in found.remedy
+    assert "scale" not in found.remedy
+
+
 def test_several_outputs_need_a_loss_or_none():
     class Two(nn.Module):
         def __init__(self):

@@ -16,6 +16,8 @@ from hyperfan.probe.trial import ROUNDING
 MAX_LOSS_OVER_GUESSING = 2.0
 """Excess of the loss over that of guessing. Logits of unit variance exceed it by one half."""
 
+LANGUAGE_MODELS = ("CausalLM", "LMHead")
+"""Parts of the names of Hugging Face's classes that predict the next token."""
 MIN_GRADIENT_OVER_EPSILON = 1000.0
 """Gradients over Adam's epsilon, from which on it does not matter."""
 
@@ -78,8 +80,14 @@ def loss(e: Evidence) -> Iterator[Finding]:
         return
     seen = f"{value:.4g}; a net that knows nothing has ln(classes) = {expected:.3g}"
     if value > expected + MAX_LOSS_OVER_GUESSING:
-        if layers and not layers[-1].generated:
-            remedy = f"scale '{layers[-1].layer}' down, which is not generated"
+        shifts, last = _shifts_labels(e), layers[-1] if layers else None
+        frozen = last is not None and not any(_is_trained(e, w) for w in last.weights)
+        if shifts:
+            remedy = "diagnose(net, {**inputs, 'labels': labels}) without y, which takes the loss of the mainnet itself"
+        elif last is not None and not last.generated and not frozen:
+            remedy = f"scale '{last.layer}' down, which is not generated"
+        elif last is not None and not last.generated and not off_target(e):
+            remedy = f"check that y holds the classes that '{last.layer}' was trained for, which is frozen; or loss="
         elif net is None or net.init.name == "hyperfan-out" or off_target(e):
             remedy = f"scale the last layer down: {restart(e, 'hyperfan-in')}"
         else:
@@ -87,11 +95,27 @@ def loss(e: Evidence) -> Iterator[Finding]:
         cause = (
             f"the outputs are too large: their mean square is {mean_square(e.measured.output):.3g}, where 1 is usual"
         )
+        if shifts:
+            cause = (
+                f"y was compared with the outputs place by place, and a {type(e.subject.skeleton.module).__name__} "
+                "predicts the next token: its own loss shifts labels by one"
+            )
         yield Finding(FindingName.LOSS_TOO_LARGE, "warning", (), seen, cause, remedy)
     elif value < expected / 2:
         cause = "the net is trained already, or the inputs give the class away"
         remedy = "nothing, if so: the targets of a diagnosis are those of a net at its start"
         yield Finding(FindingName.LOSS_BELOW_GUESSING, "note", (), seen, cause, remedy)
+
+
+def _shifts_labels(e: Evidence) -> bool:
+    """Whether the mainnet is a language model by its name, whose own loss compares outputs with the next labels."""
+    name, returned = type(e.subject.skeleton.module).__name__, e.measured.returns_loss
+    return e.measured.output.ndim == 3 and not returned and any(part in name for part in LANGUAGE_MODELS)
+
+
+def _is_trained(e: Evidence, weight: str) -> bool:
+    plain = e.subject.plain.get(weight)
+    return plain is None or plain.requires_grad
 
 
 def rate(e: Evidence) -> Iterator[Finding]:
