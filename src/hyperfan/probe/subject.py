@@ -243,7 +243,7 @@ class ForeignSubject(Subject):
         theory = method("hyperfan-in")
         wanted = with_targets([t for t in spec if t.name in names], theory, "exact")
         made = {self._names[name]: t for name, t in generated.items()}
-        tensors = {n: replace(t, **_head_readings(made[n], t.spec.numel)) for n, t in wanted.items()}
+        tensors = {n: _with_head(t, made[n]) for n, t in wanted.items()}
         title = f"{type(mainnet).__name__} with {len(names)} generated tensors"
         super().__init__(title, skeleton, plain, example, spec, tensors, theory)
         self._check_counts(generated)
@@ -295,17 +295,17 @@ class ForeignSubject(Subject):
         return dict(returned)
 
 
-def _head_readings(made: Tensor, numel: int) -> dict[str, float]:
-    """The width and mean squares of the head behind a tensor: a linear layer with as many outputs as it has values."""
-    behind = leaves([made])
-    weights, biases = [p for p in behind if p.ndim == 2 and len(p) == numel], [p for p in behind if p.shape == (numel,)]
+def _with_head(tensor: GeneratedTensor, made: Tensor) -> GeneratedTensor:
+    """The tensor with what its head tells, a linear layer with as many outputs as it has values; as it is without."""
+    numel, behind = tensor.spec.numel, leaves([made])
+    weights = [p for p in behind if p.ndim == 2 and len(p) == numel]
     if not weights:
-        return {}
-    width = weights[-1].shape[1]
+        return tensor
+    tensor = replace(tensor, width=weights[-1].shape[1])
     if len(weights) > 1:
-        return {"width": width}
-    bias_square = sum(map(mean_square, biases))
-    return {"width": width, "head_square": mean_square(weights[0]), "bias_square": bias_square}
+        return tensor
+    bias_square = sum(mean_square(p) for p in behind if p.shape == (numel,))
+    return replace(tensor, head_square=mean_square(weights[0]), bias_square=bias_square)
 
 
 def _rows_equal(t: Tensor) -> bool:
