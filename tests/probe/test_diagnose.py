@@ -677,6 +677,31 @@ def test_a_foreign_hypernet_is_seen_as_ours_is():
     assert theirs.parts[0].gradient == pytest.approx(math.sqrt(heads), rel=1e-9)
 
 
+def test_a_layer_of_a_foreign_hypernet_may_be_common_to_all_conditions():
+    torch.manual_seed(0)
+    main, x, c = zero_biases(mlp(depth=1)), torch.randn(6, 96), torch.randn(6, 16)
+    heads = [nn.Linear(16, 128 * 96), nn.Linear(16, 1280)]
+    hf.init.hyperfan_in_uniform_(heads[0].weight, (128, 96))
+    hf.init.hyperfan_in_uniform_(heads[1].weight, (10, 128), "tanh")
+    for head in heads:
+        nn.init.zeros_(head.bias)
+
+    def made(*codes):
+        first, second = (head(code) for head, code in zip(heads, codes, strict=True))
+        return {"0.weight": first.view(6, 128, 96), "2.weight": second.view(6, 10, 128)}
+
+    def found(*codes):
+        return [(f.severity, f.where) for f in hf.diagnose(main, x, generated=lambda: made(*codes)).findings]
+
+    common = c[:1].expand(6, 16)
+    assert found(c, c) == []
+    assert found(c, common) == [("note", ("2.weight",))]
+    assert found(common, common) == [("error", ("0.weight", "2.weight"))]
+    fixed = made(common, common)
+    with pytest.raises(hf.HyperfanError, match="returned the very tensors of its last call"):
+        hf.diagnose(main, x, generated=lambda: fixed)
+
+
 def test_a_foreign_hypernet_is_left_as_it_was():
     torch.manual_seed(0)
     x, y = vectors()

@@ -176,7 +176,13 @@ class Evidence:
         self.stuck = motionless(trained, slopes) if self.measured.loss is not None else set()
         if self.measured.loss is not None and (self.stuck or self.constant):
             with stepped(visible_step(trained, slopes), 1.0):
-                later = Pass(subject, subject.generate(), summed, trained)
+                again = subject.generate()
+                if any(t is self.generated[name] and not t.is_leaf for name, t in again.items()):
+                    raise CallError(
+                        "generated() returned the very tensors of its last call, which a step does not change: let it "
+                        "compute them, as generated=lambda: {'0.weight': head(code).view(64, 8)}"
+                    )
+                later = Pass(subject, again, summed, trained)
                 self.stuck &= motionless(trained, later.parameter_gradients)
                 self.constant = [name for name in subject.constant() if name in self.constant]
         self.y_is_finite = all(bool(t.isfinite().all()) for t in pytree.tree_leaves(y) if isinstance(t, Tensor))

@@ -153,9 +153,11 @@ def dead_heads(e: Evidence) -> Iterator[Finding]:
             elif name == FindingName.ZERO_GRADIENT:
                 remedy = f"check that the layer runs and that what follows it has a slope; {remedy}"
             seen_and_cause = DEAD[name]
+            severity: Severity = "error"
             if name == FindingName.CONSTANT_OUTPUT and e.subject.net is None:
                 seen_and_cause, remedy = FOREIGN_CONSTANT, FOREIGN_CONSTANT_REMEDY
-            yield Finding(name, "error", tuple(found), *seen_and_cause, remedy)
+                severity = "error" if _nothing_varies(e) else "note"  # a layer may be meant to be common to all
+            yield Finding(name, severity, tuple(found), *seen_and_cause, remedy)
     if zero or constant or factors or unreached or flat:
         return
     names = {TRUNK_PART: FindingName.NO_TRUNK_GRADIENT, EMBEDDING_PART: FindingName.NO_EMBEDDING_GRADIENT}
@@ -164,6 +166,12 @@ def dead_heads(e: Evidence) -> Iterator[Finding]:
             seen = f"the gradient of its {part.parameters:,} parameters is exactly 0"
             cause = "a layer of the trunk is dead or saturated, or something detaches the codes"
             yield Finding(names[part.part], "error", (part.part,), seen, cause, restart_trunk(e))
+
+
+def _nothing_varies(e: Evidence) -> bool:
+    """Whether all tensors of which there is one for each input are constant."""
+    many = {name for name, t in e.generated.items() if e.subject.has_many(name, t) and e.subject.generated[name].target}
+    return many <= set(e.constant)
 
 
 def zero_factors(e: Evidence) -> list[str]:
