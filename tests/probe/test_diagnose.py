@@ -658,6 +658,7 @@ def test_with_a_code_for_each_sample_a_step_is_tried_on_the_mean_of_their_losses
     seen = hf.diagnose(net, batch, embedding=e, lr=1e-6)
     assert seen.loss == pytest.approx(net(**batch, embedding=e)["loss"].mean().item(), rel=1e-5)
     assert seen.stable_rate
+    assert "a loss without a gradient" not in {f.name for f in seen.findings}
 
 
 # ── foreign hypernets ──────────────────────────────────────────────────────────────────────────────────────────────

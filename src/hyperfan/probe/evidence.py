@@ -78,9 +78,13 @@ class Pass:
             if g is not None:  # of many tensors, what one for all inputs would get
                 self.tensor_gradients[name] = g.sum(0) if subject.has_many(name, g) else g
         self.parameter_gradients = [next(gradients) for _ in parameters]
-        self.loss_is_flat = (
-            bool(ends) and self.loss is not None and not any(g is not None and g.any() for g in gradients)
-        )
+        self.loss_is_flat = self._is_flat([g for g in gradients if g is not None], len(ends))
+
+    def _is_flat(self, gradients: Sequence[Tensor], ends: int) -> bool:
+        """Whether no gradient arrives at the mainnet's outputs, which a loss of its own need not have come through."""
+        seen = bool(gradients) if self.returns_loss else ends > 0
+        arrived = (*gradients, *self.tensor_gradients.values())
+        return seen and self.loss is not None and not any(bool(g.any()) for g in arrived)
 
     @property
     def backward_growth(self) -> float:
