@@ -87,7 +87,7 @@ def outline(held: Any, seen: set[int]) -> Hashable | None:
         return (type(held), held) if isinstance(held, (*VALUES, type, enum.Enum)) else None
     stores = [held] if isinstance(held, tuple) else _stores(held)
     if id(held) in seen or not stores:
-        return type(held) if stores else None
+        return (type(held),) if stores else None
     seen.add(id(held))
     items = [x for s in stores for x in (itertools.chain(*s.items()) if isinstance(s, MutableMapping) else s)]
     found = [outline(x, seen) for x in items]

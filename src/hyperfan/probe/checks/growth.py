@@ -87,7 +87,9 @@ def _only_twins_off(e: Evidence) -> bool:
     layers = [r for r in e.readings.layers if r.target and r.predicted]
 
     def near(found: Scale | None, target: float | None) -> bool:
-        return bool(found and target and found.value) and _within(found.value / target, MAX_RATIO_AT_TARGET)
+        if found is None or not target:
+            return False
+        return _within(found.value / target, MAX_RATIO_AT_TARGET)
 
     return all(near(r.measured, r.target) for r in layers) and not all(near(r.predicted, r.target) for r in layers)
 
