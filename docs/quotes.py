@@ -54,8 +54,10 @@ def unseen() -> dict[str, str]:
 
 
 def lora() -> dict[str, str]:
-    """Mean training loss over that of nn.Linear's start."""
-    return {"ratio": re.search(r"nn\.Linear (\S+) \[", claims("lora")["L1"]["headline"])[1]}
+    """Mean training loss over that of other starts."""
+    headline = claims("lora")["L1"]["headline"]
+    starts = {"linear": r"nn\.Linear", "text": "Text-to-LoRA"}
+    return {name: re.search(rf"{start} (\S+) \[", headline)[1] for name, start in starts.items()}
 
 
 def steps() -> dict[str, float]:
@@ -103,7 +105,8 @@ QUOTES: dict[str, dict[str, Callable[[], dict[str, Any]]]] = {
             "speed": 1 / ratio("per_sample"),
             "memory": ratio("per_sample_memory"),
         },
-        "{ratio} times the mean training loss": lora,
+        "{linear} times the mean training loss": lora,
+        "{text} times that of Text-to-LoRA's start": lora,
         "[{claims} claims](results/README.md)": lambda: {
             "claims": (ROOT / "results/README.md").read_text(encoding="utf-8").count("\n| [")
         },
