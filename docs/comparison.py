@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.examples_by_hand import FLOOR
+
 from hyperfan.charts.figure import MARGIN, figure
 from hyperfan.charts.palette import CLASSICAL, INITS, Look
 from hyperfan.charts.scale import Interval, Measurements, interval_panel
@@ -215,7 +216,7 @@ rates, {example_seeds} seeds. Below 1 ours is better. ({reached_json})
 
 {reached}
 
-In a ratio an error below {floor}, one letter of lora's test, counts as that: there a job is solved, and solved jobs are equal.
+In a ratio an error below {floor}, one letter of lora's test, counts as that: the job is solved, and both are equal.
 
 ## Where the comparison is fair, and where it is not
 - Libraries run at their latest releases, once as their documentation uses them and once tuned, without changes to

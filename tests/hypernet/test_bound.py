@@ -86,7 +86,8 @@ def test_it_is_one_net(net):
 
 
 @pytest.mark.parametrize(
-    ("embedding", "named"), [(4, ""), (hf.Embedding(4, given=True), "embedding=…"), (hf.Embedding(4, tasks=2), "task=…")]
+    ("embedding", "named"),
+    [(4, ""), (hf.Embedding(4, given=True), "embedding=…"), (hf.Embedding(4, tasks=2), "task=…")],
 )
 def test_generate_names_the_condition_that_the_net_takes(embedding, named):
     with pytest.raises(hf.HyperfanError, match=rf"with net.bound\({named}\) as model"):
