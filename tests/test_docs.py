@@ -102,6 +102,12 @@ def test_every_public_name_is_in_the_reference():
     assert set(hf.__all__) <= set(listed)
 
 
+def test_pages_that_the_site_fills_in_say_so():
+    for page in [p for p in PAGES if p.startswith("docs/reference/")]:
+        filled_in = re.search(r"^(:::|<!-- generated: )", text(page), re.MULTILINE)
+        assert ("\n\n*Outline: `make docs` fills this page in; " in text(page)) == bool(filled_in)
+
+
 def test_every_example_is_listed():
     for example in (ROOT / "examples").glob("[!_]*.py"):
         assert f"](../examples/{example.name})" in text("docs/examples.md")
