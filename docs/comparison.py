@@ -5,7 +5,7 @@ import statistics
 from pathlib import Path
 from typing import Any
 
-from benchmarks.examples_by_hand import FLOOR
+from benchmarks.examples_by_hand import FLOOR, RATES
 
 from hyperfan.charts.figure import MARGIN, figure
 from hyperfan.charts.palette import CLASSICAL, INITS, Look
@@ -167,7 +167,7 @@ def page() -> str:
             "reached": ("examples_by_hand",),
         }.items()
     }
-    return TEMPLATE.format(**sections, **links, **seeds, reached=reached(), floor=f"1/{1 / FLOOR:.0f}")
+    return TEMPLATE.format(**sections, **links, **seeds, reached=reached(), floor=f"1/{1 / FLOOR:.0f}", example_rates=len(RATES))
 
 
 TEMPLATE = """\
@@ -211,8 +211,8 @@ Of three steps of the same net, parameters and the optimiser's state included; t
 
 ## What they reach
 Each example beside a hypernet by hand: the same trunk and data, an `nn.Linear` for every tensor as torch
-starts it (for SIREN as its authors' code does), batched products, torch's AdamW; both at the best of five learning
-rates, {example_seeds} seeds. Below 1 ours is better. ({reached_json})
+starts it (for SIREN as its authors' code does), batched products, torch's AdamW; both at the best of {example_rates}
+learning rates, {example_seeds} seeds. Below 1 ours is better. ({reached_json})
 
 {reached}
 
