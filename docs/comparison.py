@@ -167,7 +167,8 @@ def page() -> str:
             "reached": ("examples_by_hand",),
         }.items()
     }
-    return TEMPLATE.format(**sections, **links, **seeds, reached=reached(), floor=f"1/{1 / FLOOR:.0f}", example_rates=len(RATES))
+    limits = {"floor": f"1/{1 / FLOOR:.0f}", "example_rates": len(RATES)}
+    return TEMPLATE.format(**sections, **links, **seeds, **limits, reached=reached())
 
 
 TEMPLATE = """\
