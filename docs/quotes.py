@@ -54,8 +54,25 @@ def unseen() -> dict[str, str]:
 
 
 def lora() -> dict[str, str]:
-    """Mean training loss over that of nn.Linear's start."""
-    return {"ratio": re.search(r"nn\.Linear (\S+) \[", claims("lora")["L1"]["headline"])[1]}
+    """Mean training loss over that of other starts."""
+    headline = claims("lora")["L1"]["headline"]
+    starts = {"linear": r"nn\.Linear", "text": "Text-to-LoRA"}
+    return {name: re.search(rf"{start} (\S+) \[", headline)[1] for name, start in starts.items()}
+
+
+def lora_rates() -> dict[str, str]:
+    """Learning rates with the least loss at the end: of a hypernet for LoRA, of a LoRA per task, and of the example."""
+    page = (ROOT / "results/lora/README.md").read_text(encoding="utf-8")
+    rows = [[cell.strip() for cell in line.split("|")] for line in page.splitlines()]
+    head = next(row for row in rows if row[1:2] == ["start"] and "mean training loss" in row)
+    first = {row[1]: row for row in reversed(rows) if len(row) == len(head)}
+    ends = {
+        name: first[name][head.index("loss at the end, trained tasks")]
+        for name in ("hyperfan, B = 0", "a LoRA per task")
+    }
+    ours, alone = (end.partition(" at ")[2] for end in ends.values())
+    example = benchmark("examples_by_hand")["found"]["lora"]["best_rate"]["ours"]
+    return {"ours": ours, "alone": alone, "example": example}
 
 
 def steps() -> dict[str, float]:
@@ -103,7 +120,8 @@ QUOTES: dict[str, dict[str, Callable[[], dict[str, Any]]]] = {
             "speed": 1 / ratio("per_sample"),
             "memory": ratio("per_sample_memory"),
         },
-        "{ratio} times the mean training loss": lora,
+        "{linear} times the mean training loss": lora,
+        "{text} times that of Text-to-LoRA's start": lora,
         "[{claims} claims](results/README.md)": lambda: {
             "claims": (ROOT / "results/README.md").read_text(encoding="utf-8").count("\n| [")
         },
@@ -111,6 +129,11 @@ QUOTES: dict[str, dict[str, Callable[[], dict[str, Any]]]] = {
     "docs/guides/any-mainnet.md": {"has {nets} nets that were designed elsewhere, {transformers} of them": zoo},
     "docs/limits.md": {"is off by a factor of {at_16:.2f}, {at_64:.2f} and {at_512:.2f}, most": mixture},
     "docs/guides/conditions.md": {"ends at {low} to {high} times the loss of 1": default_share},
+    "docs/guides/lora.md": {
+        "README.md) {ours} ended best": lora_rates,
+        "one task alone wants {alone}. The": lora_rates,
+        "there {example} was the best of the rates [compared]": lora_rates,
+    },
     "docs/guides/diagnose.md": {
         "a first layer of std {low:.0f} to {high:.0f}, and are told why": peer_starts,
         "hyperlight's has {hyperlight:.1f}": peer_starts,

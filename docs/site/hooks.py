@@ -25,6 +25,8 @@ ELSEWHERE = {"README.md": "index.md", "CHANGELOG.md": "changelog.md", "CONTRIBUT
 """Pages outside of docs/, and their places in the site; those of results/ beside them."""
 LINK = re.compile(r"(\]\()([^)\s#]*)((?:#[^)\s]*)?\))")
 FENCE = re.compile(r"^```.*?^```", re.DOTALL | re.MULTILINE)
+OUTLINE = re.compile(r"^\*Outline: .*\*\n\n", re.MULTILINE)
+"""What a page that is filled in here tells those who read it in the repository."""
 GENERATED = re.compile(r"<!-- generated: (\w+) -->")
 NORM = "&#x02016;"
 """The bars of ‖h‖."""
@@ -108,7 +110,7 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
 
     kept = FENCE.findall(markdown)
     parts = [LINK.sub(place, part) for part in FENCE.split(markdown)]
-    markdown = "".join(part + fence for part, fence in zip(parts, [*kept, ""], strict=True))
+    markdown = OUTLINE.sub("", "".join(part + fence for part, fence in zip(parts, [*kept, ""], strict=True)))
     return GENERATED.sub(lambda match: config.extra["generated"][match[1]], markdown)
 
 

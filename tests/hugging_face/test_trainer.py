@@ -7,6 +7,7 @@ import transformers as hub
 
 import hyperfan as hf
 from hyperfan.hypernet import SaveConfig
+from hyperfan.hypernet.saving import TRAINER_STATE
 from zoo.text import GROUPED, IDS
 
 ROWS = [
@@ -119,6 +120,7 @@ def test_a_checkpoint_resumes_and_can_be_read(tmp_path):
     train(tmp_path, net, callbacks=[SaveConfig()], gradient_checkpointing=True)
     expected = token_loss(net.eval(), ROWS)
     checkpoint = tmp_path / "checkpoint-2"
+    assert (checkpoint / TRAINER_STATE).exists()  # by which a checkpoint is known where SaveConfig was left out
     _, other = make_net()
     train(tmp_path / "other", other, resume=str(checkpoint), callbacks=[SaveConfig()])
     assert torch.equal(token_loss(other.eval(), ROWS), expected)

@@ -85,6 +85,15 @@ def test_it_is_one_net(net):
         pass
 
 
+@pytest.mark.parametrize(
+    ("embedding", "named"),
+    [(4, ""), (hf.Embedding(4, given=True), "embedding=…"), (hf.Embedding(4, tasks=2), "task=…")],
+)
+def test_generate_names_the_condition_that_the_net_takes(embedding, named):
+    with pytest.raises(hf.HyperfanError, match=rf"with net.bound\({named}\) as model"):
+        hf.HyperNet(nn.Linear(3, 2), embedding).generate(X)
+
+
 def test_generate_names_bound(net):
     for call in (lambda: net.generate(X, times=5), lambda: net.generate(times=5)):
         with pytest.raises(hf.HyperfanError, match=r"^net.generate\(\) makes weights .* with net.bound\(task=…\)"):

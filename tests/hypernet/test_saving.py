@@ -31,7 +31,10 @@ def weights(folder):
 
 
 def test_nothing_there(tmp_path):
-    with pytest.raises(hf.HyperfanError, match=r"holds no saved hypernet: it has no config\.json"):
+    with pytest.raises(hf.HyperfanError, match=r"holds no saved hypernet: it has no config\.json$"):
+        load(tmp_path)
+    (tmp_path / "trainer_state.json").touch()
+    with pytest.raises(hf.HyperfanError, match=r"Trainer's checkpoint: .*\[hyperfan.hypernet.SaveConfig\(\)\]"):
         load(tmp_path)
 
 

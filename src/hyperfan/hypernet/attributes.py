@@ -45,13 +45,15 @@ def bound(net: "GeneratedNet", tensors: Mapping[str, Tensor]) -> Iterator[nn.Mod
         handle.remove()
 
 
-def check_generate(args: tuple[Any, ...], others: Mapping[str, Any]) -> None:
+def check_generate(net: "GeneratedNet", args: tuple[Any, ...], others: Mapping[str, Any]) -> None:
     """Raise if ``generate`` was called with arguments of the mainnet's method of that name."""
     if args or others:
         seen = "inputs" if args else f"{next(iter(others))}="
+        embedding = net.embeddings.config
+        condition = "embedding=…" if embedding.given else "" if embedding.tasks is None else "task=…"
         raise CallError(
             f"net.generate() makes weights and takes no {seen}; to call the mainnet's own generate: "
-            "with net.bound(task=…) as model: model.generate(…)"
+            f"with net.bound({condition}) as model: model.generate(…)"
         )
 
 

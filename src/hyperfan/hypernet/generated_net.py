@@ -125,7 +125,7 @@ class GeneratedNet(nn.Module):
 
         It takes no other arguments; a mainnet's own method of this name is called in :meth:`bound`.
         """
-        attributes.check_generate(args, kwargs)
+        attributes.check_generate(self, args, kwargs)
         with unsharded(self):
             codes = self.codes(task=task, embedding=embedding, noise=noise)
             tensors: dict[str, Tensor] = self.heads(codes, copy=True)

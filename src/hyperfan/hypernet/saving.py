@@ -33,6 +33,8 @@ if TYPE_CHECKING:
     from hyperfan.hypernet.hypernet import HyperNet
 
 CONFIG = "config.json"
+TRAINER_STATE = "trainer_state.json"
+"""Of each checkpoint that the Trainer of the transformers library writes."""
 MAINNET = "mainnet."
 """Prefix of the plain part of a mainnet in a state_dict."""
 _KEYS = set(
@@ -261,7 +263,7 @@ def _read_config(folder: Path) -> dict[str, Any]:
     try:
         config = json.loads((folder / CONFIG).read_text(encoding="utf-8"))
     except FileNotFoundError:
-        raise CheckpointError(f"{folder} holds no saved hypernet: it has no {CONFIG}") from None
+        raise CheckpointError(f"{folder} holds no saved hypernet: it has no {CONFIG}{_how_to_save(folder)}") from None
     except (ValueError, RecursionError) as error:
         raise CheckpointError(f"{folder / CONFIG} is damaged: {error}") from error
     missing = _KEYS - set(config if isinstance(config, dict) else ())
@@ -272,6 +274,13 @@ def _read_config(folder: Path) -> dict[str, Any]:
         if not isinstance(config.get(key, kind()), kind):
             raise CheckpointError(f"{folder / CONFIG} is damaged: '{key}' is no {_KIND_NAMES[kind]}")
     return config
+
+
+def _how_to_save(folder: Path) -> str:
+    """What a checkpoint of the Trainer of the transformers library lacks."""
+    if not (folder / TRAINER_STATE).exists():
+        return ""
+    return ". It is a Trainer's checkpoint: train with Trainer(net, …, callbacks=[hyperfan.hypernet.SaveConfig()])"
 
 
 def _check_mainnet(config: dict[str, Any], mainnet: nn.Module, folder: Path) -> None:

@@ -109,7 +109,8 @@ def diagnose(
         loss: a function of the output and ``y`` that returns the mean loss; by default cross-entropy for classes, mean
             squared error for numbers.
         generated: for a foreign hypernet, a function without arguments that returns the tensors it generates, by their
-            names in the mainnet.
+            names in the mainnet. With a leading batch they are one net for each sample of ``x``, (n, …), or for each
+            of its groups, (n, rows, …).
         lr: a learning rate to be tried for one step of the optimiser, which is undone.
         optimiser: "sgd", "adam" or "adamw": the optimiser of that step and of the effective rates, with torch's
             defaults and without momentum of earlier steps or weight decay.

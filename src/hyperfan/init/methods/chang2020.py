@@ -24,10 +24,10 @@ def hyperfan_in(read: Reading, bias_share: float = 0.5) -> Aim:
         raise InitError(f"bias_share={bias_share:g}: the biases' share of the variance lies in [0, 1)")
     if read.role == "bias":
         v = targets.fan_in_bias(read.output, bias_share) * read.branch / read.logits / read.summands
-        return Aim(_branched("v = share·output", read), target=v)
+        return Aim(_branched("v = bias_share·output", read), target=v)
     part = bias_share if read.bias_generated else 0.0
     v = targets.fan_in_weight(read.fan_in, read.gain_in, part) * read.entry * read.branch * read.row / read.logits
-    equation = "v = (1 − share)·gain/fan_in" if part else "v = gain/fan_in"
+    equation = "v = (1 − bias_share)·gain/fan_in" if part else "v = gain/fan_in"
     return Aim(_branched(equation, read), target=v, gain=read.gain_in)
 
 
