@@ -85,8 +85,8 @@ class LinearHeads(Generator):
             if i not in skip:
                 head: Any = self._modules[self.names[i]]
                 plain = head.trainer is None and not steps
-                made = head.run(code) if plain else self._one(i, code, batch, copy, steps)
-                tensors[t.name] = made.view(batch + t.shape if batch else t.shape)
+                made = head.run(code).view(batch + t.shape) if plain else self._one(i, code, batch, copy, steps)
+                tensors[t.name] = made
         return tensors
 
     def _one(self, index: int, code: Tensor, batch: tuple[int, ...], copy: bool, steps: Steps) -> Tensor:
