@@ -84,9 +84,10 @@ class LinearHeads(Generator):
         for i, t in enumerate(self.tensors):
             if i not in skip:
                 head: Any = self._modules[self.names[i]]
-                plain = head.trainer is None and not steps
-                made = head.run(code).view(batch + t.shape) if plain else self._one(i, code, batch, copy, steps)
-                tensors[t.name] = made
+                if head.trainer is None and not steps:
+                    tensors[t.name] = head.run(code).view(batch + t.shape if batch else t.shape)
+                else:
+                    tensors[t.name] = self._one(i, code, batch, copy, steps)
         return tensors
 
     def _one(self, index: int, code: Tensor, batch: tuple[int, ...], copy: bool, steps: Steps) -> Tensor:
