@@ -24,7 +24,7 @@ class HyperLSTM(nn.Module):
         super().__init__()
         self.hidden = hidden
         self.small = nn.LSTMCell(inputs + hidden, code)
-        embedding = hf.Embedding(code, given=True, per="net", std=0.5)
+        embedding = hf.Embedding(code, given=True, per="net", std=0.12)  # of the small state, as it starts
         cell, example = nn.LSTMCell(inputs, hidden), torch.zeros(1, inputs)
         self.net = hf.HyperNet(cell, embedding, generate="weights", share=share, example=example)
 

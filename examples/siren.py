@@ -40,8 +40,7 @@ def hypernet(examples: Tensor, width: int = 32, code: int = 32) -> hf.HyperNet:
     encoder = nn.Sequential(nn.Unflatten(1, (1, SIZE, SIZE)), *channels, nn.Linear(SIZE * SIZE, code))
     condition = hf.Embedding(SIZE * SIZE, given=True, per="net")
     init = hf.init.method("hyperfan-in", bias_share=0)  # biases start at zero: all variance is that of frequencies
-    options = {"generate": "weights+biases", "example_embeddings": examples, "example": coordinates()}
-    return hf.HyperNet(field, condition, trunk=encoder, init=init, **options)
+    return hf.HyperNet(field, condition, trunk=encoder, init=init, example_embeddings=examples, example=coordinates())
 
 
 def train(net: nn.Module, seen: Tensor, unseen: Tensor, steps: int = 600, lr: float = 2e-3) -> float:
