@@ -4,13 +4,11 @@ import os
 from pathlib import Path
 
 import pytest
-import torch
 
 from hyperfan.data.lookup import find
 from hyperfan.errors import DataError
 
 POSIX = pytest.mark.skipif(os.name == "nt", reason="needs signals, fork, pipes and permissions as POSIX has them")
-DISTRIBUTED = pytest.mark.skipif(not torch.distributed.is_available(), reason="torch was built without it")
 
 
 def data_set(name: str) -> Path:

@@ -10,8 +10,6 @@ from hyperfan.experiments.loop import run
 from hyperfan.experiments.progress import Board
 from hyperfan.metrics import read_metrics
 
-pytest.importorskip("tensorboard", reason="pip install 'hyperfan[tensorboard]'")
-
 
 def scalars(folder):
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator

@@ -4,6 +4,7 @@ import os
 import signal
 from pathlib import Path
 
+import distributed
 import pytest
 from test_sweep import Endless
 from toy import Toy, contents, summarise
@@ -14,8 +15,6 @@ from hyperfan.errors import RunError
 from hyperfan.experiments import sweep as sweeps
 from hyperfan.experiments.environment import fingerprint
 from hyperfan.experiments.sweep import cluster, sweep
-
-distributed = pytest.importorskip("distributed", reason="pip install 'hyperfan[cluster]'")
 
 
 @pytest.fixture(scope="module")

@@ -17,7 +17,6 @@ from PIL import Image
 from toy import InterruptedAfter, Silent, assert_resumes
 
 import hyperfan as hf
-import needs
 from hyperfan.errors import DataError, RunError
 from hyperfan.experiments.imagenet import INITS, PROFILES, Imagenet, grid
 from hyperfan.experiments.imagenet.pictures import Crops
@@ -420,7 +419,6 @@ def together(script, world):
     return said
 
 
-@needs.DISTRIBUTED
 @pytest.mark.full  # quickly with toys: test_ranks.py, and ../optim/test_data_parallel.py
 def test_gradients_are_averaged_as_if_there_were_one_process():
     """Though the processes have parts of different size, and no gradient of a head is written out."""
@@ -431,7 +429,6 @@ def test_gradients_are_averaged_as_if_there_were_one_process():
         assert [float(v) for v in b.split()[1:]] == pytest.approx([float(v) for v in a.split()[1:]], rel=1e-9)
 
 
-@needs.DISTRIBUTED
 @pytest.mark.full
 @pytest.mark.parametrize("begun", ["not at all", "in part", "over"])
 def test_two_processes_train_as_one(tmp_path, pictures, begun):

@@ -1,6 +1,5 @@
 """Hypernets under other people's launchers: the results of one process."""
 
-import importlib.util
 import os
 import subprocess
 import sys
@@ -18,30 +17,26 @@ SCRIPT = str(Path(__file__).with_name("launched.py"))
 ACCELERATE = "--multi_gpu --num_processes 2 --num_machines 1 --mixed_precision no --dynamo_backend no "
 ACCELERATE += "--main_process_port 0"
 COMMANDS = {
-    "accelerate-fork": ([], "accelerate"),
-    "accelerate": (["-m", "accelerate.commands.launch", *ACCELERATE.split()], "accelerate"),
-    "ddp_fork": ([], "lightning"),
-    "ddp": ([], "lightning"),
+    "accelerate-fork": [],
+    "accelerate": ["-m", "accelerate.commands.launch", *ACCELERATE.split()],
+    "ddp_fork": [],
+    "ddp": [],
 }
-"""By what starts the processes, and the library."""
+"""What stands before the script, by what starts the processes: accelerate's two ways and Lightning's."""
 FORKED = ("accelerate-fork", "ddp_fork")
 """The quick ones, of a process that has imported torch."""
 
 
 @needs.POSIX
-@needs.DISTRIBUTED
 @pytest.mark.parametrize("how", only_in_full(COMMANDS, FORKED))
 def test_two_processes_train_as_one(tmp_path, how, in_a_process):
-    before, library = COMMANDS[how]
-    if importlib.util.find_spec(library) is None:
-        pytest.skip(f"pip install {library}")
     two = tmp_path / "two"
     if how in FORKED:
         code, _ = in_a_process(launched.forked, how, str(two))
         assert code == 0, [file.read_text()[-3000:] for file in tmp_path.glob("*.error")]
     else:
         kept = {k: v for k, v in os.environ.items() if not k.startswith("PYTEST")}
-        command = [sys.executable, *before, SCRIPT, how, str(two)]
+        command = [sys.executable, *COMMANDS[how], SCRIPT, how, str(two)]
         environment = {**kept, "OMP_NUM_THREADS": "1"}
         done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False, timeout=240)
         assert done.returncode == 0, done.stderr[-3000:]

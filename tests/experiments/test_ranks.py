@@ -20,7 +20,7 @@ from hyperfan.experiments.loop import run
 from hyperfan.experiments.ranks import Ranks
 from hyperfan.metrics import read_metrics
 
-pytestmark = [needs.DISTRIBUTED, needs.POSIX]
+pytestmark = needs.POSIX
 CONTINUAL, DEMONSTRATIONS, CONDITIONS, LORA = (
     experiment(name).profiles["smoke"] for name in ("continual", "demonstrations", "conditions", "lora")
 )

@@ -16,6 +16,7 @@ LR = 1e-3
 STEPS, FULL_STEPS = 30, 100
 """Of a disturbed run, in a quick run of the tests and in a full one."""
 TOLERANCE = 1e-11
+NOT_COMPILED = kernels.why_not_compiled("cpu")
 OPTIONS = [
     {"betas": betas, "eps": eps, "weight_decay": decay, "amsgrad": amsgrad, "maximize": maximize}
     for betas, eps, decay, amsgrad, maximize in itertools.product(
@@ -250,7 +251,7 @@ def test_heads_larger_than_a_block(monkeypatch, heads, optimiser, block):
 # ── compiled ───────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-@pytest.mark.skipif(kernels.why_not_compiled("cpu") is not None, reason="no compiler")
+@pytest.mark.skipif(NOT_COMPILED is not None, reason=f"needs a C++ compiler: {NOT_COMPILED}")
 def test_compiled_steps():
     for embedding in (hf.Embedding(7), hf.Embedding(7, noise=0.3)):
         torch.manual_seed(0)

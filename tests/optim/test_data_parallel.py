@@ -13,7 +13,6 @@ import torch
 from torch import nn
 
 import hyperfan as hf
-import needs
 
 WORKER = Path(__file__).with_name("rank_worker.py")
 TOLERANCE = 1e-10
@@ -59,7 +58,6 @@ def together(folder: Path, world: int, cases: list[rank_cases.Case]) -> list[dic
     return [torch.load(folder / f"{world}-{rank}.pt", weights_only=False) for rank in range(world)]
 
 
-@needs.DISTRIBUTED
 def test_processes_train_as_one(tmp_path, request):
     """To 1e-10: two processes, started once, as that takes longer than the cases; in full also three."""
     worst, full = {}, request.config.getoption("full")

@@ -3,19 +3,19 @@
 import shutil
 
 import pytest
+from playwright.sync_api import sync_playwright
 from readings import BAD, EXPLODES, HOT, NOTE, diagnosis
 from test_pages import EVIL, WORSE, evil_diagnosis, evil_run, long_run, run
 
 from hyperfan.report import diagnosis_page, run_page, scale_chart
 
-playwright = pytest.importorskip("playwright.sync_api", reason="needs playwright: pip install 'hyperfan[dev]'")
 CHROMIUM = shutil.which("chromium")
 pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="needs the browser chromium, in Debian: apt install chromium")
 
 
 @pytest.fixture(scope="module")
 def browser():
-    with playwright.sync_playwright() as driver:
+    with sync_playwright() as driver:
         browser = driver.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
         yield browser
         browser.close()
