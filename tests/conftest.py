@@ -1,10 +1,12 @@
 import gc
+import signal
 
 import pytest
 import torch
 
 from products import only_in_full
 
+signal.signal(signal.SIGINT, signal.default_int_handler)  # which a shell lets its background jobs ignore
 gc.disable()  # until all tests are collected: nothing of that goes away again
 
 
