@@ -5,7 +5,6 @@ import json
 import math
 import os
 import shutil
-import socket
 import subprocess
 import sys
 from dataclasses import replace
@@ -26,6 +25,7 @@ from hyperfan.experiments.ranks import Ranks
 from hyperfan.experiments.results.write import write_summary
 from hyperfan.experiments.seeds import number
 from hyperfan.metrics import read_metrics
+from ports import free_port
 
 SINGLE_PROCESS = Ranks(0, 1, "cpu")
 SMALL = Imagenet(
@@ -405,7 +405,7 @@ leave()
 def together(script, world):
     """What each of so many processes prints."""
     environment = {**os.environ, "WORLD_SIZE": str(world), "MASTER_ADDR": "127.0.0.1", "OMP_NUM_THREADS": "1"}
-    environment["MASTER_PORT"] = str(_free_port())
+    environment["MASTER_PORT"] = str(free_port())
     processes = [
         subprocess.Popen([sys.executable, "-c", script], env={**environment, "RANK": str(r), "LOCAL_RANK": str(r)},
                          stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
@@ -452,9 +452,3 @@ def test_two_processes_train_as_one(tmp_path, pictures, begun):
     )
     assert len(alone) == 6
     assert two == pytest.approx(alone, rel=2e-6)  # sums in another order
-
-
-def _free_port():
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]

@@ -2,7 +2,9 @@
 
 import json
 import math
+import os
 import signal
+import threading
 from dataclasses import replace
 from datetime import timedelta
 
@@ -11,6 +13,7 @@ import torch
 from toy import Silent, Toy, ToyTraining, as_ranks, contents, reach_no_server, run_out_of_grace
 
 import needs
+from hyperfan.cli.main import main as command_line
 from hyperfan.errors import RunError
 from hyperfan.experiments import group
 from hyperfan.experiments.classifier import indices
@@ -19,6 +22,7 @@ from hyperfan.experiments.launch import Launch
 from hyperfan.experiments.loop import run
 from hyperfan.experiments.ranks import Ranks
 from hyperfan.metrics import read_metrics
+from ports import free_port
 
 pytestmark = needs.POSIX
 CONTINUAL, DEMONSTRATIONS, CONDITIONS, LORA = (
@@ -64,6 +68,30 @@ def test_ranks_with_other_options_are_refused(ranks, tmp_path, change):
     assert codes == [2, 2]
     told = f"hyperfan: rank 1 has another run: {name} is {getattr(Toy(), name)!r} in rank 0 and {value!r} here. "
     assert all(text.startswith(told) and text.count("\n") == 1 for text in said)
+    assert not (tmp_path / "run").exists()  # or the right options would be refused there
+
+
+class OfCats(Toy):
+    """Its plan tells what classes were found in the folder of pictures, as that of ImageNet does."""
+
+    classes = ("cat",)
+
+    def start(self, data_dir):
+        training = super().start(data_dir)
+        training.plan = {**training.plan, "data": {"classes": self.classes}}
+        return training
+
+
+class OfDogs(OfCats):
+    classes = ("dog",)
+
+
+def test_ranks_with_other_classes_are_refused(ranks, tmp_path):
+    codes, said = ranks(OfCats(), OfDogs())
+    assert codes == [2, 2]
+    told = "data is {'classes': ('cat',)} in rank 0 and {'classes': ('dog',)} here"
+    assert all(told in text and text.count("\n") == 1 for text in said)
+    assert not (tmp_path / "run").exists()
 
 
 @pytest.mark.parametrize(
@@ -104,6 +132,20 @@ def test_the_others_are_told_why_a_rank_ends(ranks, action, code, reason):
     codes, said = ranks(Toy(), Toy(), resume=False, action=(1, 1, action))
     assert codes == [2, code]
     assert said[0] == f"hyperfan: {reason}: {GOES_ON}\n"
+
+
+def sent_sigterm_alone(rank, path, port):
+    os.environ |= {"RANK": str(rank), "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
+    signal.alarm(60)  # which nothing handles
+    threading.Timer(0.5, os.kill, (os.getpid(), signal.SIGTERM)).start()
+    return command_line(["run", "continual", "--profile", "smoke", "--run-dir", str(path)])
+
+
+@pytest.mark.parametrize("rank", [0, 1])
+def test_sigterm_ends_the_wait_for_a_rank_that_never_comes(in_a_process, tmp_path, rank):
+    """As torchrun sends it when a process dies before it has joined the others, which would wait for minutes."""
+    assert in_a_process(sent_sigterm_alone, rank, tmp_path / "run", free_port()) == (143, None)
+    assert not (tmp_path / "run").exists()
 
 
 def test_a_rank_that_was_never_heard_of_is_not_waited_for_at_the_end(monkeypatch):

@@ -9,7 +9,6 @@ import json
 import os
 import resource
 import signal
-import socket
 import sys
 import time
 import traceback
@@ -29,6 +28,7 @@ from hyperfan.experiments.loop import follow, run
 from hyperfan.experiments.mnist.training import MnistTraining
 from hyperfan.experiments.seeds import generator
 from hyperfan.probe import Probe
+from ports import free_port
 
 UNITS, HIDDEN, CLASSES, IMAGES = 6, 20, 3, 20
 
@@ -214,10 +214,7 @@ def as_ranks(configs, path, out, resume=False, action=None):
     calls. What each process says is
     in a file of the folder ``out``, as are their exit codes; a process that is stopped has none.
     """
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-    running = {}
+    port, running = free_port(), {}
     for rank, config in enumerate(configs):
         child = os.fork()
         if child == 0:

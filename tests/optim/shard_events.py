@@ -115,6 +115,21 @@ def seeds_differ(_: Path) -> str:
 
 
 @event
+def rates_of_shards_differ(_: Path) -> str:
+    net = with_sharded_heads(build())
+    hf.SGD(net, lr=0.1 * (1 + dist.get_rank()))
+    return line(lambda: net(torch.zeros(2, 4).double()))
+
+
+@event
+def optimisers_of_shards_differ(_: Path) -> str:
+    net = with_sharded_heads(build())
+    opt = torch.optim.SGD(net.parameters(), lr=0.1) if dist.get_rank() else hf.SGD(net, lr=0.1)
+    assert opt.param_groups
+    return line(lambda: net(torch.zeros(2, 4).double()))
+
+
+@event
 def shards_are_drawn_from_meta(_: Path) -> float:
     """How far the parts of a draw are from the draw in one process with the seed of the first."""
     with torch.device("meta"):

@@ -1,7 +1,6 @@
 """Several processes train as one: under DDP with torch's optimisers and with ours, in every plan, and under FSDP2."""
 
 import os
-import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -13,6 +12,7 @@ import torch
 from torch import nn
 
 import hyperfan as hf
+from ports import free_port
 
 WORKER = Path(__file__).with_name("rank_worker.py")
 TOLERANCE = 1e-10
@@ -33,6 +33,8 @@ EVENTS = {
     "shards_train_as_one": TOLERANCE,
     "sharded_heads_train_as_one": TOLERANCE,
     "seeds_differ": "call torch.manual_seed with one seed in all processes",
+    "rates_of_shards_differ": "lr' is 0.1 on rank 0 and 0.2 on rank 1",
+    "optimisers_of_shards_differ": "optimiser' is hyperfan's, SGDRule on rank 0 and torch's on rank 1",
     "shards_are_drawn_from_meta": 0.0,
     "sharded_nets_are_read": TOLERANCE,
     "a_disk_is_full": "could not be written: the disk is full",
@@ -46,7 +48,7 @@ def together(folder: Path, world: int, cases: list[rank_cases.Case]) -> list[dic
     """What each of so many processes tells of some cases."""
     torch.save(cases, folder / "cases.pt")
     environment = {**os.environ, "WORLD_SIZE": str(world), "MASTER_ADDR": "127.0.0.1", "OMP_NUM_THREADS": "1"}
-    environment["MASTER_PORT"] = str(_free_port())
+    environment["MASTER_PORT"] = str(free_port())
     environment["PYTHONPATH"] = os.pathsep.join([*sys.path, str(WORKER.parents[1])])
     processes = [
         subprocess.Popen([sys.executable, str(WORKER), str(folder)], env={**environment, "RANK": str(r)},
@@ -98,9 +100,3 @@ def test_batch_norm_is_converted():
     assert isinstance(net.mainnet[1], nn.SyncBatchNorm)
     net(torch.randn(3, 4))
     assert net.mainnet[1].num_batches_tracked == 1
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]

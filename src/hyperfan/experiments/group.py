@@ -11,6 +11,7 @@ import threading
 import time
 import traceback
 from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import Future
 from datetime import timedelta
 from typing import Any
 
@@ -60,12 +61,19 @@ class Group:
                 f"the {launch.world} processes of this run did not meet at {launch.address}:{launch.port}: "
                 f"{first_line(error)[:MAX_REASON]}"
             ) from error
+        except BaseException:
+            self._over.set()
+            raise
 
     def _connect(self) -> Any:
+        """The store of the run, once all processes have come to it."""
         from torch.distributed.rendezvous import rendezvous  # which is not there where torch was built without it
 
-        store, _, _ = next(rendezvous("env://", self.launch.rank, self.launch.world, timeout=MEETING))
-        return store
+        def meet() -> Any:
+            store, _, _ = next(rendezvous("env://", self.launch.rank, self.launch.world, timeout=MEETING))
+            return store
+
+        return _interruptible(meet)
 
     def _await_all(self) -> None:
         """Wait until all have come; one that came and fell silent is noticed meanwhile."""
@@ -178,6 +186,20 @@ class Group:
         """What a process said last, empty before its first beat, for which a store would wait."""
         name = f"beat/{rank}"
         return bytes(self._store.get(name)) if self._store.check([name]) else b""
+
+
+def _interruptible(call: Callable[[], Any]) -> Any:
+    """Call what waits outside of Python, where no signal would be handled: SIGTERM and Ctrl-C end the wait."""
+    returned: Future[Any] = Future()
+
+    def in_a_thread() -> None:
+        try:
+            returned.set_result(call())
+        except BaseException as error:
+            returned.set_exception(error)
+
+    threading.Thread(target=in_a_thread, daemon=True).start()
+    return returned.result()
 
 
 def _within(seconds: float, call: Callable[[], None]) -> None:

@@ -44,16 +44,16 @@ def run(
     """
     with _process(config) as termination:
         # Before a new folder is made, so that what cannot start leaves none behind.
-        training = None if resume and (path / CONFIG_FILE).exists() else config.start(data_dir)
+        training = None if resume and (path / CONFIG_FILE).exists() else _start(config, data_dir)
         with open_run(path, config, resume) as folder:
             found = folder.restore()
             if found is not None and found[0].done:
                 end = folder.end()
                 progress.note(f"{path} is over already: {_describe_end(end)}")
                 if _ranks(config).world > 1:
-                    meet(config, config.start(data_dir), config.total)  # so that no other process waits
+                    _start(config, data_dir).synchronise(config.total)  # so that no other process waits
                 return Outcome(end["outcome"])
-            runner = _Runner(config, training or config.start(data_dir), folder, progress, termination)
+            runner = _Runner(config, training or _start(config, data_dir), folder, progress, termination)
             runner.sinks += sinks
             try:
                 return runner.go(found)
@@ -71,10 +71,10 @@ def run(
 def follow(config: Configuration, data_dir: Path | None = None) -> Outcome:
     """Train on a part of each batch beside the process that runs and writes the same run."""
     with _process(config) as termination:
-        training = config.start(data_dir)
+        training = _start(config, data_dir)
         schedule = _Schedule(config, training, termination)
         try:
-            first = meet(config, training, 0)
+            first = training.synchronise(0)
             if first == NOT_BEGUN:
                 _take_part(training, 0, saves=True)
             for step in range(max(first, 0), config.total):
@@ -102,13 +102,14 @@ def _take_part(training: Training, step: int, *, saves: bool) -> None:
             training.state()
 
 
-def meet(config: Configuration, training: Training, step: int) -> int:
-    """Start all processes of a run from the first one's state; raises if they do not run the same. Returns its step."""
+def _start(config: Configuration, data_dir: Path | None) -> Training:
+    """Start a run's training, in all of its processes; raises if they do not run the same."""
+    training = config.start(data_dir)
     if _ranks(config).world > 1:
         found = environment()
         data = training.plan.get("data") if isinstance(training.plan, dict) else None
         group.agree({**config.to_dict(), "code": found["code"], "torch": found["torch"], "data": data})
-    return training.synchronise(step)
+    return training
 
 
 def _ranks(config: Configuration) -> Ranks:
@@ -150,7 +151,7 @@ class _Runner:
     def go(self, found: tuple[State, dict[str, Tensor]] | None) -> Outcome:
         if found is not None:
             self._restore(*found)
-        meet(self.config, self.training, NOT_BEGUN if found is None else self.step)
+        self.training.synchronise(NOT_BEGUN if found is None else self.step)
         if found is None:
             self.folder.write(PLAN_FILE, self.training.plan)
             if self.schedule.ranks.world > 1:

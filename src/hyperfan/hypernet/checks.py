@@ -28,15 +28,14 @@ def ranks_agree(net: "GeneratedNet") -> bool:
     Raise in all of them if not; false where there is nothing to compare, outside of DDP and FSDP2.
     """
     ddp = active_ddp() if torch.is_grad_enabled() else None
-    if ddp is not None:
-        trainers = {name: m.trainer for name, m in net.heads.named_modules() if isinstance(m, LinearMap)}
-        of_heads = {name: {"optimiser": "torch's"} if t is None else t.settings() for name, t in trainers.items()}
-        settings = {f"heads.{name}: {key}": value for name, each in of_heads.items() for key, value in each.items()}
-        check_same("the heads or how they are trained", gather_objects(settings, ddp.process_group))
-    elif dist.is_available() and dist.is_initialized() and is_sharded(net):
+    if ddp is None:
+        if not (dist.is_available() and dist.is_initialized() and is_sharded(net)):
+            return False
         check_equal({f"embeddings.{name}": table for name, table in net.embeddings.named_buffers()})
-    else:
-        return False
+    trainers = {name: m.trainer for name, m in net.heads.named_modules() if isinstance(m, LinearMap)}
+    of_heads = {name: {"optimiser": "torch's"} if t is None else t.settings() for name, t in trainers.items()}
+    settings = {f"heads.{name}: {key}": value for name, each in of_heads.items() for key, value in each.items()}
+    check_same("the heads or how they are trained", gather_objects(settings, ddp and ddp.process_group))
     return True
 
 
