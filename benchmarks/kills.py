@@ -3,6 +3,7 @@
 Not timed, and not part of "make benchmark": python -m benchmarks.kills, which takes some minutes.
 """
 
+import contextlib
 import os
 import random
 import signal
@@ -11,7 +12,6 @@ import sys
 import tempfile
 import time
 from dataclasses import replace
-from datetime import timedelta
 from pathlib import Path
 
 os.environ["TORCH_CPP_LOG_LEVEL"] = "ERROR"
@@ -20,7 +20,6 @@ import torch
 
 from benchmarks import harness
 from hyperfan.cli.main import main as hyperfan
-from hyperfan.experiments import group
 from hyperfan.experiments.continual import PROFILES
 from hyperfan.experiments.loop import run
 from hyperfan.experiments.progress import Notes
@@ -29,6 +28,8 @@ from hyperfan.experiments.sweep.folders import finished_outcome
 
 RANK_KILLS, WORKER_KILLS = 25, 25
 HANG_SECONDS = 30.0
+SIGTERM_SECONDS = 20.0
+"""After which a rank that still waits, for one that was killed before it came, is sent SIGTERM, as torchrun does."""
 BETWEEN_SECONDS = (10.0, 60.0)
 """Between two kills of a worker, after which a run's process needs some seconds to start."""
 GRID = replace(PROFILES["smoke"], inits=("m2",), rates=(1e-3,), iterations=20, checkpoint_every=5)
@@ -56,51 +57,67 @@ def start_ranks(path: Path) -> list[int]:
             os.environ |= {"RANK": str(rank), "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
             os.dup2(os.open(path.with_suffix(".txt"), os.O_WRONLY | os.O_CREAT | os.O_APPEND), 2)
             os.dup2(2, 1)
-            group.MEETING = timedelta(seconds=8)  # forked, they need not wait long for one that has not come
             os._exit(hyperfan(["run", "continual", *OPTIONS, "--run-dir", str(path)]))
     return children
 
 
-def wait(children: list[int]) -> float:
-    """Seconds until all have ended; what hangs is killed."""
+def finish(children: list[int]) -> float:
+    """Seconds until processes have ended that nobody disturbs."""
     start = time.monotonic()
     for child in children:
-        while os.waitpid(child, os.WNOHANG) == (0, 0):
-            if time.monotonic() - start > 4 * HANG_SECONDS:
-                os.kill(child, signal.SIGKILL)
-            time.sleep(0.02)
+        os.waitpid(child, 0)
     return time.monotonic() - start
+
+
+def await_end(child: int) -> tuple[float, bool]:
+    """Seconds until a rank has ended whose other was killed, and whether it was sent SIGTERM; what hangs is killed."""
+    start, left = time.monotonic(), [(SIGTERM_SECONDS, signal.SIGTERM), (4 * HANG_SECONDS, signal.SIGKILL)]
+    while os.waitpid(child, os.WNOHANG) == (0, 0):
+        if left and time.monotonic() - start > left[0][0]:
+            os.kill(child, left.pop(0)[1])
+        time.sleep(0.02)
+    return time.monotonic() - start, len(left) < 2
+
+
+def end_victim(child: int) -> None:
+    """It may be stopped, and may have been waited for."""
+    with contextlib.suppress(ProcessLookupError, ChildProcessError):
+        os.kill(child, signal.SIGKILL)
+        os.waitpid(child, 0)
 
 
 def kill_ranks(root: Path, dice: random.Random) -> dict[str, object]:
     """Kill one of two ranks, again and again, and compare with two that nobody killed."""
-    whole = wait(start_ranks(root / "undisturbed"))
+    whole = finish(start_ranks(root / "undisturbed"))
     expected = results(root / "undisturbed")
-    seconds, runs, differing, kills = [], 0, 0, 0
+    seconds, terminated, runs, lost, differing, kills = [], 0, 0, 0, 0, 0
     while kills < RANK_KILLS:
         path = root / f"ranks-{runs}"
-        while finished_outcome(path, GRID) is None:
+        while finished_outcome(path, GRID) is None and kills < RANK_KILLS:
             children = start_ranks(path)
-            if kills < RANK_KILLS:
-                time.sleep(dice.uniform(0, whole))
-                victim = dice.choice(children)
-                if os.waitpid(victim, os.WNOHANG) == (0, 0):
-                    os.kill(victim, dice.choice([signal.SIGKILL, signal.SIGKILL, signal.SIGSTOP]))
-                    kills += 1
-                others = [child for child in children if child != victim]
-                seconds.append(wait(others))
-                said = path.with_suffix(".txt").read_text().splitlines()[-1:]
-                print(f"{kills} kills, {seconds[-1]:.1f} s until the other had ended", *said, flush=True)
-                try:
-                    os.kill(victim, signal.SIGKILL)
-                    os.waitpid(victim, 0)
-                except (ProcessLookupError, ChildProcessError):
-                    pass
-            else:
-                wait(children)
+            time.sleep(dice.uniform(0, whole))
+            victim = children.pop(dice.randrange(2))
+            if os.waitpid(victim, os.WNOHANG) == (0, 0):
+                os.kill(victim, dice.choice([signal.SIGKILL, signal.SIGKILL, signal.SIGSTOP]))
+                kills += 1
+            waited, sent = await_end(children[0])
+            end_victim(victim)
+            seconds, terminated = [*seconds, waited], terminated + sent
+            said = path.with_suffix(".txt").read_text().splitlines()[-1:]
+            print(f"{kills} kills, {waited:.1f} s until the other had ended", *said, flush=True)
+        if finished_outcome(path, GRID) is None:
+            finish(start_ranks(path))
+        lost += finished_outcome(path, GRID) is None
         differing += results(path) != expected
         runs += 1
-    return {"kills": kills, "runs": runs, "lost": 0, "differing": differing, "longest_wait": max(seconds)}
+    return {
+        "kills": kills,
+        "runs": runs,
+        "lost": lost,
+        "differing": differing,
+        "longest_wait": max(seconds),
+        "sent_sigterm": terminated,
+    }
 
 
 # ── workers ────────────────────────────────────────────────────────────────────────────────────────────────────────

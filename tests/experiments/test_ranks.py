@@ -4,6 +4,8 @@ import json
 import math
 import os
 import signal
+import subprocess
+import sys
 import threading
 from dataclasses import replace
 from datetime import timedelta
@@ -206,6 +208,23 @@ def flat(value):
     if isinstance(value, list):
         return {f"{i}/{kk}": v for i, inner in enumerate(value) for kk, v in flat(inner).items()}
     return {"": math.nan if value is None else value if isinstance(value, (int, float)) else float(len(value))}
+
+
+@pytest.mark.full  # each process imports torch
+@pytest.mark.parametrize("name", ["continual", "mnist", "cifar10"])
+def test_torchrun_trains_as_one_process(tmp_path, name):
+    """What users type; of MNIST and CIFAR-10, each process has a part of each batch."""
+    folder = None if name == "continual" else needs.data_set(name)
+    torchrun = f"-m torch.distributed.run --nproc-per-node 2 --master-port {free_port()} -m hyperfan.cli.main"
+    options = f"run {name} --profile smoke --run-dir".split()
+    kept = {k: v for k, v in os.environ.items() if not k.startswith("PYTEST")}
+    command = [sys.executable, *torchrun.split(), *options, str(tmp_path / "two")]
+    done = subprocess.run(command, env=kept, capture_output=True, text=True, check=False, timeout=240)
+    assert done.returncode == 0, done.stderr[-3000:]
+    config = experiment(name).profiles["smoke"]
+    assert run(config, tmp_path / "alone", Silent(), data_dir=folder) == "finished"
+    two, alone = losses(tmp_path / "two"), losses(tmp_path / "alone")
+    assert [loss for _, loss in two] == pytest.approx([loss for _, loss in alone], rel=1e-4)
 
 
 def test_a_grid_that_is_too_small_for_its_ranks():
