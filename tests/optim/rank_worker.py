@@ -55,7 +55,7 @@ def main(folder: Path) -> None:
         dist.all_gather_object(failed, isinstance(told[case], str))
         if any(failed):
             break
-    told |= rank_events.tell(folder) if world == 2 else {"loaded": shard_events.load_checkpoint(folder)}
+    told |= rank_events.tell(folder) if world == 2 else {"loaded": shard_events.load_checkpoint(folder, "one")}
     torch.save(told, folder / f"{world}-{rank}.pt")
     dist.destroy_process_group()
 

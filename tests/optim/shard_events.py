@@ -193,14 +193,14 @@ def sharded_nets_are_refused(_: Path) -> list[str]:
 
 @event
 def checkpoints_are_saved_by_two(folder: Path) -> None:
-    """Two processes save, for one and for three to load."""
+    """Two processes save, for one to load; what that one saves, three load."""
     net, opt = _checkpointed()
     for step in range(2):
         opt.zero_grad()
         losses(net, step, range(2), 2).backward()
         opt.step()
     model, state = get_state_dict(net, opt)
-    checkpoint.save({"net": model, "opt": state}, checkpoint_id=folder / "dcp")
+    checkpoint.save({"net": model, "opt": state}, checkpoint_id=folder / "two")
     kept = {name: whole(t) for name, t in [*model.items(), *_moments(state).items()]}
     if dist.get_rank() == 0:
         torch.save(kept, folder / "whole.pt")
@@ -219,8 +219,8 @@ def _checkpointed() -> tuple[hf.HyperNet, hf.AdamW]:
     return net, hf.AdamW(net, lr=1e-2)
 
 
-def load_checkpoint(folder: Path) -> float:
-    """How far a net is that this world loads from what another world saved."""
+def load_checkpoint(folder: Path, saved_by: str, save_as: str | None = None) -> float:
+    """How far a net is that this world loads from what another world saved, and may save in turn."""
     net, opt = _checkpointed()
     with torch.no_grad():
         for p in net.parameters():
@@ -228,7 +228,9 @@ def load_checkpoint(folder: Path) -> float:
     model, state = get_state_dict(net, opt)
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="torch.distributed is disabled, unavailable or uninitialized")
-        checkpoint.load({"net": model, "opt": state}, checkpoint_id=folder / "dcp")
+        checkpoint.load({"net": model, "opt": state}, checkpoint_id=folder / saved_by)
+        if save_as is not None:
+            checkpoint.save({"net": model, "opt": state}, checkpoint_id=folder / save_as)
     set_state_dict(net, opt, model_state_dict=model, optim_state_dict=state)
     steps = {int(entry["step"]) for entry in opt.state_dict()["state"].values()}
     assert steps == {2}, steps

@@ -74,7 +74,7 @@ def test_processes_train_as_one(tmp_path, request):
                 worst[world, rank, case] = off.max().item()  # NaN if any is, which Python's max() may pass over
         if world == 2:
             check_events(told)
-            assert shard_events.load_checkpoint(tmp_path) == 0
+            assert shard_events.load_checkpoint(tmp_path, "two", save_as="one") == 0
         else:
             assert [each["loaded"] for each in told] == [0, 0, 0]
     assert {case: off for case, off in worst.items() if not off <= TOLERANCE} == {}
