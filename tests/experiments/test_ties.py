@@ -6,7 +6,7 @@ import shutil
 from dataclasses import replace
 
 import pytest
-from toy import InterruptedAfter, Silent, Toy, as_earlier_version, contents
+from toy import InterruptedAfter, Silent, Toy, contents
 
 import needs
 from hyperfan.data.folder import open_picture
@@ -36,7 +36,7 @@ def test_a_byte_flipped_in_the_metrics_is_noticed(half, undisturbed):
             with pytest.raises(RunError, match=r"metrics.jsonl was changed: it does not match the checksum"):
                 look()
     file.write_bytes(good[:saved] + b"of a batch that is trained again")
-    assert verify(half, Toy())
+    verify(half, Toy())
     assert run(Toy(), half, Silent(), resume=True) == "finished"
     assert contents(half) == undisturbed
 
@@ -66,15 +66,6 @@ def test_pages_of_a_run_that_was_changed_are_refused(tmp_path):
     (tmp_path / "config.json").write_text(json.dumps(replace(config, beta=0.5).to_dict()))
     with pytest.raises(RunError, match=r"beta was 0.005 and is now 0.5"):
         read_run(tmp_path)
-
-
-def test_a_run_of_an_earlier_version_goes_on_and_says_what_cannot_be_known(half, undisturbed):
-    as_earlier_version(half)
-    assert not verify(half, Toy())
-    told = Silent()
-    assert run(Toy(), half, told, resume=True) == "finished"
-    assert told.notes[0] == ("an earlier version saved its checkpoint: whether its metrics were changed is not known")
-    assert contents(half) == undisturbed
 
 
 # ── numbers and files that no run writes ───────────────────────────────────────────────────────────────────────────

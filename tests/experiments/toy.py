@@ -3,7 +3,6 @@
 Other processes import it too, to be killed or to run out of disk.
 """
 
-import hashlib
 import importlib
 import json
 import os
@@ -131,16 +130,6 @@ def assert_resumes(config, folder, batches, **more):
     assert run(config, folder / "parts", InterruptedAfter(batches), **more) == "stopped"
     assert run(config, folder / "parts", Silent(), resume=True, **more) == "finished"
     assert contents(folder / "parts") == contents(folder / "whole")
-
-
-def as_earlier_version(folder):
-    """Make a run's checkpoint one that was saved before it held more than the state of training."""
-    file = folder / "checkpoint" / "state.json"
-    content = json.loads(file.read_text())
-    for name in ("check", "ranks", "metrics_sha256", "config"):
-        del content[name]
-    check = hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
-    file.write_text(json.dumps({**content, "check": check}))
 
 
 # ── in a process of its own ────────────────────────────────────────────────────────────────────────────────────────

@@ -32,7 +32,7 @@ from hyperfan.files import (
     write_json,
     write_tensors,
 )
-from hyperfan.metrics import METRICS_FILE, Row, is_over, read_metrics
+from hyperfan.metrics import METRICS_FILE, Row, read_metrics
 
 CONFIG_FILE, ENV_FILE, PLAN_FILE, TIMES_FILE = "config.json", "env.json", "plan.json", "time.json"
 STATE, CHECKPOINT_FOLDER, LOCK_FILE = "state.json", "checkpoint", ".lock"
@@ -49,7 +49,7 @@ class State:
         metrics: bytes of ``metrics.jsonl`` written by then.
         done: whether the run is over.
         loss_sum, loss_count: training losses since the last line of metrics.
-        ranks: processes that shared the last batch; this and what follows is ``None`` in states of earlier versions.
+        ranks: processes that shared the last batch.
         metrics_sha256: checksum of these bytes of ``metrics.jsonl``.
         config: the content of ``config.json``.
     """
@@ -59,9 +59,9 @@ class State:
     done: bool
     loss_sum: float
     loss_count: int
-    ranks: int | None = None
-    metrics_sha256: str | None = None
-    config: Mapping[str, Any] | None = None
+    ranks: int
+    metrics_sha256: str
+    config: Mapping[str, Any]
 
 
 @contextlib.contextmanager
@@ -153,7 +153,7 @@ class RunFolder:
             size = 0
             if found is not None:
                 state, size = found[0], found[0].metrics
-                _check_state(self.path, state, type(self._config)().to_dict(), self._config.to_dict())
+                _check_state(self.path, state, self._config)
                 self._written = _check_metrics(self.path, state)
             self._metrics.truncate(size)
             self._metrics.seek(size)
@@ -161,12 +161,7 @@ class RunFolder:
 
     def end(self) -> Row:
         """The last line of metrics of a run that is over: its outcome."""
-        rows = read_metrics(self.path)
-        if not is_over(rows):
-            raise RunError(
-                f"{self.path / METRICS_FILE} does not say how the run ended, though it is over: lines were lost"
-            )
-        return rows[-1]
+        return read_metrics(self.path)[-1]
 
     def _writing(self, name: str) -> Any:
         remedy = "What was saved before is intact: make room and go on with --resume"
@@ -191,17 +186,17 @@ def load_checkpoint(folder: Path) -> tuple[State, dict[str, Tensor]] | None:
     return state, tensors
 
 
-def verify(path: Path, config: Configuration) -> bool:
-    """Raise if configuration and metrics in a run's folder are not those of its checkpoint.
-
-    Returns whether that could be seen: there may be no checkpoint, or one from before it kept their checksums.
-    """
+def verify(path: Path, config: Configuration) -> None:
+    """Raise if configuration and metrics in a run's folder are not those of its checkpoint, if it has one."""
     found = read_state(path / CHECKPOINT_FOLDER)
-    if found is None:
-        return False
-    _check_state(path, found[0], type(config)().to_dict(), config.to_dict())
-    _check_metrics(path, found[0])
-    return found[0].metrics_sha256 is not None
+    if found is not None:
+        _check_state(path, found[0], config)
+        _check_metrics(path, found[0])
+
+
+def has_checkpoint(path: Path) -> bool:
+    """Whether there is a checkpoint in a run's folder."""
+    return (path / CHECKPOINT_FOLDER / STATE).exists()
 
 
 def read_state(folder: Path) -> tuple[State, Path, str] | None:
@@ -218,9 +213,9 @@ def read_state(folder: Path) -> tuple[State, Path, str] | None:
         raise RunError(f"{folder / STATE} is not the state of a checkpoint: {error}") from error
 
 
-def _check_state(path: Path, state: State, defaults: Mapping[str, Any], wanted: Mapping[str, Any]) -> None:
+def _check_state(path: Path, state: State, config: Configuration) -> None:
     """Raise if a checkpoint was saved under another configuration."""
-    if state.config is not None and (changes := _changes({**defaults, **state.config}, wanted)):
+    if changes := _changes(state.config, config):
         raise RunError(
             f"the checkpoint in {path} is that of another run: {changes}. Put back its own, or start with --run-dir"
         )
@@ -233,7 +228,7 @@ def _check_metrics(path: Path, state: State) -> "hashlib._Hash":
     if len(content) < state.metrics:
         raise RunError(f"{path / METRICS_FILE} is shorter than at the last checkpoint: lines were lost")
     digest = hashlib.sha256(content)
-    if state.metrics_sha256 not in (None, digest.hexdigest()):
+    if digest.hexdigest() != state.metrics_sha256:
         raise RunError(
             f"{path / METRICS_FILE} was changed: it does not match the checksum in {STATE}. Put back what the run "
             "wrote, or start anew with --run-dir"
@@ -267,16 +262,16 @@ def check_place(path: Path, resume: bool) -> None:
 
 
 def _check_configuration(file: Path, config: Configuration) -> None:
-    """Write the configuration, or raise if another is there; one from before a field existed had its default."""
-    wanted = config.to_dict()
+    """Write the configuration, or raise if another is there."""
     if not file.exists():
-        write_json(file, wanted)
-    if changes := _changes({**type(config)().to_dict(), **_read_mapping(file)}, wanted):
+        write_json(file, config.to_dict())
+    if changes := _changes(_read_mapping(file), config):
         raise RunError(f"{file.parent} was started with another configuration: {changes}. Use the same, or --run-dir")
 
 
-def _changes(then: Mapping[str, Any], now: Mapping[str, Any]) -> str:
-    """Which values differ, for people; empty if none does."""
+def _changes(stored: Mapping[str, Any], config: Configuration) -> str:
+    """Which values differ, for people; empty if none does. What was stored before a field existed had its default."""
+    then, now = {**type(config)().to_dict(), **stored}, config.to_dict()
     texts = [{key: repr(value) for key, value in values.items()} for values in (then, now)]
     old, new = ({key: text.get(key, "absent") for key in {**then, **now}} for text in texts)
     return ", ".join(f"{key} was {old[key]} and is now {new[key]}" for key in old if old[key] != new[key])

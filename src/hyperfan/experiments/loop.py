@@ -163,17 +163,15 @@ class _Runner:
     def _restore(self, state: State, tensors: dict[str, Tensor]) -> None:
         if other := self.folder.other_environment():
             self.progress.note(f"not the environment it was started in, so bits may differ: {other}")
-        if state.metrics_sha256 is None:
-            self.progress.note("an earlier version saved its checkpoint: whether its metrics were changed is not known")
         self.seconds.update(self.folder.times())
         self.training.load(tensors)
         self.step = self.saved = state.step
         self.loss_sum, self.loss_count = state.loss_sum, state.loss_count
         self.progress.note(f"resumed {self.folder.path} at batch {self.step}")
         world = self.schedule.ranks.world
-        if world != (state.ranks or 1):
+        if world != state.ranks:
             self.progress.note(
-                f"{state.ranks or 1} ranks trained it so far, and from here {world}: sums round differently, and batch "
+                f"{state.ranks} ranks trained it so far, and from here {world}: sums round differently, and batch "
                 "norm sees parts of another size, so results equal those of neither; metrics.jsonl records it"
             )
             self._record({"kind": Kind.RANKS, "step": self.step, "ranks": world})

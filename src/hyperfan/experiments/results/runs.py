@@ -18,7 +18,7 @@ from hyperfan.experiments.experiment import (
     experiment,
     read_configuration,
 )
-from hyperfan.experiments.folder import CONFIG_FILE, ENV_FILE, TIMES_FILE, verify
+from hyperfan.experiments.folder import CONFIG_FILE, ENV_FILE, TIMES_FILE, has_checkpoint, verify
 from hyperfan.experiments.results.record import RECORD_FILE, read_record, rounded, rounded_row
 from hyperfan.experiments.results.statistics import Estimate
 from hyperfan.files import read_json
@@ -186,7 +186,7 @@ class Runs(Generic[R]):
         self.experiment = experiment
         self._found = {run.config.title: run for run in runs if is_over(run.rows)}
         self.unverified = unverified
-        """Runs in folders without checksums of their metrics, of an earlier version, or without their checkpoint."""
+        """Runs in folders without their checkpoint, which has the checksum of their metrics."""
 
     @classmethod
     def read(cls, root: Path, experiment: Experiment[Any]) -> "Runs[R]":
@@ -199,7 +199,7 @@ class Runs(Generic[R]):
             run: Any = read_run(file.parent)
             if run.config.experiment != experiment.name:
                 raise RunError(f"{file.parent} is a run of {run.config.experiment}, not of {experiment.name}")
-            unverified += not verify(file.parent, run.config)
+            unverified += not has_checkpoint(file.parent)
             runs.append(run)
         if (record := root / RECORD_FILE).exists():
             for line in read_record(record):

@@ -142,7 +142,7 @@ def write_results(
     missing = [c.title for c in wanted if c not in runs]
     log(f"{len(wanted) - len(missing)} of {len(wanted)} runs are in {runs_dir}")
     if runs.unverified:
-        log(f"of {runs.unverified} it cannot be seen whether their metrics were changed: they have no checksums")
+        log(f"of {runs.unverified} it cannot be seen whether their metrics were changed: they have no checkpoint")
     results: Results[C, Any] = experiment.part("results", "Results")(runs, base, data_dir, log)
     results.check()
     claims = results.decide()
