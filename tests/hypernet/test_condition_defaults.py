@@ -1,7 +1,5 @@
 """What is generated where nothing is said."""
 
-import json
-
 import pytest
 import torch
 from torch import nn
@@ -56,13 +54,3 @@ def test_normalised_codes_are_as_small_as_those_of_a_trunk(options, square, tmp_
     trunk = options["trunk"] if isinstance(options.get("trunk"), nn.Module) else None
     loaded = hf.HyperNet.from_pretrained(tmp_path, nn.Linear(5, 6), trunk=trunk)
     assert torch.equal(loaded.codes(embedding=e), net.codes(embedding=e))
-
-
-def test_a_net_that_was_saved_when_codes_were_larger_makes_what_it_made(tmp_path):
-    net = hf.HyperNet(nn.Linear(5, 6), NORMALISED, trunk=(16,))
-    net.save_pretrained(tmp_path)
-    config = json.loads((tmp_path / "config.json").read_text())
-    del config["code_square"]
-    (tmp_path / "config.json").write_text(json.dumps(config))
-    loaded, e = hf.HyperNet.from_pretrained(tmp_path, nn.Linear(5, 6)), torch.randn(3, 4)
-    torch.testing.assert_close(loaded.codes(embedding=e), 4 * net.codes(embedding=e))

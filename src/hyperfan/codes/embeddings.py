@@ -155,6 +155,10 @@ class Embeddings(nn.Module):
             )
         self.examples = self._given(given, "example_embeddings").detach().clone()
 
+    def normalise_to(self, square: float | None) -> None:
+        """Let codes that are normalised have this ‖h‖², or with ``None`` a root mean square of 1."""
+        self.code_square = square
+
     def reset_parameters(self, generator: torch.Generator | None = None) -> None:
         """Draw the stored embeddings anew, but for those of tasks that are frozen."""
         frozen = [self.own_tasks[task] for task in self.frozen]

@@ -34,19 +34,18 @@ if TYPE_CHECKING:
 
 CONFIG = "config.json"
 TRAINER_STATE = "trainer_state.json"
-"""Of each checkpoint that the Trainer of the transformers library writes."""
+"""A file in each checkpoint that the Trainer of the transformers library writes."""
 MAINNET = "mainnet."
 """Prefix of the plain part of a mainnet in a state_dict."""
-_KEYS = set(
-    "weights sha256 embedding generate trunk heads init settings fidelity distribution mainnet modules plan".split()
-)
-_KINDS: dict[str, type] = {
-    **dict.fromkeys("weights sha256 init".split(), str),
-    **dict.fromkeys("embedding settings mainnet modules plan tasks frozen_values base_values base".split(), dict),
-    **dict.fromkeys("generate buffers".split(), list),
+_KINDS: dict[str, tuple[type | tuple[type, ...], str]] = {
+    "text": (str, "weights sha256 init fidelity distribution base_op"),
+    "table": (dict, "embedding tasks heads settings base base_values frozen_values mainnet modules plan"),
+    "list": (list, "generate trunk buffers"),
+    "number": ((int, float), "share code_square"),
+    "boolean": (bool, "init_trunk init_biases"),
 }
-"""What the values of a configuration are, where anything else would be met later, by someone who cannot say why."""
-_KIND_NAMES: dict[type, str] = {str: "text", dict: "table", list: "list"}
+"""The keys of a configuration by the kinds of their values, whose names are those in an error."""
+_NULLABLE = "base trunk code_square init_biases".split()
 _Net = TypeVar("_Net", bound="HyperNet")
 
 
@@ -143,20 +142,18 @@ def load(
     if config["trunk"] is None and trunk is None:
         raise CheckpointError(f"{folder} was saved with a trunk module of its own: pass one like it with trunk=")
     embedding, heads, init, plan = _read_parts(folder, config)
+    state = _read_weights(folder, config)
     trunk = config["trunk"] if trunk is None else trunk
     net = _build(cls, config, mainnet, embedding, heads, init, trunk=trunk, example=example, nonlinearity=nonlinearity)
-    state = _read_weights(folder, config)
-    saved = {name: state.pop(MAINNET + name) for name in config.get("buffers", ())}
+    saved = {name: state.pop(MAINNET + name) for name in config["buffers"]}
     buffers = {name: saved.get(name, buffer) if buffer.is_meta else buffer for name, buffer in mainnet.named_buffers()}
-    frozen_marks = config.get("frozen_values", {})
-    frozen = frozen_values(frozen_marks, dict(mainnet.named_parameters()))
+    frozen = frozen_values(config["frozen_values"], dict(mainnet.named_parameters()))
     state |= {MAINNET + name: value for name, value in frozen.items()}
     _check_fit(folder, state, net.state_dict())
-    kept = net.kept_values.with_values(config.get("init_trunk", config["trunk"] is not None))
-    net.embeddings.code_square = config.get("code_square")
-    net.restore_(init, plan, state, buffers, kept)
+    net.embeddings.normalise_to(config["code_square"])
+    net.restore_(init, plan, state, buffers, net.kept_values.with_values(config["init_trunk"]))
     net.skeleton.lend(frozen)
-    check_marks({**given_bases(net), **frozen}, {**config.get("base_values", {}), **frozen_marks})
+    check_marks({**given_bases(net), **frozen}, {**config["base_values"], **config["frozen_values"]})
     return net
 
 
@@ -172,10 +169,6 @@ def _read_parts(folder: Path, config: dict[str, Any]) -> tuple[Embedding, Genera
         raise CheckpointError(
             f"{folder / CONFIG} has an embedding, heads, settings or a plan that are not known here: {error}"
         ) from error
-    known = config["mainnet"].keys() >= (config.get("base") or {}).keys()
-    numbers = config.get("share", 1.0), config.get("code_square") or 1.0
-    if not known or not all(isinstance(number, (int, float)) for number in numbers):
-        raise CheckpointError(f"{folder / CONFIG} is damaged: its base, share or code_square is not that of a net")
     return embedding, heads, init, plan
 
 
@@ -189,20 +182,19 @@ def _build(
     **arguments: Any,
 ) -> _Net:
     """The net of a configuration, without its values."""
-    names, tasks = set(config["generate"]), {"added": 0, "frozen": [], **config.get("tasks", {})}
+    names, tasks, share = set(config["generate"]), config["tasks"], config["share"]
     if tasks["added"]:
         embedding = dataclasses.replace(embedding, tasks=(embedding.tasks or 0) - tasks["added"])
-    share = config.get("share", 1.0)
     net = cls(
         Skeleton(mainnet).module,  # the same architecture without values
         embedding,
         generate=lambda t: t.name in names,
-        init_biases=config.get("init_biases"),
+        init_biases=config["init_biases"],
         heads=heads,
         init=dataclasses.replace(init, needs_nonlinearity=False) if share < 1 else method("m2"),  # the plan is saved
         share=None if heads.updates_mainnet else share,
-        base_op=config.get("base_op", "add"),
-        base=_given_base(config.get("base"), mainnet),
+        base_op=config["base_op"],
+        base=_given_base(config["base"], mainnet),
         fidelity=config["fidelity"],
         distribution=config["distribution"],
         **arguments,
@@ -261,18 +253,18 @@ def _architecture(skeleton: Skeleton) -> dict[str, dict[str, Any]]:
 
 def _read_config(folder: Path) -> dict[str, Any]:
     try:
-        config = json.loads((folder / CONFIG).read_text(encoding="utf-8"))
+        config: dict[str, Any] = json.loads((folder / CONFIG).read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise CheckpointError(f"{folder} holds no saved hypernet: it has no {CONFIG}{_how_to_save(folder)}") from None
     except (ValueError, RecursionError) as error:
         raise CheckpointError(f"{folder / CONFIG} is damaged: {error}") from error
-    missing = _KEYS - set(config if isinstance(config, dict) else ())
+    wanted = {key: (kind, name) for name, (kind, keys) in _KINDS.items() for key in keys.split()}
+    missing = wanted.keys() - set(config if isinstance(config, dict) else ())
     if missing:
         raise CheckpointError(f"{folder / CONFIG} is not of a saved hypernet: it lacks {', '.join(sorted(missing))}")
-    config = {key: value for key, value in config.items() if value is not None or key not in _KINDS.keys() - _KEYS}
-    for key, kind in _KINDS.items():
-        if not isinstance(config.get(key, kind()), kind):
-            raise CheckpointError(f"{folder / CONFIG} is damaged: '{key}' is no {_KIND_NAMES[kind]}")
+    for key, (kind, name) in wanted.items():
+        if not isinstance(config[key], kind) and not (config[key] is None and key in _NULLABLE):
+            raise CheckpointError(f"{folder / CONFIG} is damaged: '{key}' is no {name}")
     return config
 
 
@@ -304,8 +296,8 @@ def _read_weights(folder: Path, config: dict[str, Any]) -> dict[str, torch.Tenso
     if checksum(file) != config["sha256"]:
         raise CheckpointError(f"{file} is damaged or truncated: its checksum is not the one in {CONFIG}")
     state = read_tensors(file)
-    unknown = [name for name in config.get("buffers", ()) if f"{MAINNET}{name}" not in state]
-    unknown += [name for name in config.get("frozen_values", ()) if name not in config["mainnet"]]
+    unknown = [name for name in config["buffers"] if f"{MAINNET}{name}" not in state]
+    unknown += [name for name in (*config["frozen_values"], *(config["base"] or ())) if name not in config["mainnet"]]
     if unknown:
         raise CheckpointError(f"{folder / CONFIG} is damaged: it names '{unknown[0]}', which is not in the net")
     return state

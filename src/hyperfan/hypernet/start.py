@@ -194,7 +194,7 @@ def _has_small_codes(net: "HyperNet") -> bool:
 def _set_code_square(net: "HyperNet") -> None:
     """Let codes that are normalised have the length that they would have otherwise."""
     small = net.embeddings.config.normalise and _has_small_codes(net)
-    net.embeddings.code_square = GIVEN_CODE_SQUARE if small else None
+    net.embeddings.normalise_to(GIVEN_CODE_SQUARE if small else None)
 
 
 def _code_factor(net: "HyperNet") -> float:
