@@ -792,13 +792,6 @@ def test_a_diagnosis_comes_back_from_json(name):
         assert back == seen
 
 
-def test_a_diagnosis_saved_before_optimisers_could_be_chosen_is_of_sgd():
-    net, x, y = quadratic()
-    seen = hf.diagnose(net, x, y)
-    told = {name: value for name, value in seen.to_dict().items() if name != "optimiser"}
-    assert Diagnosis.from_dict(json.loads(json.dumps(told))) == seen
-
-
 def test_overflow_goes_to_json_too():
     torch.manual_seed(0)
     told = look(FAULTS["overflow"].plant()).to_dict()

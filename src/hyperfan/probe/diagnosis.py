@@ -288,9 +288,9 @@ class Diagnosis:
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> "Diagnosis":
-        """Rebuild from :meth:`to_dict`, an older one too; what was not finite is NaN now."""
+        """Rebuild from :meth:`to_dict`; what was not finite is NaN now."""
         kinds = {"layers": LayerReading, "tensors": TensorReading, "parts": PartReading, "findings": Finding}
-        fields = {f.name: values[f.name] for f in dataclasses.fields(cls) if f.name in values}
+        fields = {f.name: values[f.name] for f in dataclasses.fields(cls)}
         for name, kind in kinds.items():
             fields[name] = tuple(_from_dict(kind, row) for row in values[name])
         return cls(**fields)
