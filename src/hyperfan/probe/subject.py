@@ -233,30 +233,28 @@ class ForeignSubject(Subject):
 
     def __init__(self, mainnet: nn.Module, example: Any, generate: GenerateFunction) -> None:
         self._generate = generate
-        generated = self._call()
+        returned = self._call()
         spec, skeleton = read(mainnet, example, warn=False), Skeleton(mainnet)
         self._names = spec.canonical_names
-        if any(name not in self._names for name in generated):
-            skeleton.check(generated)  # raises, with the name that was probably meant
-        names = {self._names[name] for name in generated}
-        plain = {n: t for n, t in mainnet.named_parameters() if n not in names} | dict(mainnet.named_buffers())
+        if any(name not in self._names for name in returned):
+            skeleton.check(returned)  # raises, with the name that was probably meant
+        made = {self._names[name]: t for name, t in returned.items()}
+        plain = {n: t for n, t in mainnet.named_parameters() if n not in made} | dict(mainnet.named_buffers())
         theory = method("hyperfan-in")
-        wanted = with_targets([t for t in spec if t.name in names], theory, "exact")
-        made = {self._names[name]: t for name, t in generated.items()}
+        wanted = with_targets([t for t in spec if t.name in made], theory, "exact")
         tensors = {n: _with_head(t, made[n]) for n, t in wanted.items()}
-        title = f"{type(mainnet).__name__} with {len(names)} generated tensors"
+        title = f"{type(mainnet).__name__} with {len(made)} generated tensors"
         super().__init__(title, skeleton, plain, example, spec, tensors, theory)
-        self._check_counts(generated)
-        if any(self.has_many(self._names[name], t) for name, t in generated.items()):
-            self.codes = inputs_in_common(example)
+        for name, tensor in made.items():
+            if self.has_many(name, tensor):
+                self.codes = inputs_in_common(example)
+                self._check_count(name, tensor)
 
-    def _check_counts(self, returned: Mapping[str, Tensor]) -> None:
-        """Raise if there are several of a tensor, and not one for each input."""
-        tensors, inputs = {self._names[name]: t for name, t in returned.items()}, inputs_in_common(self.example)
-        for name, tensor in tensors.items():
-            if self.has_many(name, tensor) and len(tensor) != inputs:
-                seen = f"generated() returned {len(tensor)} of '{name}', {tuple(tensor.shape)}, for {inputs} inputs"
-                raise CallError(f"{seen}: return one for all, {self.generated[name].spec.shape}, or one for each input")
+    def _check_count(self, name: str, tensor: Tensor) -> None:
+        """Raise if there is not one of a tensor for each input."""
+        if len(tensor) != self.codes:
+            seen = f"generated() returned {len(tensor)} of '{name}', {tuple(tensor.shape)}, for {self.codes} inputs"
+            raise CallError(f"{seen}: return one for all, {self.generated[name].spec.shape}, or one for each input")
 
     def generate(self, new_draw: bool = False) -> dict[str, Tensor]:
         """Call the callable; a random one draws again at every call."""

@@ -1,7 +1,7 @@
 """The checks on generated tensors and what is trained behind them: scale, noise, zeros, constants, gradients."""
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import torch
 from torch import nn
@@ -17,7 +17,7 @@ from hyperfan.probe.subject import leaves, with_targets
 MAX_VARIANCE_RATIO = 1.5
 """Realised over target variance, from which on the scale is wrong. The smallest usual mistake makes 1.9."""
 MAX_VARIANCE_RATIO_UNKNOWN_CODE = 2.5
-"""That ratio where the code is not known: a small embedding scatters by as much as 2. Leaving out √3 makes 3."""
+"""Realised over target variance where the code is not known: a small one scatters by 2. Leaving out √3 makes 3."""
 MIN_CORRELATION = 0.25
 """Correlation between the weights of two conditions."""
 MAX_NOISE_SHARE = 0.5
@@ -119,12 +119,10 @@ FOREIGN_CONSTANT = (
     "one generated tensor was returned for each input, and all of them are equal, now and after a step",
     "a saturated or dead trunk puts out one code for all, the code does not depend on the condition, or one condition "
     "was repeated: all get the same net, and nothing can be learnt about their difference",
-)
-"""The same of a foreign hypernet, whose embeddings cannot be changed from outside."""
-FOREIGN_CONSTANT_REMEDY = (
     "print code.std(0) behind each layer from conditions to heads, and mend the first where it is 0: start a saturated "
-    "trunk smaller, standardise conditions, (e - e.mean(0)) / e.std(0), and pass those of this batch on"
+    "trunk smaller, standardise conditions, (e - e.mean(0)) / e.std(0), and pass those of this batch on",
 )
+"""What is seen of constant tensors of a foreign hypernet, whose embeddings none can change; their cause and remedy."""
 
 
 def dead_heads(e: Evidence) -> Iterator[Finding]:
@@ -141,23 +139,11 @@ def dead_heads(e: Evidence) -> Iterator[Finding]:
     constant = [] if flat else [t for t in e.constant if t not in (*zero, *factors)]
     detached = [n for n, t in e.generated.items() if not t.requires_grad]
     for name, found in zip(DEAD, (zero, constant, factors, detached, unreached), strict=True):
-        if found:
-            in_trunk = name == FindingName.CONSTANT_OUTPUT or any(e.subject.generated[n].moment == 0 for n in found)
-            remedy = restart_trunk(e) if in_trunk else restart(e)
-            if e.subject.net is None:
-                remedy = restart_heads(e, found)
-            if name == FindingName.DETACHED:
-                remedy = "hand the hypernet's outputs to torch.func.functional_call as they are; check p.requires_grad"
-            elif name == FindingName.ZERO_FACTORS:
-                remedy = f"start one of the two at its scale, and only the other at 0; {remedy}"
-            elif name == FindingName.ZERO_GRADIENT:
-                remedy = f"check that the layer runs and that what follows it has a slope; {remedy}"
-            seen_and_cause = DEAD[name]
-            severity: Severity = "error"
-            if name == FindingName.CONSTANT_OUTPUT and e.subject.net is None:
-                seen_and_cause, remedy = FOREIGN_CONSTANT, FOREIGN_CONSTANT_REMEDY
-                severity = "error" if _nothing_varies(e) else "note"  # a layer may be meant to be common to all
-            yield Finding(name, severity, tuple(found), *seen_and_cause, remedy)
+        if found and name == FindingName.CONSTANT_OUTPUT and e.subject.net is None:
+            severity: Severity = "error" if _nothing_varies(e) else "note"  # a layer may be meant to be common to all
+            yield Finding(name, severity, tuple(found), *FOREIGN_CONSTANT)
+        elif found:
+            yield Finding(name, "error", tuple(found), *DEAD[name], _revive(e, name, found))
     if zero or constant or factors or unreached or flat:
         return
     names = {TRUNK_PART: FindingName.NO_TRUNK_GRADIENT, EMBEDDING_PART: FindingName.NO_EMBEDDING_GRADIENT}
@@ -166,6 +152,20 @@ def dead_heads(e: Evidence) -> Iterator[Finding]:
             seen = f"the gradient of its {part.parameters:,} parameters is exactly 0"
             cause = "a layer of the trunk is dead or saturated, or something detaches the codes"
             yield Finding(names[part.part], "error", (part.part,), seen, cause, restart_trunk(e))
+
+
+def _revive(e: Evidence, name: FindingName, tensors: Sequence[str]) -> str:
+    """Let tensors learn that cannot, by the name of what is wrong with them."""
+    if name == FindingName.DETACHED:
+        return "hand the hypernet's outputs to torch.func.functional_call as they are; check p.requires_grad"
+    in_trunk = name == FindingName.CONSTANT_OUTPUT or any(e.subject.generated[t].moment == 0 for t in tensors)
+    own = restart_trunk if in_trunk else restart
+    remedy = restart_heads(e, tensors) if e.subject.net is None else own(e)
+    if name == FindingName.ZERO_FACTORS:
+        return f"start one of the two at its scale, and only the other at 0; {remedy}"
+    if name == FindingName.ZERO_GRADIENT:
+        return f"check that the layer runs and that what follows it has a slope; {remedy}"
+    return remedy
 
 
 def _nothing_varies(e: Evidence) -> bool:
