@@ -46,11 +46,8 @@ NETS: dict[str, tuple[str, dict[str, Any], str, bool]] = {
 
 def independent(keys: int, causal: bool) -> float:
     """Mean square where all values are independent; under a causal mask, of positions with 1, 2, … keys."""
-    return sum(attention_mean_square(k) ** 2 for k in range(1, keys + 1)) / keys if causal else _of_all(keys)
-
-
-def _of_all(keys: int) -> float:
-    return attention_mean_square(keys) ** 2
+    counts = range(1, keys + 1) if causal else [keys]
+    return sum(attention_mean_square(k) ** 2 for k in counts) / len(counts)
 
 
 def correlated(c: float) -> Callable[[int, bool], float]:

@@ -4,13 +4,13 @@ from dataclasses import dataclass, replace
 from typing import ClassVar, Literal, NamedTuple
 
 from hyperfan.errors import RunError
-from hyperfan.experiments.experiment import Experiment, TaskConfiguration
+from hyperfan.experiments.experiment import HYPERFANS, KAIMINGS, Experiment, TaskConfiguration
 
 TASKS = 3
-PAPER_INITS = ("kaiming-fan-in", "kaiming-fan-out", "hyperfan-in", "hyperfan-out")
+PAPER_INITS = (*KAIMINGS, *HYPERFANS)
 ALL_INITS = (*PAPER_INITS, "hyperfan-in@exact", "hyperfan-out@exact", "m2", "m3", "m4")
 OPTIMISER_NAMES = {"sgd": "SGD", "adam": "Adam"}
-ADAM_INITS = ("kaiming-fan-in", "kaiming-fan-out", "hyperfan-in")
+ADAM_INITS = (*KAIMINGS, "hyperfan-in")
 
 
 class GridRun(NamedTuple):
