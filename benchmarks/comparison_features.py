@@ -14,7 +14,7 @@ from benchmarks.libraries import LIBRARIES, Conditioned, Library, NotOffered
 from hyperfan.models import Llama
 
 SIZE = 6
-"""Of a condition."""
+"""The size of a condition."""
 
 
 class Residual(nn.Module):

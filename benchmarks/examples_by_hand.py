@@ -25,7 +25,7 @@ from benchmarks.harness import RESULTS, machine, main, store
 SEEDS = 8
 RATES = (1e-4, 3e-4, 1e-3, 3e-3, 1e-2, 3e-2)
 MAX_RATIO = 1.1
-"""Of our error to that by hand, in the geometric mean over seeds."""
+"""Our error over that by hand, in the geometric mean over seeds."""
 FLOOR = 1 / 384
 """Smallest error that counts, which is one letter of LoRA's test: below it both have solved the job."""
 
@@ -55,7 +55,7 @@ class ByHand(nn.Module):
 
 
 class TasksByHand(ByHand):
-    """The same from a table of embeddings."""
+    """A hypernet by hand with a table of embeddings, one for each task."""
 
     def __init__(self, mainnet: nn.Sequential, trunk: nn.Module, code: int, tasks: int, size: int) -> None:
         super().__init__(mainnet, trunk, code)

@@ -18,7 +18,7 @@ BATCH, SIZE = 16, 64
 
 
 def forward_and_backward(net: torch.nn.Module, x: torch.Tensor, y: torch.Tensor) -> None:
-    """Of the mainnet alone, whose gradients are let go."""
+    """A step of the mainnet alone, whose gradients are let go."""
     F.cross_entropy(net(x), y).backward()
     for p in net.parameters():
         p.grad = None

@@ -13,7 +13,7 @@ from typing import Any
 
 ROOT = Path(__file__).parent.parent
 MACHINE = ROOT / "benchmarks/results/amd-epyc-2-cores"
-"""Of the machine that pages quote."""
+"""The results of the machine that pages quote."""
 NUMBER = r"\d+(?:[.,]\d+)*"
 
 

@@ -31,7 +31,7 @@ sys.path.insert(0, str(Path(__file__).parents[2] / "tests/probe"))
 from patients import FAULTS, Between, Patient, mlp, ours, vectors, zero_biases
 
 DEFAULT_FILE = "chang2020"
-"""Of the method that nets start with, which is shown first."""
+"""The file of the method that nets start with, which is shown first."""
 HELP_WIDTH = 88
 """Columns of the help on a page."""
 

@@ -50,9 +50,9 @@ class Outcome(StrEnum):
     FINISHED = "finished"
     DIVERGED = "diverged"
     STOPPED = "stopped"
-    """By Ctrl-C: the run can be resumed, and its metrics have no last line."""
+    """Ended by Ctrl-C: the run can be resumed, and its metrics have no last line."""
     TERMINATED = "terminated"
-    """By SIGTERM, in the same way."""
+    """Ended by SIGTERM: the run can be resumed, and its metrics have no last line."""
 
 
 UNDECIDED = (Outcome.STOPPED, Outcome.TERMINATED)

@@ -31,7 +31,7 @@ class Launch:
 
     @classmethod
     def of_environment(cls, variables: Mapping[str, str] = os.environ) -> "Launch":
-        """From the environment; without variables of torchrun or srun, one process."""
+        """Read it from the environment; without variables of torchrun or srun it is one process."""
         if "WORLD_SIZE" in variables or "RANK" in variables:
             return cls._of_torchrun(variables)
         if _number(variables, "SLURM_STEP_NUM_TASKS", 1) > 1:

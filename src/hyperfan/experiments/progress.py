@@ -11,7 +11,7 @@ from hyperfan.files import explain_write_errors
 from hyperfan.metrics import Kind, Row
 
 REFRESH_SECONDS, LINE_SECONDS = 0.1, 30.0
-"""Between two updates, in a terminal and elsewhere."""
+"""Time between two updates, in a terminal and elsewhere."""
 
 
 class Progress:

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from types import FrameType
 
 GRACE_SECONDS = 20.0
-"""From SIGTERM to the end; torchrun, SLURM and Kubernetes kill after 30 s unless told otherwise."""
+"""Time from SIGTERM to the end; torchrun, SLURM and Kubernetes kill after 30 s unless told otherwise."""
 
 
 class Terminated(KeyboardInterrupt):

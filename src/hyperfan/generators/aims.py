@@ -48,10 +48,10 @@ class Aim:
     base: Callable[[Fans], float] | None = None
     factor: float = 1.0
     base_variance: float = 0.0
-    """Of ``base``, once the layer is known."""
+    """The variance of ``base``, once the layer is known."""
 
     def known_for(self, fans: Fans) -> "Aim":
-        """The same for a layer with these fans."""
+        """The aim for a layer with these fans."""
         return self if self.base is None else replace(self, base_variance=self.base(fans))
 
     @property

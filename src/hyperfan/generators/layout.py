@@ -50,7 +50,7 @@ def layouts_by_name(
 
 
 def merge_spans(spans: Sequence[slice]) -> list[slice]:
-    """The same with neighbours merged.
+    """Merge spans that are neighbours.
 
     >>> merge_spans([slice(0, 2), slice(2, 3), slice(5, 6)])
     [slice(0, 3, None), slice(5, 6, None)]

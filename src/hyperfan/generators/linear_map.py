@@ -50,7 +50,7 @@ class NetTrainer(Protocol):
 
     @property
     def mode(self) -> Callable[[], AbstractContextManager[Any]]:
-        """In which the mainnet runs."""
+        """The mode in which the mainnet runs."""
 
     def tensors(self) -> dict[str, Tensor] | None:
         """What the net generates in training, if the optimiser holds all of it from the last step."""
@@ -175,7 +175,7 @@ class LinearMap(nn.Module, ABC):
         return made
 
     def rows(self, codes: Tensor, shape: Sequence[int], *, copy: bool) -> Sequence[Tensor]:
-        """The same as a tensor for each of (n, d_k) codes; without ``copy`` they may change with training."""
+        """What the map makes of each of (n, d_k) codes, in this shape; without ``copy`` it may change with training."""
         held = None if self.trainer is None else self.trainer.rows(codes, shape)
         if held is None:
             made = self.product(codes)

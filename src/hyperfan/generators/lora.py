@@ -164,7 +164,7 @@ class LoRAHeads(Updates):
     scaled = 1
 
     def summary(self) -> str:
-        """With the share of A that is generated."""
+        """The heads in a few words, with the share of A that is generated."""
         return f"{super().summary()}, share={self.config.share:g} of A"
 
     def __init__(self, config: LoRA, context: BuildContext) -> None:

@@ -25,7 +25,7 @@ class HasRank(Protocol):
 
     @property
     def rank(self) -> int:
-        """Of every product."""
+        """The rank of every product."""
 
     @property
     def code_per(self) -> CodePer:

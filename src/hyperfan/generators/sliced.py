@@ -173,7 +173,7 @@ class SlicedTensors(Generator):
         return self.source.parts()
 
     def summary(self) -> str:
-        """Of what it is a part, in words."""
+        """The generator that it takes slices of, in a few words."""
         return f"slices of {self.source.summary()}"
 
 

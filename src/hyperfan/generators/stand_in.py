@@ -82,7 +82,7 @@ class StandIn(Composite):
 
     @abstractmethod
     def convolution(self, convolve: Callable[..., Tensor], x: Tensor, bias: Tensor | None, settings: Any) -> Any:
-        """The same of a convolution in one group; settings are stride, padding and dilation."""
+        """A convolution in one group with this weight, as ``linear``; settings are stride, padding and dilation."""
 
     @classmethod
     def __torch_function__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
@@ -97,7 +97,7 @@ class StandIn(Composite):
 
     @classmethod
     def _dispatch(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        """For what comes here without having been a function of torch first."""
+        """Run on the weight what comes here without having been a function of torch first."""
         return _on_weights(func, args, kwargs or {})
 
     __torch_dispatch__: Any = _dispatch
@@ -157,7 +157,7 @@ class FromCode(StandIn):
 
     @staticmethod
     def __new__(cls, code: Tensor, head: Head, shape: tuple[int, ...], order: Callable[[Sizes], Order]) -> "FromCode":
-        """From its code (d_k,), or the codes of n weights (n, d_k), its head, and who chooses the order."""
+        """Make one of its code (d_k,), or the codes of n weights (n, d_k), its head, and who chooses the order."""
         stand_in = cls._of_shape(shape, head.weight)
         stand_in.weight, stand_in.bias = head.weight, head.bias
         stand_in.code = code.to(stand_in.weight.dtype)
@@ -169,7 +169,7 @@ class FromCode(StandIn):
         return [self.code]
 
     def of_parts(self, parts: Sequence[Tensor]) -> Self:
-        """From another code."""
+        """A weight of the same head, from another code."""
         stand_in = self._of_shape(self.shape, self.weight)
         stand_in.weight, stand_in.bias, (stand_in.code,) = self.weight, self.bias, parts
         stand_in.order, stand_in.own_linear = self.order, self.own_linear
@@ -177,19 +177,19 @@ class FromCode(StandIn):
 
     @property
     def codes(self) -> Tensor:
-        """(n, d_k), also for one."""
+        """The codes of n weights, (n, d_k), also of one."""
         return self.code if self.code.ndim == 2 else self.code.unsqueeze(0)
 
     def _weight(self) -> Tensor:
         return (self.code @ self.weight + self.bias).view(*self.code.shape[:-1], *self.shape)
 
     def part(self, cut: Callable[[Tensor], Tensor]) -> Tensor:
-        """Made by the part of its head that makes it."""
+        """A part of the weight, made by that part of its head."""
         weight, bias = cut(self.weight.view(-1, *self.shape)), cut(self.bias.view(self.shape))
         return (self.code @ weight.flatten(1) + bias.flatten()).view(*self.code.shape[:-1], *bias.shape)
 
     def linear(self, x: Tensor, bias: Tensor | None) -> Any:
-        """In the cheaper order."""
+        """A linear layer, in the cheaper order."""
         (outputs, inputs), (n, width) = self.shape, self.codes.shape
         batches = x.reshape(n, -1, inputs)
         if self.order(Sizes(width, outputs * inputs, outputs, batches.shape[1])) == "weights":
@@ -202,7 +202,7 @@ class FromCode(StandIn):
         return made if bias is None else made + bias
 
     def convolution(self, convolve: Callable[..., Tensor], x: Tensor, bias: Tensor | None, settings: Any) -> Any:
-        """In the cheaper order."""
+        """A convolution, in the cheaper order."""
         outputs, (n, width) = self.shape[0], self.codes.shape
         with torch.device("meta"):
             empty = convolve(torch.empty(x.shape), torch.empty(self.shape), None, *settings)
@@ -229,7 +229,7 @@ class Product(StandIn):
 
     @staticmethod
     def __new__(cls, left: Tensor, right: Tensor, base: Tensor | None, shape: tuple[int, ...]) -> "Product":
-        """From its factors and its base."""
+        """Make one of its factors and its base."""
         stand_in = cls._of_shape(shape, left)
         stand_in.left, stand_in.right, stand_in.base = left, right, base
         return stand_in
@@ -239,7 +239,7 @@ class Product(StandIn):
         return [self.left, self.right]
 
     def of_parts(self, parts: Sequence[Tensor]) -> Self:
-        """From other factors."""
+        """A product of other factors on the same base."""
         stand_in = self._of_shape(self.shape, parts[0])
         (stand_in.left, stand_in.right), stand_in.base = parts, self.base
         return stand_in

@@ -34,7 +34,7 @@ from hyperfan.mainnet.skeleton import Skeleton
 MAX_SHAPES = 64
 """Shapes of inputs for which something is remembered."""
 SHARED_TARGET = "`other` being vmapped over but `self` not being vmapped over"
-"""Of torch's message where an operation in place has too small a target."""
+"""The part of torch's message that says that an operation in place has too small a target."""
 REFUSED = object()
 """The result of a run that was given up."""
 

@@ -36,7 +36,7 @@ def _signature(function: Any, mainnet: nn.Module) -> inspect.Signature:
 
 
 def _arguments(mainnet: nn.Module) -> list[inspect.Parameter]:
-    """Those of the model inside, of one of PEFT's that passes on whatever it is given."""
+    """The arguments of a mainnet; where one of PEFT's passes on whatever it is given, those of the model inside."""
     found = list(inspect.signature(mainnet.forward).parameters.values())
     inside = getattr(mainnet, "get_base_model", None)
     if inside is not None and all(p.kind in (_Kind.VAR_POSITIONAL, _Kind.VAR_KEYWORD) for p in found):

@@ -29,11 +29,11 @@ class Mode(Enum):
     """No process has one."""
     DENSE = auto()
     SUMMED_ROWS = auto()
-    """In factors whose codes are the same in all processes."""
+    """It is in factors whose codes are the same in all processes."""
     GATHERED_ROWS = auto()
-    """In factors whose codes differ."""
+    """It is in factors whose codes differ between processes."""
     AS_PARTNER = auto()
-    """In the factors that another parameter's gradient has."""
+    """It is in the factors that another parameter's gradient has."""
 
 
 @dataclass(frozen=True)

@@ -42,7 +42,7 @@ CHECKS = (
     conditions.without_effect,
     tensors.unpredicted,
 )
-"""In the order of their findings: causes first, then what follows from them."""
+"""All checks, in the order of their findings: causes first, then what follows from them."""
 
 
 @overload

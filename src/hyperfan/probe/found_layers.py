@@ -29,7 +29,7 @@ class FoundWeight(NamedTuple):
 
     @property
     def tensor(self) -> Tensor | None:
-        """Its value now."""
+        """The value of the weight now."""
         return self.module._parameters.get(self.local)
 
 

@@ -37,7 +37,7 @@ class StartedHeads(LoRAHeads):
 
     @abstractmethod
     def variances(self, rows: int, columns: int) -> tuple[float, float, float, float]:
-        """Those of H_A, β_A, H_B and β_B."""
+        """The variances of H_A, β_A, H_B and β_B."""
 
     def write_(self, solutions: Sequence[Solution], draw: Draw) -> None:
         """Draw both heads of each weight."""
@@ -65,7 +65,7 @@ class TorchLinearHeads(StartedHeads):
     NOTE = "nn.Linear: weights and biases of variance 1/(3·d_k)"
 
     def variances(self, rows: int, columns: int) -> tuple[float, float, float, float]:
-        """The same for all."""
+        """One variance for all."""
         return (1 / (3 * self.width),) * 4
 
 
@@ -87,7 +87,7 @@ class DocToLoRAHeads(StartedHeads):
                 self.register_parameter(f"{name}_{i}", nn.Parameter(values))
 
     def variances(self, rows: int, columns: int) -> tuple[float, float, float, float]:
-        """Of a code of norm 1."""
+        """The variances for a code of norm 1."""
         generated = 0.25 / (self.width + self.rank * (rows + columns))
         return generated, 0.04 / (self.rank * columns), generated, 0.0
 
@@ -111,7 +111,7 @@ class StartedLoRA(LoRA):
     start: str = T2L
 
     def build(self, context: BuildContext) -> Generator:
-        """Its heads."""
+        """The heads of the start."""
         heads: dict[str, Callable[[LoRA, BuildContext], Generator]]
         heads = {T2L: TextToLoRAHeads, D2L: DocToLoRAHeads, TORCH: TorchLinearHeads}
         return heads[self.start](self, context)

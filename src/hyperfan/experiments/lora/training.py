@@ -21,7 +21,7 @@ from hyperfan.models import Llama
 from hyperfan.optim import AdamW
 
 PRETRAINING_RATE = 3e-3
-"""Of AdamW, at its highest: after a tenth of the batches, up to which it grows; from there it falls to zero."""
+"""The highest rate of AdamW: it grows up to it over a tenth of the batches, and from there falls to zero."""
 WARM_UP = 0.1
 NAMED_PART = 0.85
 """Part of the strings in pretraining whose task is told in words."""
@@ -57,7 +57,7 @@ class LoraTraining(GridTraining):
         self.base_optimiser = torch.optim.AdamW(self.base.parameters(), PRETRAINING_RATE)
         self.members: list[Member] = []
         self.sums = torch.zeros(len(config.members), dtype=torch.float64)
-        """Of each member's losses since the last line of metrics."""
+        """The sum of each member's losses since the last line of metrics."""
         plans = {start: net.plan.to_dict() for start, net in ((s, self._build(s).net) for s in config.starts)}
         self.plan: Any = plans
 
@@ -137,7 +137,7 @@ class LoraTraining(GridTraining):
     # ── tests ──────────────────────────────────────────────────────────────────────────────────────────────────────
 
     def tests(self, step: int) -> Iterator[Row]:
-        """Of the language model when it is pretrained, and of hypernets from then on."""
+        """Test the language model when it is pretrained, and hypernets from then on."""
         c, trained_for = self.config, step - self.config.pretraining
         if trained_for < 0:
             return

@@ -26,7 +26,7 @@ from hyperfan.experiments.sweep.table import Progress
 from hyperfan.metrics import Outcome
 
 POLL_SECONDS, RETRY_SECONDS = 0.1, 5.0
-"""Between two looks at processes, and at runs that another sweep is making."""
+"""Time between two looks at processes, and at runs that another sweep is making."""
 STOP_SECONDS = 2 * GRACE_SECONDS
 """How long a sweep that was stopped waits for its runs."""
 MAX_DEATHS = 3
@@ -81,7 +81,7 @@ class _Sweep:
         """When to look again at runs that another sweep is making."""
         self.under_way: dict[Path, LocalRun | ClusterRun] = {}
         self.deaths: Counter[tuple[Path, int]] = Counter()
-        """By run and the step of its checkpoint."""
+        """How often a process died, by its run and the step of its checkpoint."""
         self.ended: dict[Path, str] = {}
 
     def go(self, resume: bool) -> None:

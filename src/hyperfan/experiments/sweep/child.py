@@ -49,7 +49,7 @@ class Job:
 
     @classmethod
     def of_json(cls, text: str) -> "Job":
-        """From such a text."""
+        """Make the job that :meth:`to_json` described."""
         content = json.loads(text)
         values = {k: tuple(v) if isinstance(v, list) else v for k, v in content["values"].items()}
         data_dir = content["data_dir"] and Path(content["data_dir"])
@@ -92,7 +92,7 @@ class Child:
         self._process.stdin.flush()
 
     def poll(self) -> int | None:
-        """Its exit code, if it has ended."""
+        """The exit code of the process, if it has ended."""
         return self._process.poll()
 
     def terminate(self) -> None:

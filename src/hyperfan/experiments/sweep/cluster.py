@@ -26,7 +26,7 @@ from hyperfan.metrics import Outcome
 
 CONNECT_SECONDS = 10
 BEAT_SECONDS, SILENCE_SECONDS = 5.0, 60.0
-"""Between two heartbeats of the sweep, and how long workers go on without one."""
+"""Time between two heartbeats of the sweep, and how long workers go on without one."""
 LOST_WORKERS = -1
 """The exit code of a run whose workers died, of which no process has one."""
 

@@ -63,12 +63,12 @@ def uniform_trunk(read: Reading) -> float:
 
 
 def normal(read: Reading) -> Aim:
-    """The same number as a standard deviation."""
+    """Their number for the uniform distribution as a standard deviation."""
     return Aim("Var(H) = (1/d_k²)²", head=lambda fans: _head_variance(fans) ** 2)
 
 
 def normal_trunk(read: Reading) -> float:
-    """The same for a hidden layer."""
+    """Their number for a hidden layer as a standard deviation."""
     return uniform_trunk(read) ** 2
 
 

@@ -8,7 +8,7 @@ from hyperfan.init.registry import Method, Reading, register
 
 
 def small_random(read: Reading, std: float = 0.01) -> Aim:
-    """The same variance for every head."""
+    """One variance for every head."""
     return Aim("Var(H) = std²", head=lambda fans: std**2)
 
 

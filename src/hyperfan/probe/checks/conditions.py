@@ -11,7 +11,7 @@ from hyperfan.probe.evidence import Evidence
 MAX_SQUARE_RATIO = 10.0
 """Mean square of conditions, and of their codes, over what the heads were started for."""
 MIN_SQUARE_RATIO = 1e-3
-"""The same, where they are too small, which does less harm."""
+"""Mean square of conditions over what the heads were started for, where they are too small, which does less harm."""
 MAX_STANDARD_ERRORS = 6.0
 """Deviation of the logarithm of that ratio, in its standard errors, that is no accident."""
 MIN_SPREAD = 1e-4

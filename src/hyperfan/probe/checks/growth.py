@@ -19,7 +19,7 @@ MAX_RATIO_AT_TARGET = 2.0
 MAX_BACKWARD_GROWTH = 1e4
 """Squared norm of the first layer's gradient over that of the last's."""
 MAX_BACKWARD_GROWTH_PER_LAYER = 2.0
-"""That growth from each layer to the next. Batch norm alone makes up to 1.5."""
+"""Growth of that squared norm from each layer to the one before it. Batch norm alone makes up to 1.5."""
 
 
 def deviation_from_prediction(e: Evidence) -> Iterator[Finding]:

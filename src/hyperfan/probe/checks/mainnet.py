@@ -14,9 +14,9 @@ MIN_INPUT_SQUARE, MAX_INPUT_SQUARE = 0.02, 50.0
 MIN_VARIATION = 0.01
 """Variance of the output over inputs, as a share of its mean square."""
 MIN_TWIN_VARIATION = 0.03
-"""That share in a plain net, below which it is the net's nature."""
+"""Such a share in a plain net, below which little variance is the net's nature."""
 MIN_NATURAL_VARIATION = 1e-4
-"""That share, below which it is too little even where it is the net's nature."""
+"""Such a share that is too little even where little variance is the net's nature."""
 MAX_NORM_DISTANCE = 0.1
 """Root mean square distance of norm parameters from where they start."""
 MAX_SATURATED_SHARE = 0.3

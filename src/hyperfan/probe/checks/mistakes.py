@@ -12,7 +12,7 @@ from hyperfan.probe.subject import GeneratedTensor
 MAX_LOG_ERROR = math.log(1.16)
 """Distance of a mistake's variance from the realised one, in logarithms: gains of 2, 2.5 and 3 are distinct."""
 MAX_LOG_ERROR_UNKNOWN_CODE = math.log(1.45)
-"""That distance where the code is not known, which scatters by so much with one embedding of some dozens of values."""
+"""Such a distance where the code is not known: one embedding of some dozens of values scatters by so much."""
 MIN_LOG_LEAD = 0.03
 """Distance by which one mistake must be nearer than another to be named alone."""
 MAX_MISTAKES_NAMED = 2
