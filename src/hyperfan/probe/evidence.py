@@ -37,7 +37,6 @@ from hyperfan.probe.moments import (
 )
 from hyperfan.probe.next_step import motionless, stepped, visible_step
 from hyperfan.probe.per_code import sources
-from hyperfan.probe.phases import accept_phases
 from hyperfan.probe.subject import SEED, Subject
 from hyperfan.probe.trial import Trial, try_step
 
@@ -124,7 +123,7 @@ class Evidence:
         self.subject = subject
         torch.manual_seed(SEED)
         self.generated = subject.generate()
-        accept_phases(subject, self.generated)
+        subject.accept_phases(self.generated)
         self.parts = parts = subject.trained_parts(self.generated)
         trained = [p for parameters in parts.values() for p in parameters]
         inputs = subject.inputs

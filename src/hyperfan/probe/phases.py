@@ -3,19 +3,23 @@
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from torch import Tensor
 
 from hyperfan.probe.moments import mean_square
-from hyperfan.probe.subject import GeneratedTensor, Subject
+
+if TYPE_CHECKING:
+    from hyperfan.probe.subject import GeneratedTensor
+
+    Tensors = Mapping[str, GeneratedTensor]
 
 
-def accept_phases(subject: Subject, made: Mapping[str, Tensor]) -> None:
-    """Let layers beside sin(ω·z) that start as in SIREN have its targets, in place of a bias' part of the variance."""
-    share = subject.method.settings.get("bias_share", 0.0)
+def with_phases(tensors: "Tensors", share: float, made: Mapping[str, Tensor]) -> "Tensors":
+    """Give layers beside sin(ω·z) that start as in SIREN its targets, in place of a bias' share of the variance."""
     changed = {}
-    for name, bias in _pairs(subject.generated) if 0 < share < 1 else ():
-        weight = subject.generated[name]
+    for name, bias in _pairs(tensors) if 0 < share < 1 else ():
+        weight = tensors[name]
         assert weight.target is not None
         assert bias.reading is not None
         whole, realised = weight.target / (1 - share), mean_square(made[name].detach())
@@ -24,10 +28,10 @@ def accept_phases(subject: Subject, made: Mapping[str, Tensor]) -> None:
             output = None if weight.layer_output is None else weight.layer_output + phases
             changed[name] = replace(weight, target=whole, layer_output=output, equation="v = gain/fan_in·entry")
             changed[bias.spec.name] = replace(bias, target=phases, equation="phases of a sine, 1/(3·fan_in)")
-    subject.generated = {**subject.generated, **changed}
+    return {**tensors, **changed}
 
 
-def _pairs(tensors: Mapping[str, GeneratedTensor]) -> Iterator[tuple[str, GeneratedTensor]]:
+def _pairs(tensors: "Tensors") -> "Iterator[tuple[str, GeneratedTensor]]":
     """Weights beside a sine of its own frequency, with the generated bias of their layer."""
     for bias in tensors.values():
         sine = bias.spec.role == "bias" and bias.reading is not None and bias.reading.entry != 1

@@ -25,6 +25,7 @@ from hyperfan.probe.found_layers import FoundWeight, found_weights
 from hyperfan.probe.layer_output import LayerOutput
 from hyperfan.probe.moments import mean_square
 from hyperfan.probe.per_code import inputs_in_common, run_each
+from hyperfan.probe.phases import with_phases
 from hyperfan.probe.recorder import Recording, attributes_restored, batch_statistics, layer_hooks
 from hyperfan.probe.relation import ConditionReading
 
@@ -156,6 +157,15 @@ class Subject(ABC):
         if many:
             return run_each(partial(self._run, alone=True), generated, many, self.example)
         return self._run(generated, self.example)
+
+    @property
+    def bias_share(self) -> float:
+        """The share of a layer's variance that the method leaves to a generated bias."""
+        return self.method.settings.get("bias_share", 0.0)
+
+    def accept_phases(self, made: Mapping[str, Tensor]) -> None:
+        """Let layers beside a sine whose tensors start as in SIREN have its targets."""
+        self.generated = with_phases(self.generated, self.bias_share, made)
 
     def has_many(self, name: str, tensor: Tensor) -> bool:
         """Whether a tensor is in fact many, one for each input."""

@@ -59,7 +59,7 @@ def off_target(e: Evidence) -> list[TensorReading]:
 
 def _makes_up_for_its_bias(e: Evidence, t: TensorReading) -> bool:
     """Whether a weight makes, of the part that a smaller generated bias leaves over, what is missing."""
-    layer, share = e.subject.generated[t.tensor].spec.layer, e.subject.method.settings.get("bias_share", 0.0)
+    layer, share = e.subject.generated[t.tensor].spec.layer, e.subject.bias_share
     beside = (b for b in e.readings.tensors if b.role == "bias" and e.subject.generated[b.tensor].spec.layer == layer)
     if not t.target or not share or (bias := next(beside, None)) is None or not bias.target:
         return False
