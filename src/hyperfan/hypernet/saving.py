@@ -20,7 +20,7 @@ from hyperfan.codes.trunk import trunk_widths
 from hyperfan.distributed.ranks import gather_objects
 from hyperfan.distributed.sharded import gathered, is_sharded
 from hyperfan.errors import CheckpointError, HyperfanError
-from hyperfan.files import checksum, explain_write_errors, read_tensors, write_tensors
+from hyperfan.files import checksum, explain_write_errors, parse_json, read_tensors, write_tensors
 from hyperfan.generators import GeneratorConfig
 from hyperfan.hypernet.checks import check_unchanged
 from hyperfan.hypernet.unsaved import check_marks, frozen_values, given_bases, marks
@@ -253,10 +253,10 @@ def _architecture(skeleton: Skeleton) -> dict[str, dict[str, Any]]:
 
 def _read_config(folder: Path) -> dict[str, Any]:
     try:
-        config: dict[str, Any] = json.loads((folder / CONFIG).read_text(encoding="utf-8"))
+        config: dict[str, Any] = parse_json((folder / CONFIG).read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise CheckpointError(f"{folder} holds no saved hypernet: it has no {CONFIG}{_how_to_save(folder)}") from None
-    except (ValueError, RecursionError) as error:
+    except ValueError as error:
         raise CheckpointError(f"{folder / CONFIG} is damaged: {error}") from error
     wanted = {key: (kind, name) for name, (kind, keys) in _KINDS.items() for key in keys.split()}
     missing = wanted.keys() - set(config if isinstance(config, dict) else ())
