@@ -5,7 +5,7 @@ from pathlib import Path
 from hyperfan.experiments.experiment import Configuration
 from hyperfan.experiments.folder import CHECKPOINT_FOLDER, LOCK_FILE, read_state, verify
 from hyperfan.files import Lock
-from hyperfan.metrics import is_over, read_metrics
+from hyperfan.metrics import read_metrics
 
 
 def finished_outcome(path: Path, config: Configuration) -> str | None:
@@ -14,8 +14,7 @@ def finished_outcome(path: Path, config: Configuration) -> str | None:
     if found is None or not found[0].done:
         return None
     verify(path, config)
-    rows = read_metrics(path)
-    return str(rows[-1]["outcome"]) if is_over(rows) else None
+    return str(read_metrics(path)[-1]["outcome"])
 
 
 def saved_step(path: Path) -> int:
