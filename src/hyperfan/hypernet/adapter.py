@@ -17,9 +17,10 @@ if TYPE_CHECKING:
 CONFIG, WEIGHTS = "adapter_config.json", "adapter_model.safetensors"
 PREFIX = "base_model.model."
 """What PEFT puts before the names of a model's layers."""
+CAUSAL_LM = "CAUSAL_LM"
 TASK_TYPES = {
-    "ForCausalLM": "CAUSAL_LM",
-    "LMHeadModel": "CAUSAL_LM",
+    "ForCausalLM": CAUSAL_LM,
+    "LMHeadModel": CAUSAL_LM,
     "ForConditionalGeneration": "SEQ_2_SEQ_LM",
     "ForSequenceClassification": "SEQ_CLS",
     "ForTokenClassification": "TOKEN_CLS",
@@ -65,7 +66,7 @@ def save_adapter(net: "HyperNet", path: str | os.PathLike[str], made: Mapping[st
     folder.mkdir(parents=True, exist_ok=True)
     config = {
         "peft_type": "LORA",
-        "task_type": next((task for suffix, task in TASK_TYPES.items() if suffix in type(net.mainnet).__name__), None),
+        "task_type": task_type(net.mainnet),
         "base_model_name_or_path": str(getattr(getattr(net.mainnet, "config", None), "_name_or_path", "")) or None,
         "r": b.shape[1],
         "lora_alpha": b.shape[1],
@@ -78,3 +79,8 @@ def save_adapter(net: "HyperNet", path: str | os.PathLike[str], made: Mapping[st
     with atomic_write(folder / WEIGHTS) as partial:
         write_tensors(partial, tensors)
     write_json(folder / CONFIG, config)
+
+
+def task_type(mainnet: nn.Module) -> str | None:
+    """PEFT's name for what a mainnet does, by the name of its class; ``None`` if that does not tell."""
+    return next((task for part, task in TASK_TYPES.items() if part in type(mainnet).__name__), None)

@@ -5,6 +5,7 @@ from collections.abc import Iterator
 
 import torch
 
+from hyperfan.hypernet.adapter import CAUSAL_LM, task_type
 from hyperfan.probe.checks.remedies import restart
 from hyperfan.probe.checks.tensors import off_target
 from hyperfan.probe.diagnosis import Finding, FindingName, Severity
@@ -15,9 +16,6 @@ from hyperfan.probe.trial import ROUNDING
 
 MAX_LOSS_OVER_GUESSING = 2.0
 """Excess of the loss over that of guessing. Logits of unit variance exceed it by one half."""
-
-LANGUAGE_MODELS = ("CausalLM", "LMHead")
-"""Parts of the names of Hugging Face's classes that predict the next token."""
 MIN_GRADIENT_OVER_EPSILON = 1000.0
 """Gradients over Adam's epsilon, from which on it does not matter."""
 
@@ -109,8 +107,8 @@ def loss(e: Evidence) -> Iterator[Finding]:
 
 def _shifts_labels(e: Evidence) -> bool:
     """Whether the mainnet is a language model by its name, whose own loss compares outputs with the next labels."""
-    name, returned = type(e.subject.skeleton.module).__name__, e.measured.returns_loss
-    return e.measured.output.ndim == 3 and not returned and any(part in name for part in LANGUAGE_MODELS)
+    predicts_next = task_type(e.subject.skeleton.module) == CAUSAL_LM
+    return predicts_next and e.measured.output.ndim == 3 and not e.measured.returns_loss
 
 
 def _is_trained(e: Evidence, weight: str) -> bool:
