@@ -3,7 +3,7 @@
 import math
 from collections.abc import Iterator
 
-from hyperfan.probe.checks.remedies import MAX_SQUARE, MIN_GIVEN_SPREAD, standardise
+from hyperfan.probe.checks.remedies import MAX_SQUARE, MIN_GIVEN_SPREAD, STANDARDISED, standardise
 from hyperfan.probe.checks.tensors import off_target
 from hyperfan.probe.diagnosis import Finding, FindingName
 from hyperfan.probe.evidence import Evidence
@@ -54,7 +54,7 @@ def not_standardised(e: Evidence) -> Iterator[Finding]:
             "std= or example_embeddings= tell their size, so that the net starts right, but what reads them learns "
             f"{c.square:.2g} times as fast as the rest"
         )
-        remedy = "standardise them, (e - e.mean(0)) / e.std(0) of many conditions, and leave std= out"
+        remedy = f"standardise them, {STANDARDISED} of many conditions, and leave std= out"
         yield Finding(FindingName.CONDITIONS_OFF_SCALE, "warning", (), seen, cause, remedy)
 
 
@@ -69,7 +69,7 @@ def alike(e: Evidence) -> Iterator[Finding]:
     if not c.given:
         cause, remedy = "they were set by hand", "net.reset_parameters(), which draws them"
     elif c.spread > 0:
-        cause, remedy = "what they have in common was not subtracted", "(e - e.mean(0)) / e.std(0), of many conditions"
+        cause, remedy = "what they have in common was not subtracted", f"{STANDARDISED}, of many conditions"
     seen = f"the {c.count} {kind} {differ}"
     same = c.spread < MIN_SPREAD
     effect = "all get the same net, and nothing can be" if same else "it fills the codes, and little is"

@@ -10,6 +10,8 @@ from hyperfan.mainnet.spec import TensorSpec
 from hyperfan.probe.evidence import Evidence
 
 MAX_FACTORS_SHOWN = 3
+STANDARDISED = "(e - e.mean(0)) / e.std(0)"
+"""The conditions e, standardised."""
 MAX_SQUARE = 100.0
 """Mean square of conditions, beyond which they do not learn well even if the net was told of it."""
 MIN_GIVEN_SPREAD = 0.1
@@ -44,7 +46,7 @@ def restart_trunk(e: Evidence) -> str:
 
 def standardise(e: Evidence) -> str:
     """Standardise the conditions given, or tell their size, where it is all that sets them apart from usual ones."""
-    c, call = e.conditions, "standardise them, (e - e.mean(0)) / e.std(0) of many conditions"
+    c, call = e.conditions, f"standardise them, {STANDARDISED} of many conditions"
     if c is None or c.square > MAX_SQUARE or (c.spread is not None and c.spread < MIN_GIVEN_SPREAD):
         return call
     return f"{call}; or std= that of the conditions given"

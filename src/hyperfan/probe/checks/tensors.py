@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 from hyperfan.probe.checks.mistakes import Case, explain
-from hyperfan.probe.checks.remedies import restart, restart_heads, restart_trunk
+from hyperfan.probe.checks.remedies import STANDARDISED, restart, restart_heads, restart_trunk
 from hyperfan.probe.diagnosis import EMBEDDING_PART, TRUNK_PART, Finding, FindingName, Severity, TensorReading
 from hyperfan.probe.evidence import Evidence
 from hyperfan.probe.losses import main_output
@@ -26,7 +26,8 @@ MAX_NOISE_SHARE = 0.5
 
 def wrong_scale(e: Evidence) -> Iterator[Finding]:
     """Find generated tensors whose variance is off, grouped by the mistake that explains it."""
-    for group, mistake in explain([_case(e, t) for t in off_target(e)]):
+    off, paper = off_target(e), {} if e.subject.net is not None else _paper_targets(e)
+    for group, mistake in explain([_case(e, t, paper.get(t.tensor)) for t in off]):
         ratios = [c.realised / c.target for c in group]
         low, high, first = min(ratios), max(ratios), group[0]
         shown = f"{low:.3g}" if high < 1.1 * low else f"{low:.3g} to {high:.3g}"
@@ -51,10 +52,15 @@ def off_target(e: Evidence) -> list[TensorReading]:
     if e.subject.net is not None:
         return [t for t in tensors if _is_off(t.realised, t.target, MAX_VARIANCE_RATIO)]
     # Started by the paper's table or by the exact reading: it is not known which.
-    factor = MAX_VARIANCE_RATIO_UNKNOWN_CODE
-    paper = with_targets([t.spec for t in e.subject.generated.values()], e.subject.method, "paper")
+    factor, paper = MAX_VARIANCE_RATIO_UNKNOWN_CODE, _paper_targets(e)
     off = [t for t in tensors if _is_off(t.realised, t.target, factor)]
-    return [t for t in off if _is_off(t.realised, paper[t.tensor].target, factor)]
+    return [t for t in off if _is_off(t.realised, paper[t.tensor], factor)]
+
+
+def _paper_targets(e: Evidence) -> dict[str, float | None]:
+    """The variances that the paper's table would have, by name."""
+    found = with_targets([t.spec for t in e.subject.generated.values()], e.subject.method, "paper")
+    return {name: t.target for name, t in found.items()}
 
 
 def _makes_up_for_its_bias(e: Evidence, t: TensorReading) -> bool:
@@ -76,14 +82,11 @@ def _is_off(realised: Scale, target: float | None, factor: float) -> bool:
     return not 1 / factor <= realised.value / target <= factor
 
 
-def _case(e: Evidence, t: TensorReading) -> Case:
+def _case(e: Evidence, t: TensorReading, paper: float | None) -> Case:
     tensor = e.subject.generated[t.tensor]
     module = e.subject.skeleton.module.get_submodule(tensor.spec.layer)
     groups = module.groups if isinstance(module, nn.modules.conv._ConvNd) else 1
     assert t.target is not None
-    paper = None
-    if e.subject.net is None:
-        paper = with_targets([s.spec for s in e.subject.generated.values()], e.subject.method, "paper")[t.tensor].target
     return Case(t.tensor, tensor, t.realised.value, t.target, groups, paper or math.nan)
 
 
@@ -120,7 +123,7 @@ FOREIGN_CONSTANT = (
     "a saturated or dead trunk puts out one code for all, the code does not depend on the condition, or one condition "
     "was repeated: all get the same net, and nothing can be learnt about their difference",
     "print code.std(0) behind each layer from conditions to heads, and mend the first where it is 0: start a saturated "
-    "trunk smaller, standardise conditions, (e - e.mean(0)) / e.std(0), and pass those of this batch on",
+    f"trunk smaller, standardise conditions, {STANDARDISED}, and pass those of this batch on",
 )
 """What is seen of constant tensors of a foreign hypernet, whose embeddings none can change; their cause and remedy."""
 

@@ -73,36 +73,39 @@ def below_epsilon(e: Evidence) -> Iterator[Finding]:
 
 def loss(e: Evidence) -> Iterator[Finding]:
     """Find a loss far from that of guessing."""
-    value, expected, layers, net = e.readings.loss, e.readings.expected_loss, e.readings.layers, e.subject.net
+    value, expected = e.readings.loss, e.readings.expected_loss
     if value is None or expected is None:
         return
     seen = f"{value:.4g}; a net that knows nothing has ln(classes) = {expected:.3g}"
     if value > expected + MAX_LOSS_OVER_GUESSING:
-        shifts, last = _shifts_labels(e), layers[-1] if layers else None
-        frozen = last is not None and not any(_is_trained(e, w) for w in last.weights)
-        if shifts:
-            remedy = "diagnose(net, {**inputs, 'labels': labels}) without y, which takes the loss of the mainnet itself"
-        elif last is not None and not last.generated and not frozen:
-            remedy = f"scale '{last.layer}' down, which is not generated"
-        elif last is not None and not last.generated and not off_target(e):
-            remedy = f"check that y holds the classes that '{last.layer}' was trained for, which is frozen; or loss="
-        elif net is None or net.init.name == "hyperfan-out" or off_target(e):
-            remedy = f"scale the last layer down: {restart(e, 'hyperfan-in')}"
-        else:
-            remedy = "scale the last layer down: hyperfan.calibrate_(net, x)"
         cause = (
             f"the outputs are too large: their mean square is {mean_square(e.measured.output):.3g}, where 1 is usual"
         )
-        if shifts:
+        remedy = _scale_outputs(e)
+        if _shifts_labels(e):
             cause = (
                 f"y was compared with the outputs place by place, and a {type(e.subject.skeleton.module).__name__} "
                 "predicts the next token: its own loss shifts labels by one"
             )
+            remedy = "diagnose(net, {**inputs, 'labels': labels}) without y, which takes the loss of the mainnet itself"
         yield Finding(FindingName.LOSS_TOO_LARGE, "warning", (), seen, cause, remedy)
     elif value < expected / 2:
         cause = "the net is trained already, or the inputs give the class away"
         remedy = "nothing, if so: the targets of a diagnosis are those of a net at its start"
         yield Finding(FindingName.LOSS_BELOW_GUESSING, "note", (), seen, cause, remedy)
+
+
+def _scale_outputs(e: Evidence) -> str:
+    """Scale outputs down that are too large, unless a frozen layer makes them, which may be right."""
+    net, last = e.subject.net, e.readings.layers[-1] if e.readings.layers else None
+    if last is not None and not last.generated:
+        if any(_is_trained(e, w) for w in last.weights):
+            return f"scale '{last.layer}' down, which is not generated"
+        if not off_target(e):
+            return f"check that y holds the classes that '{last.layer}' was trained for, which is frozen; or loss="
+    if net is None or net.init.name == "hyperfan-out" or off_target(e):
+        return f"scale the last layer down: {restart(e, 'hyperfan-in')}"
+    return "scale the last layer down: hyperfan.calibrate_(net, x)"
 
 
 def _shifts_labels(e: Evidence) -> bool:
