@@ -7,8 +7,8 @@ from torch import Tensor, nn
 
 from hyperfan.codes.trunk import Trunk
 from hyperfan.hypernet.bases import Bases
-from hyperfan.mainnet.fresh import trained_biases
 from hyperfan.mainnet.spec import Spec, TensorSpec
+from hyperfan.mainnet.trained_values import trained_biases
 
 FROZEN = "kept: it is frozen"
 ASKED = "kept: init_biases=False"

@@ -32,7 +32,7 @@ _BUILT_BY_TORCH = (nn.Linear, nn.modules.conv._ConvNd, nn.Bilinear, nn.RNNBase, 
 
 
 def trained_biases(module: nn.Module, names: Iterable[str]) -> dict[str, str]:
-    """Of these biases of a module, those whose values may have been trained, with the reason to think so.
+    """The biases among these names whose values may have been trained, with the reason to think so.
 
     A bias of zeros has nothing to lose, and one on the meta device has no values.
     """

@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import nn
 
-from hyperfan.mainnet.fresh import first_trained_layer, trained_biases
+from hyperfan.mainnet.trained_values import first_trained_layer, trained_biases
 
 FRESH = {
     "linear": lambda: nn.Sequential(nn.Linear(30, 20), nn.Tanh(), nn.Linear(20, 3)),
