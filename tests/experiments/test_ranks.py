@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from dataclasses import replace
 from datetime import timedelta
 
@@ -139,7 +140,14 @@ def test_the_others_are_told_why_a_rank_ends(ranks, action, code, reason):
 def sent_sigterm_alone(rank, path, port):
     os.environ |= {"RANK": str(rank), "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
     signal.alarm(60)  # which nothing handles
-    threading.Timer(0.5, os.kill, (os.getpid(), signal.SIGTERM)).start()
+
+    def send():
+        while signal.getsignal(signal.SIGTERM) == signal.SIG_DFL:
+            time.sleep(0.05)
+        time.sleep(0.5)  # by then it waits
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    threading.Thread(target=send, daemon=True).start()
     return command_line(["run", "continual", "--profile", "smoke", "--run-dir", str(path)])
 
 

@@ -288,8 +288,8 @@ def test_loading_does_not_change_the_mainnet():
 
 @pytest.mark.parametrize("damaged", [
     {"plan": None}, {"plan": {"rows": [{}]}}, {"plan": {"rows": 3}}, {"modules": []}, {"settings": "x"}, {"mainnet": 3},
-    {"tasks": 3}, {"base": True}, {"buffers": ["x"]}, {"frozen_values": {"x": 1.0}}, {"heads": "x"},
-    {"code_square": "x"},
+    {"added_tasks": "x"}, {"frozen_tasks": 3}, {"base": True}, {"buffers": ["x"]}, {"frozen_values": {"x": 1.0}},
+    {"heads": "x"}, {"code_square": "x"},
 ], ids=str)  # fmt: skip
 def test_a_damaged_configuration_is_one_line(saved, damaged):
     config = json.loads((saved / "config.json").read_text())

@@ -39,9 +39,10 @@ MAINNET = "mainnet."
 """Prefix of the plain part of a mainnet in a state_dict."""
 _KINDS: dict[str, tuple[type | tuple[type, ...], str]] = {
     "text": (str, "weights sha256 init fidelity distribution base_op"),
-    "table": (dict, "embedding tasks heads settings base base_values frozen_values mainnet modules plan"),
-    "list": (list, "generate trunk buffers"),
+    "table": (dict, "embedding heads settings base base_values frozen_values mainnet modules plan"),
+    "list": (list, "generate trunk buffers frozen_tasks"),
     "number": ((int, float), "share code_square"),
+    "count": (int, "added_tasks"),
     "boolean": (bool, "init_trunk init_biases"),
 }
 """The keys of a configuration by the kinds of their values, whose names are those in an error."""
@@ -182,9 +183,9 @@ def _build(
     **arguments: Any,
 ) -> _Net:
     """The net of a configuration, without its values."""
-    names, tasks, share = set(config["generate"]), config["tasks"], config["share"]
-    if tasks["added"]:
-        embedding = dataclasses.replace(embedding, tasks=(embedding.tasks or 0) - tasks["added"])
+    names, added, share = set(config["generate"]), config["added_tasks"], config["share"]
+    if added:
+        embedding = dataclasses.replace(embedding, tasks=(embedding.tasks or 0) - added)
     net = cls(
         Skeleton(mainnet).module,  # the same architecture without values
         embedding,
@@ -199,9 +200,9 @@ def _build(
         distribution=config["distribution"],
         **arguments,
     )
-    for _ in range(tasks["added"]):
+    for _ in range(added):
         net.embeddings.add_task()
-    for task in tasks["frozen"]:
+    for task in config["frozen_tasks"]:
         net.embeddings.freeze_task(task)
     return net
 
@@ -223,7 +224,8 @@ def _config(net: "HyperNet", weights: str, digest: str) -> dict[str, Any]:
         "weights": weights,
         "sha256": digest,
         "embedding": dataclasses.asdict(net.embeddings.config),
-        "tasks": {"added": net.embeddings.added, "frozen": net.embeddings.frozen},
+        "added_tasks": net.embeddings.added,
+        "frozen_tasks": net.embeddings.frozen,
         "generate": [t.name for t in net.generated],
         "trunk": trunk_widths(net.trunk),
         "init_trunk": net.kept_values.init_trunk,
