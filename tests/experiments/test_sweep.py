@@ -186,7 +186,8 @@ def test_the_table_tells_how_far_runs_are_and_the_time_to_go(tmp_path, monkeypat
         with Progress(console, {path: Toy(total=100) for path in paths}) as table:
             now[0] += 60
             (paths[1] / "metrics.jsonl").write_text('{"kind": "train", "step": 20, "loss": 2.5}\n{"kind": "te')
-            table.show({paths[1]: "here"}, {paths[0]: "finished"}, lambda: "")
+            places = {paths[1]: "here", paths[2]: "cluster"}  # where it waits for a worker
+            table.show(places, {paths[0]: "finished"}, lambda: "")
             now[0] += 60
             table.show({paths[1]: "here"}, {}, lambda: "no worker is left")
         out = capsys.readouterr().out

@@ -21,6 +21,7 @@ from hyperfan.errors import RunError, first_line
 from hyperfan.experiments.environment import fingerprint
 from hyperfan.experiments.exit_codes import EXIT_CODES, FAILED
 from hyperfan.experiments.sweep.child import Child
+from hyperfan.experiments.sweep.table import QUEUE
 from hyperfan.files import explain_write_errors
 from hyperfan.metrics import Outcome
 
@@ -107,7 +108,7 @@ class Cluster:
 class ClusterRun:
     """A job that was given to the cluster."""
 
-    place = "cluster"
+    place = QUEUE
 
     def __init__(self, future: Any) -> None:
         self._future = future

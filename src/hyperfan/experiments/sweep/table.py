@@ -20,6 +20,8 @@ REFRESH_SECONDS = 1.0
 TAIL_BYTES = 200_000
 """Bytes at the end of the metrics in which the last step is looked for."""
 MAX_ROWS = 30
+QUEUE = "cluster"
+"""The place of runs that were given to a cluster, where those that have measured nothing may wait for a worker."""
 
 
 def standing(path: Path) -> tuple[int, float | None]:
@@ -75,9 +77,11 @@ class Progress:
             step, loss = standing(path)
             self._steps[path] = max(step, self._steps[path])
             config = self.runs[path]
+            if place == QUEUE and not step and loss is None:
+                continue
             rows.append([config.title, place, f"{step:,} of {config.total:,}", "" if loss is None else f"{loss:.4g}"])
         left = f"; {missing}" if under_way and (missing := shortage()) else self._left(now)
-        self._draw(f"{len(ended)} of {len(self.runs)} runs over, {len(under_way)} under way{left}", rows)
+        self._draw(f"{len(ended)} of {len(self.runs)} runs over, {len(rows)} under way{left}", rows)
 
     def _left(self, now: float) -> str:
         """The time to go, at the speed of all runs since the sweep began; empty until there is one."""
