@@ -24,7 +24,7 @@ class Patient:
     options: dict[str, Any] = field(default_factory=dict)
 
 
-def mlp(activation: type[nn.Module] = nn.Tanh, depth: int = 4, width: int = 128, inputs: int = 96) -> nn.Sequential:
+def mlp(activation: type[nn.Module] = nn.Tanh, depth: int = 4, width: int = 64, inputs: int = 96) -> nn.Sequential:
     """Fan-in and fan-out of the first layer differ."""
     sizes = [inputs, *[width] * depth]
     layers = [m for a, b in itertools.pairwise(sizes) for m in (nn.Linear(a, b), activation())]
@@ -400,12 +400,13 @@ def _on_base(
     distinct: int = 100,
     embedding: hf.Embedding = CONDITION,
     common: float = 0.0,
+    width: int = 64,
     **options: Any,
 ) -> Patient:
     """Conditions of another scale, or few of them, where most of each weight, or of each code, is common to all."""
     x, y = vectors()
     e = (common + scale * torch.randn(distinct, 16)).repeat(count // distinct, 1)
-    return Patient(ours(mlp(), x, embedding, trunk=(64,), **options), x, y, {"embedding": e})
+    return Patient(ours(mlp(width=width), x, embedding, trunk=(64,), **options), x, y, {"embedding": e})
 
 
 @torch.no_grad()
@@ -424,13 +425,13 @@ def _between(middle: Callable[[Tensor], Tensor] = tanh, end: Callable[[Tensor], 
 def _own_conditioned(enter: Callable[[Tensor], Tensor], by_default: bool = False) -> Patient:
     """Somebody's own: the first weight from a condition for each input, which enters a trunk like this."""
     x, y = vectors(20)
-    mainnet, head = zero_biases(mlp(depth=1)), nn.Linear(8, 128 * 96)
+    mainnet, head = zero_biases(mlp(depth=1)), nn.Linear(8, 64 * 96)
     trunk = nn.Sequential(nn.Linear(8, 8), nn.Tanh())
     if not by_default:
-        hf.init.hyperfan_in_uniform_(head.weight, (128, 96))
+        hf.init.hyperfan_in_uniform_(head.weight, (64, 96))
         nn.init.zeros_(head.bias)
     e = torch.randn(20, 8)
-    return Patient(mainnet, x, y, {"generated": lambda: {"0.weight": head(trunk(enter(e))).view(-1, 128, 96)}})
+    return Patient(mainnet, x, y, {"generated": lambda: {"0.weight": head(trunk(enter(e))).view(-1, 64, 96)}})
 
 
 def _cut_off() -> Patient:
@@ -577,7 +578,9 @@ FAULTS = {
         lambda: _on_base(4.0, share=0.001), "conditions off scale", "not standardised"
     ),
     "conditions a hundred times too small beside an identity": Fault(
-        lambda: _on_base(0.01, embedding=replace(CONDITION, identity=64)), "conditions off scale", "not standardised"
+        lambda: _on_base(0.01, embedding=replace(CONDITION, identity=64), width=128),
+        "conditions off scale",
+        "not standardised",
     ),
     "conditions in hundreds, as std= says": Fault(
         lambda: _on_base(100.0, embedding=replace(CONDITION, std=100.0)), "conditions off scale", "std= or example_emb"
@@ -746,7 +749,7 @@ HEALTHY: dict[str, Callable[[], Patient]] = {
     "MLP, weights and biases": lambda: _patient(mlp(nn.ReLU), *vectors(), generate="weights+biases"),
     "waves as in SIREN": lambda: _patient(Waves(), *vectors()),
     "tasks, a trunk, trained embeddings": lambda: _patient(
-        mlp(nn.ReLU), *vectors(), hf.Embedding(32, tasks=5, trainable=True, per="net"), trunk=(64, 64)
+        mlp(nn.ReLU, width=128), *vectors(), hf.Embedding(32, tasks=5, trainable=True, per="net"), trunk=(64, 64)
     ),
     "embeddings given at the call": lambda: _patient(mlp(nn.GELU), *vectors(), hf.Embedding(64, given=True)),
     "conditions a tenth as large": lambda: _on_base(0.1),

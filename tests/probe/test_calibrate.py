@@ -259,8 +259,8 @@ def test_a_shared_head_with_a_trained_bias_cannot_scale_one_of_its_tensors():
     x, _ = vectors()
     net = ours(mlp(), x)
     with torch.no_grad():
-        net.heads.head("128x128").bias.normal_()
-        net.heads.head("128x96").bias.normal_()
+        net.heads.head("64x64").bias.normal_()
+        net.heads.head("64x96").bias.normal_()
     before = net.generate()
     with pytest.raises(hf.HyperfanError, match="serves several tensors"):
         net.rescale_({"2.weight": 2.0, "0.weight": 2.0})
@@ -304,12 +304,12 @@ def test_what_cannot_be_calibrated():
         hf.calibrate_(mlp(), x)
     net = ours(mlp(), x)
     with torch.no_grad():
-        net.heads.head("128x96").weight.zero_()
+        net.heads.head("64x96").weight.zero_()
     with pytest.raises(hf.HyperfanError, match=r"'0' puts out zeros.*diagnose"):
         hf.calibrate_(net, x)
     net.reset_parameters()
     with torch.no_grad():
-        net.heads.head("128x128").weight.mul_(1e38)
+        net.heads.head("64x64").weight.mul_(1e38)
     with pytest.raises(hf.HyperfanError, match=r"'2' overflows.*reset_parameters"):
         hf.calibrate_(net, x)
     for bad in (x * math.nan, x[:0]):

@@ -433,10 +433,10 @@ def test_a_random_foreign_hypernet_leaves_the_random_numbers_and_its_buffers_alo
     class Hypernet(nn.Module):
         def __init__(self):
             super().__init__()
-            self.norm, self.head = nn.BatchNorm1d(16), nn.Linear(16, 128 * 96)
+            self.norm, self.head = nn.BatchNorm1d(16), nn.Linear(16, 64 * 96)
 
         def forward(self):
-            return {"0.weight": self.head(self.norm(torch.randn(4, 16)))[0].view(128, 96)}
+            return {"0.weight": self.head(self.norm(torch.randn(4, 16)))[0].view(64, 96)}
 
     torch.manual_seed(0)
     x, y = vectors(20)
@@ -582,7 +582,7 @@ def test_conditions_that_the_net_was_built_with_are_the_measure_of_those_given()
     "embedding", [hf.Embedding(64, given=True, per="net"), hf.Embedding(64, tasks=3, per="net")], ids=["given", "tasks"]
 )
 def test_the_correlation_of_two_conditions_nets_follows_the_share(embedding, share):
-    """1 − ρ + ρ·cos(h, h′), to the sampling error of the correlation of 128·96 pairs of values, and of more."""
+    """1 − ρ + ρ·cos(h, h′), to the sampling error of the correlation of 64·96 pairs of values, and of more."""
     torch.manual_seed(0)
     x, y = vectors(4)
     e = torch.randn(4, 64)
@@ -681,15 +681,15 @@ def test_a_foreign_hypernet_is_seen_as_ours_is():
 def test_a_layer_of_a_foreign_hypernet_may_be_common_to_all_conditions():
     torch.manual_seed(0)
     main, x, c = zero_biases(mlp(depth=1)), torch.randn(6, 96), torch.randn(6, 16)
-    heads = [nn.Linear(16, 128 * 96), nn.Linear(16, 1280)]
-    hf.init.hyperfan_in_uniform_(heads[0].weight, (128, 96))
-    hf.init.hyperfan_in_uniform_(heads[1].weight, (10, 128), "tanh")
+    heads = [nn.Linear(16, 64 * 96), nn.Linear(16, 640)]
+    hf.init.hyperfan_in_uniform_(heads[0].weight, (64, 96))
+    hf.init.hyperfan_in_uniform_(heads[1].weight, (10, 64), "tanh")
     for head in heads:
         nn.init.zeros_(head.bias)
 
     def made(*codes):
         first, second = (head(code) for head, code in zip(heads, codes, strict=True))
-        return {"0.weight": first.view(6, 128, 96), "2.weight": second.view(6, 10, 128)}
+        return {"0.weight": first.view(6, 64, 96), "2.weight": second.view(6, 10, 64)}
 
     def found(*codes):
         return [(f.severity, f.where) for f in hf.diagnose(main, x, generated=lambda: made(*codes)).findings]
@@ -721,16 +721,16 @@ def test_a_foreign_hypernet_is_left_as_it_was():
         ({}, "Sequential is no HyperNet: pass generated="),
         ({"generated": lambda: [torch.zeros(3)]}, "generated\\(\\) returned a list: it should return a dict"),
         ({"generated": dict}, "generated\\(\\) returned no tensors"),
-        ({"generated": lambda: {"0.wieght": torch.zeros(128, 96)}}, "did you mean '0.weight'"),
-        ({"generated": lambda: {"0.weight": torch.zeros(96, 128)}}, "it looks transposed"),
+        ({"generated": lambda: {"0.wieght": torch.zeros(64, 96)}}, "did you mean '0.weight'"),
+        ({"generated": lambda: {"0.weight": torch.zeros(96, 64)}}, "it looks transposed"),
         (
-            {"generated": lambda: {"0.weight": torch.zeros(3, 128, 96)}},
-            r"returned 3 of '0.weight', \(3, 128, 96\), for 4 inputs: return one for all, \(128, 96\), or one for each",
+            {"generated": lambda: {"0.weight": torch.zeros(3, 64, 96)}},
+            r"returned 3 of '0.weight', \(3, 64, 96\), for 4 inputs: return one for all, \(64, 96\), or one for each",
         ),
         ({"generated": lambda: {}, "task": 1}, "belong to a HyperNet"),
-        ({"generated": lambda: {"0.weight": torch.zeros(128, 96)}, "y": torch.ones(4, 10).long()}, "pass loss="),
-        ({"generated": lambda: {"0.weight": torch.zeros(128, 96)}, "y": "cat"}, "pass loss="),
-        ({"generated": lambda: {"0.weight": torch.zeros(128, 96)}, "loss": nn.MSELoss()}, "without y="),
+        ({"generated": lambda: {"0.weight": torch.zeros(64, 96)}, "y": torch.ones(4, 10).long()}, "pass loss="),
+        ({"generated": lambda: {"0.weight": torch.zeros(64, 96)}, "y": "cat"}, "pass loss="),
+        ({"generated": lambda: {"0.weight": torch.zeros(64, 96)}, "loss": nn.MSELoss()}, "without y="),
     ],
 )
 def test_what_cannot_be_looked_at(arguments, message):
@@ -970,7 +970,7 @@ def test_where_what_is_not_finite_came_from(spoil, cause, remedy):
 
 @torch.no_grad()
 def with_nan(net):
-    net.heads.head("128x96").bias[3] = math.nan
+    net.heads.head("64x96").bias[3] = math.nan
     return net
 
 
