@@ -22,10 +22,11 @@ def test_an_unknown_name_is_an_attribute_error():
 
 
 def test_importing_loads_torch_and_the_standard_library_only():
-    loaded = run("import sys, hyperfan; hyperfan.HyperNet; hyperfan.init; print(*sys.modules)").split()
-    assert "torch" in loaded
-    for extra in ("rich", "tyro", "safetensors", "PIL", "hyperfan.cli"):
-        assert extra not in loaded
+    """Also the readers of data: Pillow is loaded for a picture, and what fetches them when it is called."""
+    names = "hyperfan.HyperNet; hyperfan.init"
+    loaded = run(f"import sys, hyperfan, hyperfan.data, hyperfan.data.fetch; {names}; print(*sys.modules)").split()
+    assert {"torch", "hyperfan.data.folder"} <= set(loaded)
+    assert not {"rich", "tyro", "safetensors", "PIL", "pooch", "requests", "hyperfan.cli"} & set(loaded)
 
 
 def test_help_answers_without_torch():

@@ -3,7 +3,6 @@
 import pickle
 import re
 import shutil
-import subprocess
 import sys
 
 import pytest
@@ -226,10 +225,3 @@ def test_tiny_imagenet_has_the_classes_of_its_list(tiny):
     (tiny / "wnids.txt").unlink()
     with pytest.raises(DataError, match=r"wnids\.txt cannot be read.*hyperfan data fetch tiny-imagenet"):
         tiny_imagenet(tiny.parent)
-
-
-def test_pillow_is_loaded_only_for_a_picture():
-    code = "import sys, hyperfan.data, hyperfan.data.fetch; print(*sys.modules)"
-    loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
-    assert "hyperfan.data.folder" in loaded
-    assert not {"PIL", "rich", "tyro", "pooch", "requests"} & set(loaded)

@@ -1,3 +1,4 @@
+import functools
 import multiprocessing
 import os
 
@@ -5,13 +6,20 @@ import pytest
 import torch
 from toy import Silent, Toy, contents, serve
 
+from hyperfan.experiments import environment
 from hyperfan.experiments.loop import run
 
 
-@pytest.fixture(autouse=True)
-def _no_waiting_for_the_disk(monkeypatch):
-    """What a process has written stays when it is killed; only a power cut would need more."""
-    monkeypatch.setattr(os, "fsync", lambda handle: None)
+@pytest.fixture(autouse=True, scope="session")
+def _no_waiting():
+    """For the disk: what a process has written stays when it is killed; only a power cut would need more.
+
+    Nor for a checksum of all the code at the start of each run, which does not change meanwhile.
+    """
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(os, "fsync", lambda handle: None)
+        patch.setattr(environment, "fingerprint", functools.cache(environment.fingerprint))
+        yield
 
 
 @pytest.fixture(autouse=True)

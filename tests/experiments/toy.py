@@ -3,12 +3,14 @@
 Other processes import it too, to be killed or to run out of disk.
 """
 
+import functools
 import importlib
 import json
 import os
 import resource
 import signal
 import sys
+import tempfile
 import time
 import traceback
 from dataclasses import dataclass
@@ -20,7 +22,7 @@ from torch import nn
 
 import hyperfan as hf
 from hyperfan.errors import HyperfanError
-from hyperfan.experiments import group, signals
+from hyperfan.experiments import environment, group, signals
 from hyperfan.experiments.classifier import Classifier, build
 from hyperfan.experiments.experiment import Configuration
 from hyperfan.experiments.loop import follow, run
@@ -136,9 +138,12 @@ def assert_resumes(config, folder, batches, **more):
 
 
 def serve(jobs):
-    """Call functions, each in a fork of this process, which has torch loaded and a single thread."""
+    """Call functions, each in a fork of this process, which has loaded what a run loads, and has a single thread."""
     importlib.import_module("torch._dynamo")  # as an optimiser of torch's does in its first step
     os.fsync = lambda handle: None
+    environment.fingerprint = functools.cache(environment.fingerprint)
+    with tempfile.TemporaryDirectory() as folder:
+        run(Toy(), Path(folder, "first"), Silent())
     while True:
         function, args, kill_after = jobs.recv()
         child = os.fork()

@@ -71,6 +71,8 @@ class GeneratorSuite:
     """Cases that make different graphs, which are compiled and exported; all of them, if a generator does not say."""
     TRAINING_GRAPH = False
     """Whether a quick run also compiles training, on the first of these."""
+    BACKWARD_GRAPHS: tuple[str, ...] = ()
+    """Of these graphs, those whose backward a quick run traces too; a graph of the same functions need not be here."""
     SEED_OF_ANOTHER_MAINNET = 5
     """With which a mainnet of other values is built; 0, as of the first, where its values are not saved."""
 
@@ -140,14 +142,16 @@ class GeneratorSuite:
     def test_compile_fullgraph(self, case, request):
         net, call, x = build(case, torch.float64), double(case.call()), inputs(torch.float64)
         torch._dynamo.reset()
-        compiled = torch.compile(net, fullgraph=True, backend="aot_eager")
+        full = request.config.getoption("full")
+        backward = full or any(case is self.CASES[name] for name in self.BACKWARD_GRAPHS)
+        compiled = torch.compile(net, fullgraph=True, backend="aot_eager" if backward else "eager")
         grads = []
         for function in (compiled, net):
             out = function(x, **call)
             grads.append((out, *torch.autograd.grad(out.square().sum(), list(net.parameters()), allow_unused=True)))
         torch.testing.assert_close(*grads)
         # Training is a graph of its own, in which a norm differs and no generator.
-        again = request.config.getoption("full") or (self.TRAINING_GRAPH and case is self.CASES[self.GRAPHS[0]])
+        again = full or (self.TRAINING_GRAPH and case is self.CASES[self.GRAPHS[0]])
         if again and net.codes(**call).ndim == 2:  # batch norm does not train with one set of weights per sample
             compiled.train()
             compiled(x, **call).sum().backward()

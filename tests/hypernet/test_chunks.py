@@ -104,6 +104,7 @@ LINEAR = ["4.weight", "6.weight", "8.*"]
 
 class TestChannels(GeneratorSuite):
     GRAPHS = ("ha", "per sample")
+    BACKWARD_GRAPHS = ("ha",)
     CASES: ClassVar = {
         "ha": case(channels, 6, hf.Chunks(), generate=LINEAR),
         "ha, paper, given size": case(channels, 6, hf.Chunks(size=5), generate=LINEAR, fidelity="paper"),
@@ -128,6 +129,7 @@ class TestChannels(GeneratorSuite):
 
 class TestFlat(GeneratorSuite):
     GRAPHS = ("with norms",)
+    BACKWARD_GRAPHS = GRAPHS
     CASES: ClassVar = {
         "flat": case(flat, 6, hf.Chunks(size=20, flat=True)),
         "one chunk": case(flat, 6, hf.Chunks(size=182, flat=True), generate="weights+biases"),

@@ -54,6 +54,7 @@ def given(*shape):
 
 class TestHeads(GeneratorSuite):
     GRAPHS = ("everything", "tasks-per-net", "given-per-sample")
+    BACKWARD_GRAPHS = ("everything", "given-per-sample")
     TRAINING_GRAPH = True
     CASES: ClassVar = {
         "fixed": case(6),

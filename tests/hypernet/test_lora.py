@@ -79,6 +79,7 @@ class Suite(GeneratorSuite):
 
 class TestLoRA(Suite):
     GRAPHS = ("given per sample",)
+    BACKWARD_GRAPHS = GRAPHS
     CASES: ClassVar = {
         "fixed": case(6, hf.LoRA(2, alpha=3.0)),
         "everything": case(6, hf.LoRA(3), generate="*"),

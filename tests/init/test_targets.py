@@ -1,5 +1,7 @@
 """What each method asks for, against the arithmetic done by hand."""
 
+import sys
+
 import pytest
 import torch
 from torch import nn
@@ -84,17 +86,24 @@ def test_slopes_start_at_their_own_values():
 
 
 def test_many_layers_registered_in_reverse():
+    """More than calls may be nested."""
+    depth, limit = 400, sys.getrecursionlimit()
+
     class Reversed(nn.Module):
         def __init__(self):
             super().__init__()
-            self.layers = nn.ModuleList(nn.Linear(2, 2) for _ in range(1100))  # more than calls may be nested
+            self.layers = nn.ModuleList(nn.Linear(2, 2) for _ in range(depth))
 
         def forward(self, x):
             for layer in reversed(self.layers):
                 x = layer(x)
             return x
 
-    made = targets(hf.HyperNet(Reversed(), 3, init="hyperfan-out", example=torch.zeros(1, 2)))
+    sys.setrecursionlimit(depth)
+    try:
+        made = targets(hf.HyperNet(Reversed(), 3, init="hyperfan-out", example=torch.zeros(1, 2)))
+    finally:
+        sys.setrecursionlimit(limit)
     assert made["layers.0.weight"] == pytest.approx(0.5)
 
 

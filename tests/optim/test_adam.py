@@ -13,7 +13,7 @@ from hyperfan.optim import kernels
 from products import covered, covering
 
 LR = 1e-3
-STEPS, FULL_STEPS = 30, 100
+STEPS, FULL_STEPS = 20, 100
 """Of a disturbed run, in a quick run of the tests and in a full one."""
 TOLERANCE = 1e-11
 NOT_COMPILED = kernels.why_not_compiled("cpu")
@@ -85,7 +85,7 @@ def disturbed(twins, optimiser, arguments, steps=STEPS):
         for net, opt in ((twins.ours, twins.opt), (twins.theirs, twins.oracle)):
             if i and i % (2 * tenth) == 0:
                 opt.param_groups[0]["lr"] *= 0.8
-            torch.manual_seed(i)
+            torch.default_generator.manual_seed(i)
             if i % 7 != 3:  # else two batches are accumulated
                 opt.zero_grad()
             inputs = x.view(3, 2, -1) if arguments.get("grouped") else x

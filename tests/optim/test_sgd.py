@@ -63,25 +63,25 @@ def disturb(twins, step):
         if step and step % 3 == 0:
             for group in opt.param_groups:
                 group["lr"] *= 0.8
-    if step == 5:
+    if step == 3:
         twins.ours.state_dict()
-    if step == 9:
+    if step == 5:
         net_state, opt_state = twins.ours.state_dict(), twins.opt.state_dict()
         fresh = copy.deepcopy(twins.ours)
         fresh.reset_parameters()
         fresh.load_state_dict(net_state)
         twins.ours, twins.opt = fresh, hf.SGD(fresh, lr=1.0)
         twins.opt.load_state_dict(opt_state)
-    if step == 15:
+    if step == 8:
         twins.opt.use("dense")
         assert kinds(twins.opt) == {"dense"}
-    if step == 18:
+    if step == 10:
         twins.opt.use("factored")
         # Chunks have more codes than their head is wide, so that the dense gradient is the smaller one.
         assert kinds(twins.opt) == {"dense" if isinstance(twins.ours.heads.config, hf.Chunks) else "factored"}
-    if step == 21:
+    if step == 12:
         twins.opt.use()
-    if step == 26:
+    if step == 14:
         next(iter(twins.ours.parameters()))
 
 
@@ -338,13 +338,13 @@ def test_settings_changed_by_hand_in_mid_run():
     def change(twins, step):
         for opt in (twins.opt, twins.oracle):
             group = opt.param_groups[0]
-            if step == 6:
+            if step == 3:
                 group["momentum"] = 0.9
-            if step == 12:
+            if step == 6:
                 group["weight_decay"] = 0.3
-            if step == 18:
+            if step == 9:
                 group["momentum"] = 0.0
-            if step == 24:
+            if step == 12:
                 group["momentum"], group["nesterov"] = 0.5, True
 
     Twins(build(), lr=LR).train(between=change)
@@ -364,7 +364,7 @@ def test_a_decay_that_takes_everything():
 def test_accumulation_over_several_backwards():
     for net in (build(), build(hf.Embedding(7, noise=0.3)), build(hf.Embedding(7, trainable=True), trunk=(8,))):
         twins = Twins(net, lr=LR, momentum=0.9)
-        for i, (x, y) in enumerate(batches(20)):
+        for i, (x, y) in enumerate(batches(8)):
             for net, opt in ((twins.ours, twins.opt), (twins.theirs, twins.oracle)):
                 torch.manual_seed(i)
                 opt.zero_grad()

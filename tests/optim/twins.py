@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 import hyperfan as hf
 
-STEPS = 30
+STEPS = 16
 
 
 def mainnet() -> nn.Module:
@@ -52,7 +52,7 @@ class Twins:
                 between(self, i)
             losses = []
             for net, opt in ((self.ours, self.opt), (self.theirs, self.oracle)):
-                torch.manual_seed(i)
+                torch.default_generator.manual_seed(i)
                 opt.zero_grad()
                 loss = loss_of(net, x, y, **call)
                 loss.backward()

@@ -25,12 +25,12 @@ FITTING = [
 
 def residual():
     x = torch.randn(100, 96)
-    return ours(Residual(50), x), x
+    return ours(Residual(25), x), x
 
 
 def transformer():
     x = torch.randn(16, 12, 16)
-    return ours(Encoder(6), x), x
+    return ours(Encoder(3), x), x
 
 
 def transformer_with_late_norms():
@@ -39,7 +39,7 @@ def transformer_with_late_norms():
 
 
 def u_net():
-    x = torch.randn(8, 3, 32, 32)
+    x = torch.randn(8, 3, 16, 16)
     return ours(UNet(), x), x
 
 
