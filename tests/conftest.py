@@ -33,7 +33,10 @@ def pytest_collection_finish(session):
 
 @pytest.fixture(autouse=True)
 def _seeded():
-    """Every test starts from the same random state, that of the CPU; ``torch.manual_seed`` would note the stack thrice."""
+    """Every test starts from the same random state.
+
+    That of the CPU, which all tests are on: ``torch.manual_seed`` would format the stack for three kinds of devices.
+    """
     torch.default_generator.manual_seed(0)
 
 

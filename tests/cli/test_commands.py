@@ -5,6 +5,7 @@ import json
 import pytest
 
 from hyperfan.cli.main import main
+from hyperfan.experiments.compare import METHODS
 
 FACTORIES = """
 import torch
@@ -113,11 +114,21 @@ def test_methods(capsys):
     assert all(r["name"] in out and r["paper"] in out for r in rows)
 
 
-def test_compare(capsys):
+SOME_METHODS = ("xavier-fan-in", "xavier-fan-out", "hyperfan-in", "m4", "hyperfan-out")
+
+
+def test_every_method_is_compared():
+    assert len(METHODS) == 11
+    assert {*SOME_METHODS} < {*METHODS}
+
+
+def test_compare(capsys, monkeypatch):
+    """On half of the inits, of which the fourth makes equal layers; each has tests of its own."""
+    monkeypatch.setattr("hyperfan.experiments.compare.METHODS", SOME_METHODS)
     code, out, _ = run(capsys, "compare", "--seeds", "2", "--batch", "50", "--json")
     rows = {r["init"]: r for r in json.loads(out)["rows"]}
     assert code == 0
-    assert len(rows) == 12
+    assert list(rows) == ["classical net, Xavier", *SOME_METHODS]
     for row in rows.values():
         assert len(row["preactivation"]) == len(row["gradient"]) == 6
     first = {name: row["preactivation"] for name, row in rows.items()}

@@ -246,9 +246,11 @@ def test_a_batch_is_random_crops_standardised_as_usual_for_imagenet(pictures):
 
 
 def test_a_net_that_overflows_is_said_to_be_unsure_of_nothing_and_draws_no_error(tmp_path, pictures):
-    config = replace(SMALL, init="kaiming-fan-in", norm=False, batches=1, width=1.0, embedding=32, lr=1e-30)
+    config = replace(SMALL, init="kaiming-fan-in", norm=False, batches=1, width=0.25, embedding=64, lr=1e-30)
     assert run(config, tmp_path / "a", Silent(), data_dir=pictures) == "finished"
     (row,) = [r for r in read_metrics(tmp_path / "a") if r["kind"] == "test"]
+    (told,) = [r for r in read_metrics(tmp_path / "a") if r["kind"] == "uncertainty"]
+    assert told["known"]["entropy"] == told["known"]["disagreement"] == [9] + 39 * [0]
     assert write_summary(tmp_path / "a")[1].startswith(f"{row['accuracy']:.2%} of the test images right")
 
 

@@ -1,7 +1,6 @@
 """Saved nets: what is refused, what is kept, and that nothing is half-written."""
 
 import json
-import resource
 import signal
 
 import pytest
@@ -11,6 +10,7 @@ from small_nets import Custom, WithToken, X, mlp
 from torch import nn
 
 import hyperfan as hf
+import needs
 from hyperfan.hypernet.unsaved import MARK_TOLERANCE, marks
 
 
@@ -305,8 +305,11 @@ def test_what_is_no_configuration_is_one_line(saved, text):
         load(saved)
 
 
+@needs.POSIX
 def test_a_full_disk_is_one_line_and_leaves_what_was_saved(saved):
     """A limit on the size of files stands for it."""
+    import resource
+
     before = {file.name: file.read_bytes() for file in saved.iterdir()}
     limits = resource.getrlimit(resource.RLIMIT_FSIZE)
     action = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)

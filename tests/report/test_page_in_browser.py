@@ -47,7 +47,7 @@ def opened(browser, tmp_path):
 
 @pytest.fixture(scope="module")
 def two_runs():
-    return run_page([run("first", rows=long_run(3)), run("second", rows=long_run(3))])
+    return run_page([run("first", rows=long_run(1, 2)), run("second", rows=long_run(1, 2))])
 
 
 @pytest.fixture(scope="module")
