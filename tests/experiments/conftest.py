@@ -9,17 +9,17 @@ from toy import Silent, Toy, contents, serve
 from hyperfan.experiments import environment
 from hyperfan.experiments.loop import run
 
+FINGERPRINT = functools.cache(environment.fingerprint)
 
-@pytest.fixture(autouse=True, scope="session")
-def _no_waiting():
+
+@pytest.fixture(autouse=True)
+def _no_waiting(monkeypatch):
     """For the disk: what a process has written stays when it is killed; only a power cut would need more.
 
     Nor for a checksum of all the code at the start of each run, which does not change meanwhile.
     """
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(os, "fsync", lambda handle: None)
-        patch.setattr(environment, "fingerprint", functools.cache(environment.fingerprint))
-        yield
+    monkeypatch.setattr(os, "fsync", lambda handle: None)
+    monkeypatch.setattr(environment, "fingerprint", FINGERPRINT)
 
 
 @pytest.fixture(autouse=True)
