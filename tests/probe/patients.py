@@ -481,6 +481,14 @@ def _plain_rate_of_adamw() -> Patient:
     return Patient(ours(mlp(), x), x, y, {"lr": 0.01, "optimiser": "adamw"})
 
 
+def _left_out(*prefixes: str) -> Patient:
+    """An optimiser of the parameters with these prefixes alone."""
+    x, y = vectors(32)
+    net = ours(mlp(depth=2), x, CONDITION, trunk=(16,))
+    some = [p for name, p in net.named_parameters() if name.startswith(prefixes)]
+    return Patient(net, x, y, {"optimiser": torch.optim.AdamW(some, lr=1e-5)})
+
+
 def _loss(loss: Callable[[Tensor, Tensor], Tensor], **options: Any) -> Patient:
     x, _ = vectors(20)
     return Patient(ours(mlp(depth=1), x, CONDITION, trunk=(16,)), x, torch.randn(20, 10), {"loss": loss, **options})
@@ -608,6 +616,12 @@ FAULTS = {
     "noise": Fault(_noisy, "noise larger than signal", "noise"),
     "learning rate": Fault(_fast, "learning rate too large", "‖h‖² + 1"),
     "AdamW at the plain net's rate": Fault(_plain_rate_of_adamw, "learning rate too large", "‖h‖₁ + 1"),
+    "an optimiser of the trunk alone": Fault(
+        lambda: _left_out("trunk"), "parameters that the optimiser does not hold", "a part of the parameters"
+    ),
+    "an optimiser of the heads alone": Fault(
+        lambda: _left_out("heads"), "parameters that the optimiser does not hold", "a part of the parameters"
+    ),
     "a margin that all outputs keep": Fault(
         lambda: _loss(lambda out, y: (out - y).abs().sub(50).relu().mean()), "a loss without a gradient", "margin"
     ),
@@ -623,6 +637,9 @@ FAULTS = {
     ),
     "pixels": Fault(_pixels, "inputs off scale", "standardised"),
     "sums of layers": Fault(lambda: _plain(ThreeAtOnce()), "exploding activations", "analysis does not fit"),
+    "twelve sigmoids": Fault(
+        lambda: _plain(mlp(nn.Sigmoid, depth=12, width=32)), "vanishing gradients", "a sigmoid passes on a quarter"
+    ),
     "steep waves": Fault(lambda: _plain(Waves(), fidelity="paper"), "exploding gradients", "slope"),
     "a neural field at unit variance": Fault(
         lambda: field(_at_unit_variance), "wrong scale of a head", "frequency of the sine is forgotten"

@@ -3,6 +3,7 @@ import json
 import math
 import re
 from dataclasses import replace
+from functools import partial
 
 import pytest
 import torch
@@ -249,7 +250,7 @@ def test_an_optimiser_that_is_not_known_is_told_the_choices(optimiser, seen):
     net, x, _ = quadratic()
     with pytest.raises(hf.HyperfanError) as error:
         hf.diagnose(net, x, optimiser=optimiser)
-    assert str(error.value) == f"optimiser= is {seen}: choose 'sgd', 'adam', 'adamw'"
+    assert str(error.value) == f"optimiser= is {seen}: choose 'sgd', 'adam', 'adamw', or pass one of these"
 
 
 def test_a_random_hypernet_is_tried_with_one_draw():
@@ -736,6 +737,45 @@ def test_a_foreign_hypernet_is_left_as_it_was():
 def test_what_cannot_be_looked_at(arguments, message):
     with pytest.raises(hf.HyperfanError, match=message):
         hf.diagnose(mlp(), torch.randn(4, 96), **arguments)
+
+
+def test_of_a_module_around_a_hypernet_it_is_said_where_that_is():
+    x, _ = vectors()
+    wrapped = nn.ModuleDict({"encoder": nn.Linear(3, 3), "inner": nn.Sequential(ours(mlp(), x))})
+    with pytest.raises(hf.HyperfanError, match=r"ModuleDict is no HyperNet, and holds one: diagnose\(net\.inner\.0, x"):
+        hf.diagnose(wrapped, x)
+
+
+@pytest.mark.parametrize("kind", [torch.optim.AdamW, hf.AdamW, hf.SGD])
+def test_an_optimiser_that_holds_all_is_tried_at_its_rate(kind):
+    x, y = vectors(32)
+    net = ours(mlp(depth=1), x)
+    opt = kind(net if kind.__module__.startswith("hyperfan") else net.parameters(), lr=1e-6)
+    seen = hf.diagnose(net, x, y, optimiser=opt)
+    assert seen.healthy
+    assert seen == hf.diagnose(net, x, y, optimiser=kind.__name__.lower(), lr=1e-6)
+    opt.param_groups[0]["lr"] = 10.0
+    assert [f.name for f in hf.diagnose(net, x, y, optimiser=opt).findings] == ["learning rate too large"]
+    assert hf.diagnose(net, x, optimiser=opt).healthy  # without a loss there is no step to be tried
+
+
+def test_what_an_optimiser_does_not_hold_of_a_foreign_hypernet():
+    x, y = vectors(32)
+    own, mainnet = nn.Linear(32, 96 * 64), mlp(depth=1)
+    code = torch.randn(32)
+    look_at = partial(hf.diagnose, mainnet, x, y, generated=lambda: {"0.weight": own(code).view(64, 96)})
+    found, *_ = look_at(optimiser=torch.optim.SGD(mainnet.parameters(), lr=1e-6)).findings
+    assert (found.name, found.severity) == ("parameters that the optimiser does not hold", "error")
+    assert found.evidence.startswith(f"{33 * 96 * 64:,} of ")
+    both = torch.optim.SGD([*own.parameters(), *mainnet.parameters()], lr=1e-6)
+    assert "parameters that the optimiser does not hold" not in [f.name for f in look_at(optimiser=both).findings]
+
+
+def test_a_remedy_is_printed_once():
+    torch.manual_seed(5)
+    printed = str(look(FAULTS["exploding"].plant()))
+    assert printed.count("mend:") > 1
+    assert printed.count("mend:   as above") >= 1
 
 
 def test_our_net_needs_no_function():

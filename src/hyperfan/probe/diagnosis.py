@@ -3,7 +3,7 @@
 import dataclasses
 import math
 import textwrap
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, Literal, get_args
@@ -44,6 +44,7 @@ class FindingName(StrEnum):
     VALUES_NOT_FINITE = "values that are not finite"
     LOSS_NOT_FINITE = "a loss that is not finite"
     FLAT_LOSS = "a loss without a gradient"
+    LEFT_OUT = "parameters that the optimiser does not hold"
     WRONG_SCALE = "wrong scale of a head"
     ZERO_OUTPUT = "dead head: zero output"
     CONSTANT_OUTPUT = "dead head: constant in the embedding"
@@ -302,13 +303,21 @@ class Diagnosis:
     def __str__(self) -> str:
         blocks = [
             f"{self.net}\n{self.summary}",
-            *(str(f) for f in self.findings),
+            *map(str, _remedies_once(self.findings)),
             "Mean squares by layer, in forward order\n" + table(*self.layer_table()),
             *([self.scatter_note] if self.scatter_note else []),
             "What is trained\n" + table(*self.part_table()),
             self.facts,
         ]
         return "\n\n".join(blocks)
+
+
+def _remedies_once(findings: Iterable[Finding]) -> Iterator[Finding]:
+    """The findings as they are printed: a remedy that was printed before is not repeated."""
+    printed: set[str] = set()
+    for finding in findings:
+        yield dataclasses.replace(finding, remedy="as above") if finding.remedy in printed else finding
+        printed.add(finding.remedy)
 
 
 def without_notes(findings: Iterable[Finding]) -> list[Finding]:

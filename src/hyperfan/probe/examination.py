@@ -54,7 +54,7 @@ def diagnose(
     *,
     generated: GenerateFunction | None = None,
     lr: float | None = None,
-    optimiser: OptimiserName = "sgd",
+    optimiser: OptimiserName | torch.optim.Optimizer = "sgd",
     task: Task | None = None,
     embedding: Tensor | None = None,
 ) -> Diagnosis: ...
@@ -69,7 +69,7 @@ def diagnose(
     *,
     generated: GenerateFunction | None = None,
     lr: float | None = None,
-    optimiser: OptimiserName = "sgd",
+    optimiser: OptimiserName | torch.optim.Optimizer = "sgd",
     task: Task | None = None,
     embedding: Tensor | None = None,
     widths: Sequence[int] = ...,
@@ -85,7 +85,7 @@ def diagnose(
     *,
     generated: GenerateFunction | None = None,
     lr: float | None = None,
-    optimiser: OptimiserName = "sgd",
+    optimiser: OptimiserName | torch.optim.Optimizer = "sgd",
     task: Task | None = None,
     embedding: Tensor | None = None,
     widths: Sequence[int] = (),
@@ -113,7 +113,8 @@ def diagnose(
             of its groups, (n, rows, …).
         lr: a learning rate to be tried for one step of the optimiser, which is undone.
         optimiser: "sgd", "adam" or "adamw": the optimiser of that step and of the effective rates, with torch's
-            defaults and without momentum of earlier steps or weight decay.
+            defaults and without momentum of earlier steps or weight decay. Or the optimiser itself: then its learning
+            rate is tried, and parameters that it does not hold are found.
         task: which row of a table of embeddings to look at, or a tensor with one for each input; the first by default.
         embedding: the embedding, where it is given at the call, or one for each input; by default they are drawn, one
             for each input if there is one for the net and it can run so, else one for all.
@@ -143,6 +144,8 @@ def diagnose(
     if x is None:
         raise HyperfanError("a diagnosis needs inputs, as many as a training batch has: diagnose(net, x, y)")
     step = first_step(optimiser)
+    if isinstance(optimiser, torch.optim.Optimizer) and lr is None and y is not None:
+        lr = max(float(group["lr"]) for group in optimiser.param_groups)
     if lr is not None and not 0 < lr < math.inf:
         raise HyperfanError(f"lr={lr:g}: a learning rate is positive and finite")
     if loss is not None and y is None:
@@ -152,7 +155,16 @@ def diagnose(
     with preserved_random_state(x):
         evidence = Evidence(_subject(net, x, generated, task, embedding), y, loss, lr, step)
     findings = [f for check in CHECKS for f in check(evidence)]
+    if isinstance(optimiser, torch.optim.Optimizer):
+        findings = [*training.left_out(optimiser, _trained(net, evidence)), *findings]
     return replace(evidence.readings, findings=tuple(sorted(findings, key=lambda f: SEVERITIES.index(f.severity))))
+
+
+def _trained(net: nn.Module, evidence: Evidence) -> dict[str, Tensor]:
+    """Parameters that are to be trained, by name; of a foreign hypernet they have none but their part's."""
+    if isinstance(net, HyperNet):
+        return {name: p for name, p in net.named_parameters() if p.requires_grad}
+    return {f"{part} {i}": p for part, parameters in evidence.parts.items() for i, p in enumerate(parameters)}
 
 
 def _subject(
@@ -162,6 +174,12 @@ def _subject(
         if generated is not None:
             raise HyperfanError("a HyperNet generates its own parameters: leave out generated=")
         return HyperNetSubject(net, example, task, embedding)
+    inside = next((name for name, module in net.named_modules() if isinstance(module, HyperNet)), None)
+    if generated is None and inside is not None:
+        raise HyperfanError(
+            f"{type(net).__name__} is no HyperNet, and holds one: diagnose(net.{inside}, x, y, embedding=…), with "
+            "the very arguments that it is called with in there"
+        )
     if generated is None:
         raise HyperfanError(
             f"{type(net).__name__} is no HyperNet: pass generated=, a function without arguments that returns the "

@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from torch import Tensor
+from torch.optim import Optimizer
 
 from hyperfan.errors import HyperfanError
 from hyperfan.probe.moments import sum_of_magnitudes, sum_of_squares
@@ -54,13 +55,14 @@ _SGD = FirstStep("sgd", "SGD", "‖h‖² + 1", _gradient, sum_of_squares)
 FIRST_STEPS: dict[str, FirstStep] = {s.name: s for s in (_SGD, _ADAM, replace(_ADAM, name="adamw", title="AdamW"))}
 
 
-def first_step(optimiser: str) -> FirstStep:
-    """The first step of the optimiser of this name.
+def first_step(optimiser: str | Optimizer) -> FirstStep:
+    """The first step of the optimiser of this name, or of one that was built.
 
     >>> first_step("adamw").multiple
     '‖h‖₁ + 1'
     """
-    if not isinstance(optimiser, str) or optimiser not in FIRST_STEPS:
+    name = type(optimiser).__name__.lower() if isinstance(optimiser, Optimizer) else optimiser
+    if not isinstance(name, str) or name not in FIRST_STEPS:
         seen = repr(optimiser) if isinstance(optimiser, str) else f"a {type(optimiser).__name__}"
-        raise HyperfanError(f"optimiser= is {seen}: choose {', '.join(map(repr, FIRST_STEPS))}")
-    return FIRST_STEPS[optimiser]
+        raise HyperfanError(f"optimiser= is {seen}: choose {', '.join(map(repr, FIRST_STEPS))}, or pass one of these")
+    return FIRST_STEPS[name]

@@ -26,9 +26,9 @@ def run_each(
     example: Any,
 ) -> tuple[Any, Recording]:
     """Run once for each input, with its tensors; of those in ``many``, each has so many of them."""
-    runs = []
+    runs, apart = [], {name: tensors[name].unbind() for name in many}  # of t[i] each backward fills all of t
     for i in range(next(iter(many.values()))):
-        own = {name: t[i] if name in many else t for name, t in tensors.items()}
+        own = {name: apart[name][i] if name in many else t for name, t in tensors.items()}
         one = pytree.tree_map_only(Tensor, operator.itemgetter(slice(i, i + 1)), example)
         runs.append(run(own, one))
     outputs = [pytree.tree_flatten(output) for output, _ in runs]

@@ -75,6 +75,9 @@ def deviation_from_target(e: Evidence) -> Iterator[Finding]:
         seen = f"from '{layers[-1].layer}' back to '{first}' {become}, as in a plain net with the same variances"
         cause = "the nonlinearity's slope does not go with its scale, or the net narrows or widens a lot"
         remedy = "HyperNet(…, init='hyperfan-out'), which keeps gradients; or residual connections, or norms"
+        if growths[0] < 1 and "sigmoid" in {i.function for i in e.measured.recording.nonlinearity_inputs}:
+            cause = "a sigmoid passes on a quarter of a gradient at most, and all it puts out is positive"
+            remedy = "another nonlinearity, such as nn.Tanh or nn.ReLU; no init and no norm makes up for a sigmoid"
         yield Finding(_name(growths[0], backward=True), "warning", (first,), seen, cause, remedy)
 
 

@@ -105,6 +105,10 @@ def explain(cases: Sequence[Case]) -> list[tuple[list[Case], str]]:
         for m, error in errors.items():
             if error <= min(errors.values()) + MIN_LOG_LEAD:  # of two with the same variances, the first
                 named.setdefault(tuple(made[c.name][m] for c in most), m)
+        if len(most) > 1:  # then a small tensor, which scatters, may be taken to have it too
+            nearest = min(errors, key=lambda m: errors[m])
+            near = (c for c in left if _log_error(made[c.name][nearest], c) < MAX_LOG_ERROR_UNKNOWN_CODE)
+            most = [*most, *(c for c in near if c not in most)]
         found.append((most, "; or ".join(list(named.values())[:MAX_MISTAKES_NAMED])))
         left = [c for c in left if c not in most]
     return found

@@ -1,14 +1,16 @@
 """The checks on training: values that are not finite, a flat loss, the loss at the start, and the learning rate."""
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 import torch
+from torch import Tensor
+from torch.optim import Optimizer
 
 from hyperfan.hypernet.adapter import CAUSAL_LM, task_type
 from hyperfan.probe.checks.remedies import restart
 from hyperfan.probe.checks.tensors import off_target
-from hyperfan.probe.diagnosis import Finding, FindingName, Severity
+from hyperfan.probe.diagnosis import HYPERNET_PART, Finding, FindingName, Severity
 from hyperfan.probe.evidence import Evidence
 from hyperfan.probe.first_step import ADAM_EPSILON, first_step
 from hyperfan.probe.moments import mean_square
@@ -40,6 +42,23 @@ def not_finite(e: Evidence) -> Iterator[Finding]:
             cause, remedy = "y holds values that are not finite", "mend y"
         seen = "every layer is finite, the loss is not"
         yield Finding(FindingName.LOSS_NOT_FINITE, "error", (), seen, cause, remedy)
+
+
+def left_out(optimiser: Optimizer, trained: Mapping[str, Tensor]) -> Iterator[Finding]:
+    """Find parameters that an optimiser does not hold, so that no step moves them."""
+    held = {id(p) for group in optimiser.param_groups for p in group["params"]}
+    lacking = {name: p for name, p in trained.items() if id(p) not in held}
+    if not lacking:
+        return
+    makers = [name for name in trained if name.startswith(("heads.", HYPERNET_PART))]
+    severity: Severity = "error" if all(name in lacking for name in makers) else "warning"
+    values, of = (sum(p.numel() for p in some.values()) for some in (lacking, trained))
+    seen = f"{values:,} of {of:,} values that require gradients are in no group of the {type(optimiser).__name__}"
+    cause = "it was built from a part of the parameters, from those of another net, or before these were made"
+    own = type(optimiser).__module__.startswith("hyperfan")
+    call = f"hyperfan.{type(optimiser).__name__}(net, …)" if own else f"{type(optimiser).__name__}(net.parameters(), …)"
+    remedy = f"{call}; what should stay as it is, requires_grad_(False)"
+    yield Finding(FindingName.LEFT_OUT, severity, tuple(lacking), seen, cause, remedy)
 
 
 def flat_loss(e: Evidence) -> Iterator[Finding]:
