@@ -4,7 +4,7 @@ import math
 from collections.abc import Iterator
 
 from hyperfan.probe.checks.remedies import restart
-from hyperfan.probe.checks.tensors import zero_tensors
+from hyperfan.probe.checks.tensors import zero_factors, zero_tensors
 from hyperfan.probe.diagnosis import Finding, FindingName, Severity
 from hyperfan.probe.evidence import Evidence, input_variation
 from hyperfan.probe.moments import mean_square
@@ -51,8 +51,8 @@ def inputs_alike(e: Evidence) -> Iterator[Finding]:
     if e.readings.inputs < 2 or out.ndim < 2 or len(out) != e.readings.inputs:
         return
     variation = input_variation(out)
-    if not variation < MIN_VARIATION:
-        return
+    if not variation < MIN_VARIATION or (not variation and (zero_tensors(e) or zero_factors(e))):
+        return  # zeros, which are told by themselves, make all inputs alike
     outputs = e.measured.recording.outputs.items()
     first = next((label for label, o in outputs if input_variation(o.values) < MIN_VARIATION), "the output")
     by_nature = sorted(t.input_variation for t in e.twins)[len(e.twins) // 2] < MIN_TWIN_VARIATION
