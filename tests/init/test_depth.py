@@ -6,6 +6,7 @@ from torch import nn
 
 import hyperfan as hf
 from hyperfan.mainnet.gains import gains
+from products import only_in_full
 
 DEPTH = 20
 
@@ -78,14 +79,14 @@ def average_ratio(make, init: str, which: int) -> float:
     return torch.tensor(ratios, dtype=torch.float64).mean().item()
 
 
-@pytest.mark.parametrize("make", NETS.values(), ids=NETS)
-def test_hyperfan_in_keeps_activations(make):
-    assert 0.5 < average_ratio(make, "hyperfan-in", 0) < 2
+@pytest.mark.parametrize("name", only_in_full(NETS, [*NETS][::2]))
+def test_hyperfan_in_keeps_activations(name):
+    assert 0.5 < average_ratio(NETS[name], "hyperfan-in", 0) < 2
 
 
-@pytest.mark.parametrize("make", NETS.values(), ids=NETS)
-def test_hyperfan_out_keeps_gradients(make):
-    assert 0.5 < average_ratio(make, "hyperfan-out", 1) < 2
+@pytest.mark.parametrize("name", only_in_full(NETS, [*NETS][1::2]))
+def test_hyperfan_out_keeps_gradients(name):
+    assert 0.5 < average_ratio(NETS[name], "hyperfan-out", 1) < 2
 
 
 @pytest.mark.parametrize(("init", "per_layer"), [("xavier-fan-in", 400.0), ("xavier-fan-out", 50 / 400)])
