@@ -422,13 +422,16 @@ def _between(middle: Callable[[Tensor], Tensor] = tanh, end: Callable[[Tensor], 
     return Patient(ours(Between(middle, end), x), x, y)
 
 
-def _own_conditioned(enter: Callable[[Tensor], Tensor], by_default: bool = False) -> Patient:
+def _own_conditioned(enter: Callable[[Tensor], Tensor], start: str = "hyperfan") -> Patient:
     """Somebody's own: the first weight from a condition for each input, which enters a trunk like this."""
     x, y = vectors(20)
     mainnet, head = zero_biases(mlp(depth=1)), nn.Linear(8, 64 * 96)
     trunk = nn.Sequential(nn.Linear(8, 8), nn.Tanh())
-    if not by_default:
+    if start == "hyperfan":
         hf.init.hyperfan_in_uniform_(head.weight, (64, 96))
+    elif start == "kaiming":
+        nn.init.kaiming_uniform_(head.weight)
+    if start != "nn.Linear":
         nn.init.zeros_(head.bias)
     e = torch.randn(20, 8)
     return Patient(mainnet, x, y, {"generated": lambda: {"0.weight": head(trunk(enter(e))).view(-1, 64, 96)}})
@@ -552,7 +555,12 @@ FAULTS = {
         lambda: _own_conditioned(lambda e: 0.1 * e), "wrong scale of a head", "its code has another"
     ),
     "someone's heads as nn.Linear starts them behind a small code": Fault(
-        lambda: _own_conditioned(lambda e: 0.1 * e, True), "wrong scale of a head", "as nn.Linear does by default"
+        lambda: _own_conditioned(lambda e: 0.1 * e, "nn.Linear"),
+        "wrong scale of a head",
+        "as nn.Linear does by default",
+    ),
+    "someone's heads as Kaiming starts them behind a small code": Fault(
+        lambda: _own_conditioned(lambda e: 0.1 * e, "kaiming"), "wrong scale of a head", "ReLU's gain (Kaiming)"
     ),
     "a trunk that gets no gradient": Fault(_deaf_trunk, "no gradient to the trunk", "detaches"),
     "standard deviation for variance": Fault(

@@ -45,7 +45,7 @@ def variances(c: Case) -> dict[str, float]:
     layer, fans, target = c.tensor.reading, c.tensor.spec.fans, c.target
     assert layer is not None
     width, outputs, moment, gain = c.tensor.width, c.tensor.outputs, c.tensor.moment, layer.gain_in
-    code = 1.0 if math.isnan(moment / width) else moment / width  # ‖h‖²/d_k is 1 for embeddings of unit variance
+    code = _code_square(c) if math.isnan(moment / width) else moment / width
     length = 1.0 if math.isnan(moment) else moment
     return {
         "the conditions given at the call are not of the scale that the heads were started for: they are not "
@@ -57,7 +57,7 @@ def variances(c: Case) -> dict[str, float]:
         "the receptive field is forgotten: fan-in counts channels only": target * (fans.receptive if fans else 1),
         "the groups are forgotten: fan-in counts the channels of all groups": target / c.groups,
         "the fan-in of the head was used: Var(H) = 1/d_k makes weights of variance 1, whatever their layer": code,
-        "the fan-in of the head was used, with ReLU's gain (Kaiming): Var(H) = 2/d_k makes variances of 2": 2 * code,
+        "the fan-in of the head was used, with ReLU's gain (Kaiming): Var(H) = 2/d_k, whatever the layer": 2 * code,
         "the fan-in of the head was used, with the layer's gain (Kaiming): Var(H) = gain/d_k": gain * code,
         LINEAR_DEFAULT: code / 3,
         "the fan-out of the head was used: Var(H) = 1/outputs": moment / outputs,
@@ -81,6 +81,12 @@ def variances(c: Case) -> dict[str, float]:
         "the standard deviation was used as the variance": math.sqrt(target / length) * length,
         "it is as nn.Linear starts a plain layer: variance 1/(3·fan-in)": 1 / (3 * layer.fan_in),
     }
+
+
+def _code_square(c: Case) -> float:
+    """‖h‖²/d_k of a code that is not known: by the values of its head, or 1, as of embeddings of unit variance."""
+    made = c.tensor.head_square * c.tensor.width
+    return c.realised / made if made > 0 and c.tensor.bias_square < MAX_BIAS_SHARE * c.realised else 1.0
 
 
 def explain(cases: Sequence[Case]) -> list[tuple[list[Case], str]]:
