@@ -73,7 +73,7 @@ class Group:
             store, _, _ = next(rendezvous("env://", self.launch.rank, self.launch.world, timeout=MEETING))
             return store
 
-        return _interruptible(meet)
+        return _in_a_thread(meet).result()
 
     def _await_all(self) -> None:
         """Wait until all have come; one that came and fell silent is noticed meanwhile."""
@@ -188,30 +188,24 @@ class Group:
         return bytes(self._store.get(name)) if self._store.check([name]) else b""
 
 
-def _interruptible(call: Callable[[], Any]) -> Any:
-    """Call what waits outside of Python, where no signal would be handled: SIGTERM and Ctrl-C end the wait."""
+def _in_a_thread(call: Callable[[], Any]) -> "Future[Any]":
+    """Call what waits outside of Python, where no signal would be handled: SIGTERM and Ctrl-C end ``.result()``."""
     returned: Future[Any] = Future()
 
-    def in_a_thread() -> None:
+    def work() -> None:
         try:
             returned.set_result(call())
         except BaseException as error:
             returned.set_exception(error)
 
-    threading.Thread(target=in_a_thread, daemon=True).start()
-    return returned.result()
+    threading.Thread(target=work, daemon=True).start()
+    return returned
 
 
 def _within(seconds: float, call: Callable[[], None]) -> None:
     """Talk to the store, but not for long: the process that holds it may be stopped, or gone."""
-
-    def quietly() -> None:
-        with contextlib.suppress(RuntimeError):
-            call()
-
-    thread = threading.Thread(target=quietly, daemon=True)
-    thread.start()
-    thread.join(seconds)
+    with contextlib.suppress(RuntimeError, TimeoutError):
+        _in_a_thread(call).result(seconds)
 
 
 _joined: list[Group] = []

@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.optim import Optimizer
 from torch.utils import _pytree as pytree
 
 from hyperfan.errors import CallError, HyperfanError
@@ -114,17 +115,27 @@ class Evidence:
         unconditioned: tensors that do not change with the embedding at the start.
         constant: tensors that do not change with the embedding, and neither will after a step.
         parts: the parameters of each part that is trained.
+        built, own_parameters: the user's optimiser, if it was passed, and all that it should hold, by name.
         stuck: ids of parameters whose gradient is zero, and still is after a step of the others.
         noise: share of noise in the mean square of each tensor, where it has any.
         trial: one step of the optimiser, if a learning rate was given.
     """
 
-    def __init__(self, subject: Subject, y: Any, loss: UserLoss | None, lr: float | None, optimiser: FirstStep) -> None:
+    def __init__(
+        self,
+        subject: Subject,
+        y: Any,
+        loss: UserLoss | None,
+        lr: float | None,
+        optimiser: FirstStep,
+        built: Optimizer | None = None,
+    ) -> None:
         self.subject = subject
         torch.manual_seed(SEED)
         self.generated = subject.generate()
         subject.accept_phases(self.generated)
         self.parts = parts = subject.trained_parts(self.generated)
+        self.built, self.own_parameters = built, subject.own_parameters(parts)
         trained = [p for parameters in parts.values() for p in parameters]
         inputs = subject.inputs
         count = next((len(t) for t in inputs if t.ndim), 1)

@@ -21,6 +21,7 @@ from hyperfan.probe.losses import UserLoss
 from hyperfan.probe.subject import ForeignSubject, GenerateFunction, Subject, preserved_random_state
 
 CHECKS = (
+    training.left_out,
     training.not_finite,
     training.flat_loss,
     tensors.wrong_scale,
@@ -143,9 +144,9 @@ def diagnose(
         )
     if x is None:
         raise HyperfanError("a diagnosis needs inputs, as many as a training batch has: diagnose(net, x, y)")
-    step = first_step(optimiser)
-    if isinstance(optimiser, torch.optim.Optimizer) and lr is None and y is not None:
-        lr = max(float(group["lr"]) for group in optimiser.param_groups)
+    step, built = first_step(optimiser), optimiser if isinstance(optimiser, torch.optim.Optimizer) else None
+    if built is not None and lr is None and y is not None:
+        lr = max(float(group["lr"]) for group in built.param_groups)
     if lr is not None and not 0 < lr < math.inf:
         raise HyperfanError(f"lr={lr:g}: a learning rate is positive and finite")
     if loss is not None and y is None:
@@ -153,18 +154,9 @@ def diagnose(
     if torch.is_inference_mode_enabled():
         raise HyperfanError("a diagnosis needs gradients, which torch.inference_mode() rules out: call it outside")
     with preserved_random_state(x):
-        evidence = Evidence(_subject(net, x, generated, task, embedding), y, loss, lr, step)
+        evidence = Evidence(_subject(net, x, generated, task, embedding), y, loss, lr, step, built)
     findings = [f for check in CHECKS for f in check(evidence)]
-    if isinstance(optimiser, torch.optim.Optimizer):
-        findings = [*training.left_out(optimiser, _trained(net, evidence)), *findings]
     return replace(evidence.readings, findings=tuple(sorted(findings, key=lambda f: SEVERITIES.index(f.severity))))
-
-
-def _trained(net: nn.Module, evidence: Evidence) -> dict[str, Tensor]:
-    """Parameters that are to be trained, by name; of a foreign hypernet they have none but their part's."""
-    if isinstance(net, HyperNet):
-        return {name: p for name, p in net.named_parameters() if p.requires_grad}
-    return {f"{part} {i}": p for part, parameters in evidence.parts.items() for i, p in enumerate(parameters)}
 
 
 def _subject(

@@ -1,7 +1,7 @@
 """A :class:`HyperNet` as the subject of a diagnosis: no other file of the probe looks inside one."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -44,6 +44,7 @@ class HyperNetSubject(Subject):
         for module in copied.modules():
             if isinstance(module, nn.modules.dropout._DropoutNd):
                 module.eval()
+        self._own: dict[str, Tensor] = {name: p for name, p in net.named_parameters() if p.requires_grad}
         self._task = 0 if task is None and config.tasks is not None else task
         self._embedding = _condition(copied, example) if embedding is None and config.given else embedding
         spec, noise, theory = net.spec, config.noise > 0, net.init
@@ -90,6 +91,10 @@ class HyperNetSubject(Subject):
         if self.random:
             torch.manual_seed(SEED)
         return call(self.net, self.example, self._task, self._embedding, self.random)
+
+    def own_parameters(self, parts: Mapping[str, Sequence[Tensor]]) -> dict[str, Tensor]:
+        """Those of the net that was copied."""
+        return self._own
 
     def hypernet_parts(self, generated: Mapping[str, Tensor]) -> dict[str, list[Tensor]]:
         """The trained parameters of each head, the bases, the trunk and the embeddings."""

@@ -2,7 +2,7 @@
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
@@ -236,6 +236,10 @@ class Subject(ABC):
         """All that is trained, behind these tensors and beside them: part → parameters."""
         parts = {**self.hypernet_parts(generated), PLAIN_PART: [t for t in self.plain.values() if t.requires_grad]}
         return {part: parameters for part, parameters in parts.items() if parameters}
+
+    def own_parameters(self, parts: Mapping[str, Sequence[Tensor]]) -> dict[str, Tensor]:
+        """The user's parameters that are to be trained, by name; those of a foreign hypernet have their part's."""
+        return {f"{part} {i}": p for part, parameters in parts.items() for i, p in enumerate(parameters)}
 
 
 class ForeignSubject(Subject):

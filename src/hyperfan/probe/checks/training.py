@@ -1,11 +1,9 @@
 """The checks on training: values that are not finite, a flat loss, the loss at the start, and the learning rate."""
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 
 import torch
-from torch import Tensor
-from torch.optim import Optimizer
 
 from hyperfan.hypernet.adapter import CAUSAL_LM, task_type
 from hyperfan.probe.checks.remedies import restart
@@ -44,8 +42,11 @@ def not_finite(e: Evidence) -> Iterator[Finding]:
         yield Finding(FindingName.LOSS_NOT_FINITE, "error", (), seen, cause, remedy)
 
 
-def left_out(optimiser: Optimizer, trained: Mapping[str, Tensor]) -> Iterator[Finding]:
-    """Find parameters that an optimiser does not hold, so that no step moves them."""
+def left_out(e: Evidence) -> Iterator[Finding]:
+    """Find parameters that the user's optimiser does not hold, so that no step moves them."""
+    optimiser, trained = e.built, e.own_parameters
+    if optimiser is None:
+        return
     held = {id(p) for group in optimiser.param_groups for p in group["params"]}
     lacking = {name: p for name, p in trained.items() if id(p) not in held}
     if not lacking:
