@@ -17,6 +17,7 @@ STEPS, FULL_STEPS = 20, 100
 """Of a disturbed run, in a quick run of the tests and in a full one."""
 TOLERANCE = 1e-11
 NOT_COMPILED = kernels.why_not_compiled("cpu")
+"""Why this machine cannot compile, if so: then ``compile=`` is refused, which another test sees."""
 OPTIONS = [
     {"betas": betas, "eps": eps, "weight_decay": decay, "amsgrad": amsgrad, "maximize": maximize}
     for betas, eps, decay, amsgrad, maximize in itertools.product(

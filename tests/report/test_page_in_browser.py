@@ -9,7 +9,7 @@ from test_pages import EVIL, WORSE, evil_diagnosis, evil_run, long_run, run
 
 from hyperfan.report import diagnosis_page, run_page, scale_chart
 
-CHROMIUM = shutil.which("chromium")
+CHROMIUM = shutil.which("chromium")  # which is no Python package, so that no extra can bring it
 pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="needs the browser chromium, in Debian: apt install chromium")
 
 
