@@ -13,7 +13,8 @@ from patients import FAULTS, HEALTHY
 from torch import nn
 
 import hyperfan as hf
-from hyperfan.experiments import mnist
+from hyperfan.experiments import cifar10, conditions
+from hyperfan.experiments.experiment import EXPERIMENTS, experiment
 from hyperfan.init import available
 from hyperfan.optim import kernels
 
@@ -127,8 +128,22 @@ def test_a_quote_that_is_not_there_is_an_error(monkeypatch):
         numbers.filled("page", "it takes long")
 
 
+def test_counts_of_runs_are_right():
+    guide = said("docs/guides/experiments.md")
+    grids = {name: experiment(name).grid(experiment(name).profiles["laptop"]) for name in EXPERIMENTS}
+    assert f"every setting: {len(grids['mnist'])} runs" in guide
+    assert f"{len(cifar10.search(cifar10.PROFILES['laptop']))} inits and rates" in guide
+    assert f"{len(grids['cifar10'])} runs, a day" in guide
+    assert f"{len(grids['imagenet'])} runs, some hours" in guide
+    demonstrations = sum(len(c.rates) * c.seeds for c in grids["demonstrations"])
+    assert f"{demonstrations} runs in {len(grids['demonstrations'])} batched programs" in guide
+    programs = conditions.grid(conditions.PROFILES["paper"])
+    small = sum(len(c.starts) * len(c.rates) * c.seeds for c in programs)
+    assert f"{small:,} small runs in {len(programs)} batched programs" in guide
+    assert f"{len(conditions.JOBS)} small jobs" in guide
+
+
 def test_counts_are_right():
-    assert f"every setting: {len(mnist.grid(mnist.Mnist()))} runs" in text("docs/guides/experiments.md")
     assert f"{len(available())} methods, each with its paper" in text("docs/reference/methods.md")
     assert f"[{len(FAULTS)} planted faults](tests/probe/patients.py) are found and named" in said("README.md")
     diagnose = said("docs/guides/diagnose.md")

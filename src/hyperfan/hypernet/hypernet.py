@@ -12,7 +12,7 @@ from hyperfan.codes.embedding import Embedding
 from hyperfan.codes.trunk import Trunk
 from hyperfan.generators.config import GeneratorConfig
 from hyperfan.generators.layout import Sharing
-from hyperfan.hypernet import adapter, checks, other_mainnet, saving, signature, start, tasks
+from hyperfan.hypernet import adapter, checks, description, other_mainnet, saving, signature, start, tasks
 from hyperfan.hypernet.bases import (
     BaseArgument,
     BaseOperation,
@@ -209,19 +209,11 @@ class HyperNet(GeneratedNet):
 
     def print_trainable_parameters(self) -> None:
         """Print how many parameters are trained, and how many the mainnet has."""
-        trained, stored = (sum(p.numel() for p in self.parameters() if p.requires_grad or every) for every in (0, 1))
-        main, generated = (sum(t.numel for t in tensors) for tensors in (self.spec, self.generated))
-        print(f"trainable parameters: {trained:,} of {stored:,} | mainnet: {main:,}, of which generated: {generated:,}")
+        print(description.trainable_parameters(self))
 
     def extra_repr(self) -> str:
         """What is generated, by which heads, and how it starts."""
-        return (
-            f"generates {len(self.generated)} of {len(self.spec)} tensors "
-            f"({sum(t.numel for t in self.generated):,} values) of {type(self.skeleton.module).__name__}, "
-            f"d_k={self.heads.head_width}, {self.heads.summary()}, "
-            f"init={self.init} ({self.fidelity}, {self.distribution})"
-            + ("" if self.share == 1 or self.heads.config.updates_mainnet else f", share={self.share:g}")
-        )
+        return description.summary(self)
 
     def save_pretrained(self, path: str | os.PathLike[str], *, overwrite: bool = False, frozen: bool = False) -> None:
         """Save to a folder: ``config.json`` and a safetensors file. An existing one is only replaced if asked.

@@ -78,7 +78,7 @@ class Cifar10(ClassifierConfiguration):
 ON_CPU = Cifar10(device="cpu")
 PROFILES = {
     "paper": Cifar10(),
-    "laptop": replace(ON_CPU, epochs=3, test_every=250, checkpoint_every=50),
+    "laptop": replace(ON_CPU, epochs=3, checkpoint_every=50),
     "smoke": replace(
         ON_CPU, lr=1e-5, epochs=1, batch=2, images=8, test_images=20, test_every=2, log_every=1, checkpoint_every=2
     ),
