@@ -8,12 +8,12 @@ import torch.nn.functional as F
 from torch import nn
 
 import hyperfan as hf
-from benchmarks.harness import Times, compare_times, interleave, main, pooled
+from benchmarks.harness import Times, compare_times, interleave, main, measured
 from hyperfan.models import mnist_net
 
 CLAIM = (
-    "a training step of the MNIST hypernet (fixed embeddings, plain SGD) costs in the median, over rounds in several "
-    "processes, at most 1.15 times that of the plain net"
+    "a training step of the MNIST hypernet (fixed embeddings, plain SGD) costs{where} in the median, over rounds in "
+    "several processes, at most {limit} times that of the plain net"
 )
 BATCH = 10
 RATE = 5e-4
@@ -53,13 +53,24 @@ def beside_plain(embedding: hf.Embedding | int, rounds: int) -> Times:
     return interleave(functions, rounds)
 
 
-def measure(rounds: str) -> Times:
-    """Seconds of each step in this process."""
-    return beside_plain(50, int(rounds))
+def measure(argument: str) -> Times:
+    """Seconds of each step in this process: the argument has rounds and, behind a comma, threads."""
+    rounds, threads = map(int, argument.split(","))
+    torch.set_num_threads(threads)
+    return beside_plain(50, rounds)
 
 
 def run(processes: int = 9, rounds: int = 200) -> bool:
-    return compare_times("training_step", CLAIM, pooled("training_step", rounds, processes), limit=1.15)
+    """In as many threads as there are, and in one."""
+    held = []
+    for name, threads, limit, where in (
+        ("training_step", torch.get_num_threads(), 1.15, ""),
+        ("training_step_one_thread", 1, 1.5, ", in one thread,"),
+    ):
+        torch.set_num_threads(threads)  # which the result names
+        runs = [measured("training_step", f"{rounds},{threads}") for _ in range(processes)]
+        held.append(compare_times(name, CLAIM.format(where=where, limit=limit), runs, limit))
+    return all(held)
 
 
 if __name__ == "__main__":

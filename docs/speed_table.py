@@ -15,6 +15,7 @@ HAND = "{ratio:.2f} {spread} times hand-written torch"
 BYTES = "{ratio:.2f}; dense {dense:.2f}"
 LINES = {
     "training_step": ("a training step of the MNIST hypernet", PLAIN),
+    "training_step_one_thread": ("… in one thread", PLAIN),
     "peer_step": (
         "… in other libraries, as documented (one embedding, a head for each weight, in ours too)",
         "{low:.0f} to {high:.0f} times ours",

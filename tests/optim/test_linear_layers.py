@@ -46,12 +46,26 @@ def test_layers_used_once_and_in_several_ways(twins):
     twins.train(10)
 
 
-def test_the_gradient_is_not_multiplied_out(twins):
+def assert_in_factors(net, head):
     x, y = next(batches(1))
-    F.cross_entropy(twins.ours(x), y).backward()
-    ((factor, _),) = dict(twins.ours.heads.head("twice/weight")._parameters)["weight"].grad.parts
+    F.cross_entropy(net(x), y).backward()
+    ((factor, _),) = dict(net.heads.head(head)._parameters)["weight"].grad.parts
     assert type(factor.grads[0]).__name__ == "FactoredGradient"
     assert factor.grads[0].parts[0][0].codes.shape == (6, 40)
+
+
+def test_the_gradient_is_not_multiplied_out(twins):
+    assert_in_factors(twins.ours, "twice/weight")
+
+
+def test_nor_is_that_of_a_chain_which_runs_without_its_modules():
+    layers = (nn.Linear(4, 40), nn.Tanh(), nn.Linear(40, 40), nn.Tanh(), nn.Linear(40, 3))
+    net = hf.HyperNet(nn.Sequential(*layers).double(), 7, heads="separate")
+    assert net.skeleton.chain() is not None
+    opt = hf.SGD(net, LR)
+    assert_in_factors(net, "2/weight")
+    opt.release()
+    assert net.skeleton.linear is F.linear
 
 
 def test_a_penalty_on_the_gradient_of_the_input(twins):

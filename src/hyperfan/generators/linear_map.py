@@ -52,6 +52,9 @@ class NetTrainer(Protocol):
     def mode(self) -> Callable[[], AbstractContextManager[Any]]:
         """The mode in which the mainnet runs."""
 
+    def linear(self, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+        """A linear layer of the mainnet, as that mode runs it."""
+
     def tensors(self) -> dict[str, Tensor] | None:
         """What the net generates in training, if the optimiser holds all of it from the last step."""
 

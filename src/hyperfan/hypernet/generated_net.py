@@ -166,6 +166,7 @@ class GeneratedNet(nn.Module):
         """Let an optimiser hand the net what it holds from step to step, or, with ``None``, no longer."""
         self.trainer, self._ranks_agree = trainer, False
         self.skeleton.mode = contextlib.nullcontext if trainer is None else trainer.mode
+        self.skeleton.linear = nn.functional.linear if trainer is None else trainer.linear
 
     def zero_grad(self, set_to_none: bool = True) -> None:
         """Reset all gradients, as in any module, without bringing heads up to date."""

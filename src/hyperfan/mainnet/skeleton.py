@@ -8,12 +8,13 @@ from contextlib import AbstractContextManager
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.func import functional_call
 
 from hyperfan.errors import CallError, nearest
 from hyperfan.mainnet.binding import Binding, no_place
-from hyperfan.mainnet.chain import Chain, read_chain
+from hyperfan.mainnet.chain import Chain, LinearFunction, read_chain
 from hyperfan.mainnet.checkpointing import Call, Rerunning
 from hyperfan.mainnet.places import Place, Places
 
@@ -50,6 +51,8 @@ class Skeleton:
         """Names of the tensors that are held from call to call."""
         self.mode: Callable[[], AbstractContextManager[Any]] = contextlib.nullcontext
         """The mode in which the mainnet runs; an optimiser may want its layers to run in another way."""
+        self.linear: LinearFunction = F.linear
+        """How linear layers run in a chain, which needs no mode."""
         self._expected = [(name, empty.shape, empty.dtype) for name, empty in self.tensors.items()]
         self._places = Places(self.module, {**{name: name for name in self.tensors}, **self.aliases})
         self._chain: tuple[int, Chain | None] | None = None
@@ -125,10 +128,12 @@ class Skeleton:
         if torch.compiler.is_compiling():
             return functional_call(self.module, self._by_path(tensors), args, kwargs, tie_weights=False)
         chain = None if kwargs or len(args) != 1 else self.chain()
+        if chain is not None:
+            return chain.run(tensors, args[0], self.linear)
         if self.mode is contextlib.nullcontext:  # which takes time to enter
-            return self._run(tensors, places, args, kwargs) if chain is None else chain.run(tensors, *args)
+            return self._run(tensors, places, args, kwargs)
         with self.mode():
-            return self._run(tensors, places, args, kwargs) if chain is None else chain.run(tensors, *args)
+            return self._run(tensors, places, args, kwargs)
 
     def chain(self) -> Chain | None:
         """The mainnet as a chain of layers, if it is one that can run without calling its modules.

@@ -179,21 +179,24 @@ def hand_out(form: Form, map: LinearMap, shape: Sequence[int] | None) -> Sequenc
 _HELD = Held._backward_cls
 
 
+def factored_linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
+    """``F.linear`` that keeps the gradient of a held weight in factors, if these are smaller."""
+    # A stand-in of a weight would be made if it were asked for its grad_fn.
+    if type(weight) is not Tensor or not isinstance(weight.grad_fn, _HELD) or not torch.is_grad_enabled():
+        return F.linear(x, weight, bias)
+    outputs, inputs = weight.shape
+    smaller = x.numel() // inputs * (inputs + outputs) < weight.numel()
+    # A checkpoint, which hooks what is saved, runs the layer again, and then with F.linear.
+    watched = torch._C._autograd._top_saved_tensors_default_hooks(False) is not None
+    if not smaller or watched or torch.is_autocast_enabled(x.device.type):
+        return F.linear(x, weight, bias)
+    product: Tensor = apply_function(FactoredLinear, x, weight, bias)
+    return product
+
+
 class FactoredLinears(TorchFunctionMode):
-    """Where it is entered, linear layers keep the gradient of a held weight in factors, if these are smaller."""
+    """Where it is entered, linear layers run by :func:`factored_linear`."""
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         """Run a function of torch."""
-        # A stand-in of a weight would be made if it were asked for its grad_fn.
-        held = func is F.linear and not kwargs and type(args[1]) is Tensor and isinstance(args[1].grad_fn, _HELD)
-        if not held:
-            return func(*args, **(kwargs or {}))
-        x, weight = args[:2]
-        outputs, inputs = weight.shape
-        smaller = x.numel() // inputs * (inputs + outputs) < weight.numel()
-        # A checkpoint, which hooks what is saved, runs the layer again, and then outside of this mode.
-        watched = torch._C._autograd._top_saved_tensors_default_hooks(False) is not None
-        lower = torch.is_autocast_enabled(x.device.type)
-        if not smaller or lower or watched or not torch.is_grad_enabled():
-            return func(*args)
-        return apply_function(FactoredLinear, x, weight, args[2] if len(args) > 2 else None)
+        return factored_linear(*args) if func is F.linear and not kwargs else func(*args, **(kwargs or {}))

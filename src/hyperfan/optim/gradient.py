@@ -85,10 +85,11 @@ class FactoredGradient(Tensor):
 
     def add_to_(self, target: Tensor, alpha: float, beta: float = 1.0) -> None:
         """``target ← beta·target + alpha·self``, without writing this out."""
-        for factor, scale in self.parts or ():
+        parts = self.parts
+        for factor, scale in parts or ():
             factor.add_to_(target, alpha * scale, beta, self.value.summed)
             beta = 1.0
-        if self.parts is None:
+        if parts is None:
             add_to_(target, self.to_dense(), alpha, beta)
         elif beta != 1:
             target.mul_(beta) if beta else target.zero_()

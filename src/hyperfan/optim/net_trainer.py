@@ -10,7 +10,7 @@ from hyperfan.generators.linear_map import has_hooks
 from hyperfan.hypernet import HyperNet
 from hyperfan.hypernet.transforms import transformed
 from hyperfan.optim.factored import apply_function
-from hyperfan.optim.form import FactoredLinears, Held
+from hyperfan.optim.form import FactoredLinears, Held, factored_linear
 from hyperfan.optim.map_trainer import MapTrainer
 
 
@@ -23,6 +23,7 @@ class NetTrainer:
     """
 
     mode = FactoredLinears
+    linear = staticmethod(factored_linear)
 
     def __init__(self, net: HyperNet, trainers: Sequence[MapTrainer]) -> None:
         self.net, self.trainers = net, trainers
