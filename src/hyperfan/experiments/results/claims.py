@@ -75,7 +75,9 @@ class Claim:
 
     @property
     def counts(self) -> str:
-        """How many facts are so, of how many."""
+        """How many facts are so, of how many; without its runs a claim has none."""
+        if not self.facts:
+            return "its runs are missing"
         return f"{list(self.facts.values()).count(True)} of {_facts(self.facts)}"
 
     @property
@@ -148,10 +150,10 @@ def claim_sections(claims: Sequence[Claim]) -> str:
             verdict=c.verdict,
             counts=c.counts,
             remarks=" ".join(filter(None, (c.remark, disagreement))),
-            facts=markdown_table(columns, facts),
-            measured=markdown_table(("measured", "value [95 % interval], seeds"), measured),
+            facts=markdown_table(columns, facts) if facts else "",
+            measured=markdown_table(("measured", "value [95 % interval], seeds"), measured) if measured else "",
         )
-        sections.append("\n".join(line.rstrip() for line in text.splitlines()) + "\n")
+        sections.append("\n".join(line.rstrip() for line in text.rstrip().splitlines()) + "\n")
     return "\n".join(sections)
 
 
