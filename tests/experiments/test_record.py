@@ -76,6 +76,16 @@ def test_a_record_keeps_how_far_weights_move():
             assert kept.restless(of, relative) == pytest.approx(run.restless(of, relative), rel=0.02)  # 1e-8 of 1.5e-6
 
 
+def test_a_record_keeps_what_is_drawn_of_the_first_run_alone():
+    configs = [replace(mnist.Mnist(epochs=1), seed=seed) for seed in (4, 5)]
+    runs = Runs(mnist.EXPERIMENT, [MnistRun(c, rows()) for c in configs])
+    first, second = ({(row["kind"], row.get("of")) for row in line["rows"]} for line in runs.recorded(configs)[1])
+    assert first == {(row["kind"], row.get("of")) for row in rows()}
+    assert first - second == {(kind, of) for kind, of in first if kind == "histograms" or of not in (None, "weights")}
+    assert ("moments", "weights") in second
+    assert ("moments", "activations") in first - second
+
+
 def test_a_record_leaves_the_diagnosis_to_the_runs_own_page():
     made = [{"kind": "diagnosis", "step": 0, "report": "long"}, *rows()]
     kept = MnistRun(mnist.Mnist(epochs=1), made).to_dict()["rows"]

@@ -6,7 +6,7 @@ import math
 import statistics
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import Any, Literal, Self
 
 import torch
 from torch import Tensor
@@ -54,6 +54,12 @@ class MnistRun(ClassifierRun[Mnist]):
     def figures(self) -> Iterator[NamedFigure]:
         """The paper's figures, of this run alone."""
         return paper_figures(settings({self.config.init: [self.rows]}), self.config)
+
+    def undrawn(self) -> Self:
+        """Without histograms, and without moments but those of weights, which claims compare."""
+        claimed = (None, "weights")
+        rows = [r for r in self.rows if r["kind"] != Kind.HISTOGRAMS and r.get("of") in claimed]
+        return replace(self, rows=rows)
 
     def test_loss(self) -> float:
         """Summed over the test images at the end; of a run that diverged, that of guessing."""

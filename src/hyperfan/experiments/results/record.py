@@ -16,8 +16,8 @@ RECORD_FILE = "runs.jsonl.gz"
 PARTS = {"config": dict, "environment": dict, "rows": list}
 """The parts of a line of a record, and their types."""
 DIGITS = 5
-"""Digits of every number in a record, but for those of :data:`DIGITS_OF_KIND`."""
-DIGITS_OF_KIND = {Kind.MOMENTS: 8}
+"""Digits of every number in a record, but for those of :data:`DIGITS_OF`."""
+DIGITS_OF: Mapping[tuple[str, str | None], int] = {(Kind.MOMENTS, "weights"): 8}
 """Weights move by a millionth of their size between two probes, and a claim compares that."""
 NUMBER = re.compile(r"[-−]?\d+(?:\.\d+)?(?:e[-+−]?\d+)?")
 EXACT_DIGITS = 2
@@ -46,8 +46,8 @@ def read_record(file: Path) -> list[Mapping[str, Any]]:
 
 
 def rounded_row(row: Row) -> dict[str, Any]:
-    """A line of metrics with its numbers rounded to the digits that a record keeps of its kind."""
-    digits = DIGITS_OF_KIND.get(row["kind"], DIGITS)
+    """A line of metrics with its numbers rounded to the digits that a record keeps of its kind and quantity."""
+    digits = DIGITS_OF.get((row["kind"], row.get("of")), DIGITS)
     return {key: rounded(value, digits) for key, value in row.items()}
 
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, Self, TypeVar
 
 from hyperfan.errors import RunError
 from hyperfan.experiments.environment import environment
@@ -69,6 +69,10 @@ class Run(ABC, Generic[C]):
         """What a page needs of the run, as a record keeps it; the diagnosis is left to the run's own page."""
         rows = [rounded_row(row) for row in self.rows if row["kind"] != Kind.DIAGNOSIS]
         return {"config": self.config.to_dict(), "environment": rounded(self.environment), "rows": rows}
+
+    def undrawn(self) -> Self:
+        """The run without what a page only draws of the first run of a setting."""
+        return self
 
     @abstractmethod
     def sentence(self) -> str:
@@ -211,7 +215,9 @@ class Runs(Generic[R]):
 
     def recorded(self, configs: Iterable[Configuration]) -> "tuple[Runs[R], list[dict[str, Any]]]":
         """The runs of some configurations that are there, as they are read again from a record, and its lines."""
-        lines = [self._found[c.title].to_dict() for c in configs if c in self]
+        found = [self._found[c.title] for c in configs if c in self]
+        first = {run.setting: run for run in reversed(found)}
+        lines = [(run if run is first[run.setting] else run.undrawn()).to_dict() for run in found]
         kept = [_from_record(line, self.experiment) for line in lines]
         return Runs(self.experiment, kept, self.unverified), lines
 
