@@ -134,7 +134,7 @@ def _settles(c: Claim, e: "MnistResults") -> None:
                 c.measure(f"{init}: movement of the {of} in {e.base.probe_every} batches, {how}", moves)
     for init in HYPERFANS:
         runs, others = found[init], found[BASELINE]
-        c.decide(f"{init}: settles sooner", _settles_later(runs, others).within(high=0))
+        c.decide(f"{init}: settles sooner", _settles_later(runs, others).within(high=1))
         for of, (relative, how) in itertools.product(MOVES, ((False, "as plotted"), (True, "relative to its size"))):
             label = f"{BASELINE} over {init}: movement of the {of}, {how}"
             less = c.measure(label, _moves_more(others, runs, of, relative))
@@ -150,8 +150,8 @@ def _settles(c: Claim, e: "MnistResults") -> None:
 def _learns(c: Claim, e: "MnistResults") -> None:
     found = e.need_each((CLASSICAL, BASELINE, *HYPERFANS))
     for init, runs in found.items():
-        c.measure(f"{init}: accuracy after one epoch", _accuracy(runs, 1), ".4f")
-        c.measure(f"{init}: accuracy at the end", _accuracy(runs), ".4f")
+        c.measure(f"{init}: accuracy after one epoch", _accuracy(runs, 1), ".2%")
+        c.measure(f"{init}: accuracy at the end", _accuracy(runs), ".2%")
         c.measure(f"{init}: training loss in the last epoch", Estimate.ratio([r.training_loss() for r in runs]))
     for init in HYPERFANS:
         loss = ratio(found[init], found[BASELINE], lambda r: r.training_loss())
@@ -161,7 +161,7 @@ def _learns(c: Claim, e: "MnistResults") -> None:
     c.headline += f"{BASELINE} {_accuracy(found[BASELINE]).format('.1%')}"
     epochs = min(e.base.epochs, SHORT_EPOCHS)
     torchs = e.need_each(["xavier-harmonic"], epochs=epochs)["xavier-harmonic"]
-    both = c.measure(f"torch's xavier, both fans: accuracy after {epochs} epochs", _accuracy(torchs, epochs), ".4f")
+    both = c.measure(f"torch's xavier, both fans: accuracy after {epochs} epochs", _accuracy(torchs, epochs), ".2%")
     if both.within(TRAINED_ACCURACY):
         c.remark = (
             f"The paper's baseline is Xavier with fan-in. Torch's own, of both fans, has {both.format('.1%')} right "
@@ -175,28 +175,26 @@ def _biases(c: Claim, e: "MnistResults") -> None:
     _measure_settled(c, weights)
     _measure_settled(c, both, ", weights and biases")
     for init, runs in both.items():
-        c.measure(f"{init}, weights and biases: accuracy at the end", _accuracy(runs), ".4f")
+        c.measure(f"{init}, weights and biases: accuracy at the end", _accuracy(runs), ".2%")
     for init in HYPERFANS:
-        c.decide(f"{init}: settles later than with weights alone", _settles_later(both[init], weights[init]).within(0))
-        sooner = _settles_later(both[init], both[BASELINE])
-        c.decide(f"{init}: settles sooner than {BASELINE}", sooner.within(high=0))
-        c.headline = c.headline or (
-            f"{init} settles {_settles_later(both[BASELINE], both[init]).format('.0f')} batches before {BASELINE}"
-        )
+        c.decide(f"{init}: settles later than with weights alone", _settles_later(both[init], weights[init]).within(1))
+        later = _settles_later(both[init], both[BASELINE])
+        c.decide(f"{init}: settles sooner than {BASELINE}", later.within(high=1))
+        c.headline = c.headline or f"{init} settles after {later.format()} times the batches of {BASELINE}"
 
 
 def _means(c: Claim, e: "MnistResults") -> None:
     epochs = min(e.base.epochs, SHORT_EPOCHS)
     full = {init: e.after(epochs, init=init) for init in HYPERFANS}
     for init, runs in full.items():
-        c.measure(f"{init}: accuracy after {epochs} epochs", _accuracy(runs, epochs), ".4f")
+        c.measure(f"{init}: accuracy after {epochs} epochs", _accuracy(runs, epochs), ".2%")
     best: dict[int, float] = {}
     for run in (run for runs in full.values() for run in runs):
         best[run.config.seed] = max(best.get(run.config.seed, 0), run.accuracy(epochs))
     gains = {}
     for init in MEANS:
         runs = e.after(epochs, init=init)
-        c.measure(f"{init}: accuracy", _accuracy(runs, epochs), ".4f")
+        c.measure(f"{init}: accuracy", _accuracy(runs, epochs), ".2%")
         gains[init] = Estimate.of([r.accuracy(epochs) - best[r.config.seed] for r in runs if r.config.seed in best])
         c.measure(f"{init} above the better of both", gains[init], ".4f")
         c.decide(f"{init}: less than {ACCURACY_MARGIN:.1%} better", _no_better(gains[init]))
@@ -217,12 +215,12 @@ def _adam(c: Claim, e: "MnistResults") -> None:
     batches = min(e.base.total, ADAM_BATCHES)
     good = e.need_each(["hyperfan-in"], batches=batches)["hyperfan-in"]
     rate = good[0].config.rate
-    c.measure(f"hyperfan-in, SGD {rate:g}: accuracy after {batches} batches", _accuracy(good), ".4f")
+    c.measure(f"hyperfan-in, SGD {rate:g}: accuracy after {batches} batches", _accuracy(good), ".2%")
     best = {}
     for optimiser, rates in (("sgd", SGD_RATES), ("adam", ADAM_RATES)):
         tried = [e.need_each([BASELINE], batches=batches, lr=lr, optimiser=optimiser)[BASELINE] for lr in rates]
         for lr, runs in zip(rates, tried, strict=True):
-            c.measure(f"{BASELINE}, {optimiser.upper()} {lr:g}: accuracy", _accuracy(runs), ".4f")
+            c.measure(f"{BASELINE}, {optimiser.upper()} {lr:g}: accuracy", _accuracy(runs), ".2%")
         best[optimiser] = max(tried, key=lambda runs: _accuracy(runs).value)
     trained = f"more than {TRAINED_ACCURACY:.0%} right after {batches} batches"
     c.decide(f"hyperfan-in trains with SGD: {trained}", _accuracy(good).within(TRAINED_ACCURACY))
@@ -273,11 +271,11 @@ def _moves_more(
 def _measure_settled(c: Claim, found: dict[str, list["MnistRun"]], what: str = "") -> None:
     for init, runs in found.items():
         label = f"{init}{what}: batches until the deviation stays within {SETTLED_WITHIN:.0%} of its final value"
-        c.measure(label, mean(runs, lambda r: r.settled()), ".0f")
+        c.measure(label, Estimate.ratio([r.settled() for r in runs]), ".0f")
 
 
 def _settles_later(runs: Sequence["MnistRun"], others: Sequence["MnistRun"]) -> Estimate:
-    return difference(runs, others, lambda r: r.settled())
+    return ratio(runs, others, lambda r: r.settled())
 
 
 def _accuracy(runs: Sequence["MnistRun"], epoch: int | None = None) -> Estimate:

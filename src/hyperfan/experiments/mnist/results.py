@@ -69,15 +69,15 @@ class MnistRun(ClassifierRun[Mnist]):
     def settled(self) -> float:
         """Batches after which the weights' deviations stay near their final value, averaged over layers.
 
-        A run that diverged never settles.
+        At least those between two probes, since nothing finer is seen. A run that diverged never settles.
         """
         if self.diverged:
             return float(self.config.total)
         found = []
         for moments in self._weights:
             final = moments[-1][2]
-            far = [step for step, _, std in moments if abs(std - final) > SETTLED_WITHIN * final]
-            found.append(next(step for step, _, _ in moments if not far or step > far[-1]))
+            far = [i for i, (_, _, std) in enumerate(moments) if abs(std - final) > SETTLED_WITHIN * final]
+            found.append(moments[max(far, default=0) + 1][0])
         return statistics.fmean(found)
 
     def restless(self, of: Literal["mean", "deviation"], relative: bool) -> float:

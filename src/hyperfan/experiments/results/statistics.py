@@ -40,7 +40,7 @@ class Estimate:
 
     @classmethod
     def ratio(cls, values: Sequence[float]) -> "Estimate":
-        """The geometric mean of ratios, with the interval of their logarithms."""
+        """The geometric mean of ratios or other positive values, with the interval of their logarithms."""
         logs = cls.of([math.log(v) if v > 0 else math.nan for v in values])
         ends = [None if e is None else math.exp(e) for e in (logs.low, logs.high)]
         return cls(math.exp(logs.value), logs.n, ends[0], ends[1])
