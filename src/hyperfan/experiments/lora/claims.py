@@ -24,34 +24,30 @@ SHARES = (RIGHT, HELD_RIGHT)
 """Measures of which more is better; they are compared by their differences, losses by their ratios."""
 RIGHT_MARGIN = 0.05
 """A difference between two shares of strings that nobody would mind."""
+CHOICES = {False: "", True: "; rates by the seeds compared"}
+"""Whether rates are chosen by the compared seeds, and how a measurement says so."""
 Decide = Callable[[Estimate], Fact]
 
 
 def is_less(ratio: Estimate) -> Fact:
     """Whether a ratio is below 1. It is not if it is certainly at most a little below."""
-    if ratio.low is None or ratio.high is None:
-        return None
-    return True if ratio.high < 1 else False if ratio.low > 1 / LOSS_MARGIN else None
+    return ratio.is_below(1, refuted_above=1 / LOSS_MARGIN)
 
 
 def is_no_more(ratio: Estimate) -> Fact:
     """Whether a ratio is at most a little above 1. It is not if it is certainly above."""
-    if ratio.low is None or ratio.high is None:
-        return None
-    return True if ratio.high < LOSS_MARGIN else False if ratio.low > 1 else None
+    return ratio.is_below(LOSS_MARGIN, refuted_above=1)
 
 
 def is_no_lower(difference: Estimate) -> Fact:
     """Whether a difference is at most a little below 0. It is not if it is certainly below."""
-    if difference.low is None or difference.high is None:
-        return None
-    return True if difference.low > -RIGHT_MARGIN else False if difference.high < 0 else None
+    return difference.is_above(-RIGHT_MARGIN, refuted_below=0)
 
 
 def _both_ways(c: Claim, results: "LoraResults", measure: str, a: str, b: str, decide: Decide) -> Fact:
     """A fact must be so at the rates chosen on other seeds, and at those that the compared seeds would choose."""
     facts = []
-    for of_compared, by in ((False, ""), (True, "; rates by the seeds compared")):
+    for of_compared, by in CHOICES.items():
         rates = [results.best(start, measure, of_compared=of_compared) for start in (a, b)]
         sides = [f"{STARTS[start]} at {rate:g}" for start, rate in zip((a, b), rates, strict=True)]
         word = " less " if measure in SHARES else " over "
@@ -78,11 +74,14 @@ def _against_rivals(measure: str, decide: Decide, words: str) -> Callable[[Claim
 def _per_task(c: Claim, results: "LoraResults") -> None:
     reached = _both_ways(c, results, RIGHT, OURS, PER_TASK, is_no_lower)
     c.decide(f"on trained tasks it is no worse than {STARTS[PER_TASK]}", reached)
-    rate = results.best(OURS, HELD_RIGHT)
-    gained = Estimate.of([run.score(HELD_RIGHT, OURS, rate) - run.untold(HELD_RIGHT) for run in results.compared])
-    c.measure("strings right, held-out tasks, less those of the language model without words", gained)
-    c.decide("on held-out tasks it knows more than the language model without words", gained.within(low=0))
-    found = [Estimate.of([run.score(m, OURS, rate) for run in results.compared]) for m in SHARES]
+    facts = []
+    for of_compared, by in CHOICES.items():
+        rate = results.best(OURS, HELD_RIGHT, of_compared=of_compared)
+        gained = Estimate.of([run.score(HELD_RIGHT, OURS, rate) - run.untold(HELD_RIGHT) for run in results.compared])
+        label = f"{MEASURES[HELD_RIGHT]}, less those of the language model without words, at {rate:g}{by}"
+        facts.append(c.measure(label, gained).within(low=0))
+    c.decide("on held-out tasks it knows more than the language model without words", all_of(facts))
+    found = [Estimate.of([r.score(m, OURS, results.best(OURS, m)) for r in results.compared]) for m in SHARES]
     told = c.measure("strings right where words tell the task", Estimate.of([r.told for r in results.compared]), ".0%")
     c.headline = (
         f"strings right: {found[0].format('.0%')} on trained tasks, {found[1].format('.0%')} on held-out ones; "

@@ -92,6 +92,18 @@ class Estimate:
             return True
         return False if self.high < low or high < self.low else None
 
+    def is_below(self, bound: float, refuted_above: float) -> bool | None:
+        """Whether the value is certainly below a bound; it is not if it is certainly above another."""
+        if self.low is None or self.high is None:
+            return None
+        return True if self.high < bound else False if self.low > refuted_above else None
+
+    def is_above(self, bound: float, refuted_below: float) -> bool | None:
+        """Whether the value is certainly above a bound; it is not if it is certainly below another."""
+        if self.low is None or self.high is None:
+            return None
+        return True if self.low > bound else False if self.high < refuted_below else None
+
 
 @functools.cache
 def _resampled_medians(n: int) -> list[tuple[int, int]]:
