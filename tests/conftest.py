@@ -5,7 +5,6 @@ import signal
 from pathlib import Path
 
 import pytest
-import torch
 
 from products import only_in_full
 
@@ -44,6 +43,8 @@ def _seeded():
 
     That of the CPU, which all tests are on: ``torch.manual_seed`` would format the stack for three kinds of devices.
     """
+    import torch  # which the process that only hands tests out to the others never needs
+
     torch.default_generator.manual_seed(0)
 
 

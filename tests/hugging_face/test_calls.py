@@ -1,5 +1,7 @@
 """Language models of the transformers library, called as their users do: masks, caches, checkpoints, generation."""
 
+import itertools
+
 import pytest
 import torch
 import transformers as hub
@@ -7,6 +9,7 @@ from small_models import make, pattern
 
 import hyperfan as hf
 from checks import assert_close
+from products import covered
 from zoo.text import GROUPED, IDS
 
 MASK = torch.ones_like(IDS)
@@ -37,8 +40,10 @@ def of_rows(batch, rows):
     return {k: x[rows] if isinstance(x, torch.Tensor) else x for k, x in batch.items()}
 
 
-@pytest.mark.parametrize("grouped", [False, True])
-@pytest.mark.parametrize(("name", "attention"), MASKED)
+@pytest.mark.parametrize(
+    ("name", "attention", "grouped"),
+    covered([(*masked, grouped) for masked in MASKED for grouped in (False, True)], tuple),
+)
 def test_masks_with_a_task_per_sample_or_group_equal_a_loop(name, attention, grouped):
     net, example = lora(name, attention)
     batch = {**example, "attention_mask": MASK}
@@ -77,9 +82,9 @@ def test_cached_keys_and_values_are_ordinary_tensors():
 CALLS = {"each": {}, "grouped": {"grouped": True}, "counts": {"counts": (1, 3)}}
 
 
-@pytest.mark.parametrize("how", CALLS)
-@pytest.mark.parametrize("given", [True, False], ids=["empty cache", "cache returned"])
-@pytest.mark.parametrize("name", ["Llama", "GPT-2"])
+@pytest.mark.parametrize(
+    ("name", "given", "how"), covered(list(itertools.product(["Llama", "GPT-2"], [True, False], CALLS)), tuple)
+)
 def test_greedy_decoding_with_a_cache_in_place_equals_a_loop_without_one(name, given, how):
     net, _ = lora(name)
     tasks, rows = (TASKS, [1] * 4) if how == "each" else (TASKS[:2], [2, 2] if how == "grouped" else [1, 3])

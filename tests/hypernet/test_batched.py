@@ -1,5 +1,6 @@
 """Many samples in one run without vmap: equal to a loop where it is taken, and not taken where samples would meet."""
 
+import itertools
 import warnings
 
 import pytest
@@ -11,6 +12,7 @@ import hyperfan as hf
 from checks import assert_close
 from hyperfan.errors import CallError
 from hyperfan.hypernet.per_sample import PerSample
+from products import covered
 
 N = 3
 pytestmark = pytest.mark.filterwarnings("ignore:There is a performance drop")  # torch's, for attention under vmap
@@ -167,9 +169,10 @@ def reasons(net):
     return [r for r in net.per_sample.mixing.values() if r is not None]
 
 
-@pytest.mark.parametrize("order", ["weights", "codes"])
-@pytest.mark.parametrize("generate", ["weights", ["*"]])
-@pytest.mark.parametrize("name", BATCHED)
+@pytest.mark.parametrize(
+    ("name", "generate", "order"),
+    covered(list(itertools.product(BATCHED, ["weights", "*"], ["weights", "codes"])), tuple),
+)
 def test_known_functions_run_batched_and_equal_a_loop(name, generate, order):
     net, x, e = build(BATCHED[name], generate)
     net.per_sample = PerSample(lambda sizes: order)
@@ -253,9 +256,10 @@ RECURRENT = {
 }
 
 
-@pytest.mark.parametrize("grouped", [False, True])
-@pytest.mark.parametrize("generate", ["weights", "weights+biases"])
-@pytest.mark.parametrize("name", RECURRENT)
+@pytest.mark.parametrize(
+    ("name", "generate", "grouped"),
+    covered(list(itertools.product(RECURRENT, ["weights", "weights+biases"], [False, True])), tuple),
+)
 def test_recurrent_layers_equal_a_loop(name, generate, grouped):
     torch.manual_seed(0)
     mainnet = RECURRENT[name]().double()

@@ -11,6 +11,7 @@ import hyperfan as hf
 from checks import assert_close
 from hyperfan.generators.stand_in import Sizes, StandIn, cheaper
 from hyperfan.hypernet.per_sample import PerSample
+from products import covered
 
 N = 4
 pytestmark = pytest.mark.filterwarnings("ignore:There is a performance drop")  # torch's, for attention under vmap
@@ -87,7 +88,9 @@ def loop(net, x, e):
     return torch.cat([net(x[i : i + 1], embedding=e[i]) for i in range(len(x))])
 
 
-@pytest.mark.parametrize(("name", "order", "generate"), list(itertools.product(MAINNETS, ORDERS, ["weights", ["*"]])))
+@pytest.mark.parametrize(
+    ("name", "order", "generate"), covered(list(itertools.product(MAINNETS, ORDERS, ["weights", "*"])), tuple)
+)
 def test_equals_a_loop_over_samples(name, order, generate):
     net, x = build(name, generate=generate)
     net.per_sample = PerSample(ORDERS[order])

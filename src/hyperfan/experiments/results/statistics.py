@@ -1,10 +1,12 @@
 """Estimates with 95 % intervals, and a paired test."""
 
+import bisect
 import functools
 import itertools
 import math
 import random
 import statistics
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -12,6 +14,8 @@ from hyperfan.errors import RunError
 from hyperfan.formulas.student import NORMAL_QUANTILE, student_quantile
 
 RESAMPLES = 10_000
+TAIL = RESAMPLES // 40
+"""Resamples beyond either end of a 95 % interval."""
 
 
 @dataclass(frozen=True)
@@ -57,8 +61,11 @@ class Estimate:
         middle, n, v = statistics.median(values), len(values), sorted(values)
         if n == 1:
             return cls(middle, n, None, None)
-        found = sorted(v[i] if i == j else (v[i] + v[j]) / 2 for i, j in _resampled_medians(n))
-        return cls(middle, n, found[RESAMPLES // 40], found[-1 - RESAMPLES // 40])
+        pairs = _resampled_medians(n).items()
+        medians = sorted((v[i] if i == j else (v[i] + v[j]) / 2, count) for (i, j), count in pairs)
+        below = list(itertools.accumulate(count for _, count in medians))
+        low, high = (medians[bisect.bisect_right(below, rank)][0] for rank in (TAIL, RESAMPLES - 1 - TAIL))
+        return cls(middle, n, low, high)
 
     @classmethod
     def share(cls, count: int, n: int) -> "Estimate":
@@ -106,11 +113,11 @@ class Estimate:
 
 
 @functools.cache
-def _resampled_medians(n: int) -> list[tuple[int, int]]:
-    """The two ranks, often one, whose mean is the median, in each of many resamples of n sorted values."""
+def _resampled_medians(n: int) -> Counter[tuple[int, int]]:
+    """How often two ranks, often one, are those whose mean is the median, in many resamples of n sorted values."""
     draws = random.Random(0)
     resamples = (sorted(draws.choices(range(n), k=n)) for _ in range(RESAMPLES))
-    return [(ranks[(n - 1) // 2], ranks[n // 2]) for ranks in resamples]
+    return Counter((ranks[(n - 1) // 2], ranks[n // 2]) for ranks in resamples)
 
 
 def ratios(a: Sequence[float], b: Sequence[float]) -> list[float]:
