@@ -207,10 +207,13 @@ class Adam(HyperNetOptimiser, torch.optim.Adam):
     rule = AdamRule(None)
 
     def __init__(self, net: nn.Module, *args: Any, compile: bool | None = None, **options: Any) -> None:
-        if compile and why_not_compiled("cpu") is not None:
-            raise HyperfanError(f"compile=True: {why_not_compiled('cpu')}; leave it out to train without a compiler")
         self.rule = AdamRule(compile)
         super().__init__(net, *args, **options)
+        for device in {trainer.weight.device.type for trainer in self._trainers} - {"meta"} if compile else ():
+            reason = why_not_compiled(device)
+            if reason is not None:
+                self.release()
+                raise HyperfanError(f"compile=True: {reason}; leave it out to train without a compiler")
 
 
 class AdamW(Adam, torch.optim.AdamW):

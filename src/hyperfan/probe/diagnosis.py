@@ -14,7 +14,7 @@ from hyperfan.charts.scale import scale_chart
 from hyperfan.files import finite_or_none
 from hyperfan.probe.first_step import FIRST_STEPS, OptimiserName
 from hyperfan.probe.moments import Histogram, Scale
-from hyperfan.text import number, table
+from hyperfan.text import capitalise, number, table
 
 Severity = Literal["error", "warning", "note"]
 """An error keeps the net from learning; a warning will cost; a note is for your information and leaves it healthy."""
@@ -232,7 +232,7 @@ class Diagnosis:
             some = f"{known} of {len(self.layers)}" if known < len(self.layers) else f"{known}"
             return f"Healthy: {some} layers have a target, and are like those of plain nets that {self.theory} starts."
         more = f", and {len(bad) - 1} more" if len(bad) > 1 else ""
-        return f"{bad[0].name.capitalize()}{_in(bad[0].where)}{more}."
+        return f"{capitalise(bad[0].name)}{_in(bad[0].where)}{more}."
 
     @property
     def facts(self) -> str:

@@ -1,4 +1,4 @@
-"""A :class:`HyperNet` as the subject of a diagnosis: no other file of the probe looks inside one."""
+"""A :class:`HyperNet` as the subject of a diagnosis or a calibration."""
 
 import math
 from collections.abc import Mapping, Sequence

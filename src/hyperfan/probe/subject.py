@@ -3,7 +3,7 @@
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from typing import Any
@@ -341,9 +341,3 @@ def leaves(tensors: Iterable[Tensor]) -> list[Tensor]:
             found[id(leaf)] = leaf
         waiting += [following for following, _ in node.next_functions if following is not None]
     return list(found.values())
-
-
-def preserved_random_state(example: Any) -> AbstractContextManager[None]:
-    """Let torch's random numbers go on afterwards as if nothing had been drawn."""
-    tensors = [t for t in pytree.tree_leaves(example) if isinstance(t, Tensor) and t.is_cuda]
-    return torch.random.fork_rng(devices={t.device for t in tensors})
