@@ -13,11 +13,11 @@ from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
-from torch.utils import _pytree as pytree
 
 from hyperfan.codes.draw import preserved_random_state
 from hyperfan.errors import CallError, HyperfanError
 from hyperfan.hypernet import HyperNet
+from hyperfan.mainnet.replay import tensors
 from hyperfan.mainnet.spec import qualified_name
 from hyperfan.probe.checks.tensors import MAX_VARIANCE_RATIO
 from hyperfan.probe.hypernet_subject import HyperNetSubject
@@ -112,8 +112,8 @@ def calibrate_(net: HyperNet, x: Any, *, task: int | None = None, embedding: Ten
     dimensions = 2 if net.embeddings.config.per == "tensor" else 1
     if embedding is not None and embedding.ndim > dimensions:
         raise CallError(f"calibrate_ looks at one net, and embedding= has {len(embedding)}: pass one of them")
-    for tensor in pytree.tree_leaves(x):
-        if isinstance(tensor, Tensor) and (not tensor.numel() or tensor.isnan().any()):
+    for tensor in tensors(x):
+        if not tensor.numel() or tensor.isnan().any():
             raise CallError("x is empty, or holds what is not a number: give inputs like those to come")
     with preserved_random_state(), torch.no_grad():
         return _calibrate(net, lambda: HyperNetSubject(net, x, task, embedding))

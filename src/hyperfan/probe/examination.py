@@ -14,7 +14,7 @@ from hyperfan.errors import HyperfanError
 from hyperfan.hypernet import HyperNet
 from hyperfan.probe.checks import conditions, growth, mainnet, tensors, training
 from hyperfan.probe.coordinates import CoordinateCheck, coordinate_check
-from hyperfan.probe.diagnosis import SEVERITIES, Diagnosis
+from hyperfan.probe.diagnosis import Diagnosis, worst_first
 from hyperfan.probe.evidence import Evidence
 from hyperfan.probe.first_step import OptimiserName, first_step
 from hyperfan.probe.hypernet_subject import HyperNetSubject
@@ -157,7 +157,7 @@ def diagnose(
     with preserved_random_state():
         evidence = Evidence(_subject(net, x, generated, task, embedding), y, loss, lr, step, built)
         findings = [f for check in CHECKS for f in check(evidence)]
-    return replace(evidence.readings, findings=tuple(sorted(findings, key=lambda f: SEVERITIES.index(f.severity))))
+    return replace(evidence.readings, findings=worst_first(findings))
 
 
 def _subject(

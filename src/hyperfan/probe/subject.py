@@ -18,6 +18,7 @@ from hyperfan.hypernet import HyperNet
 from hyperfan.init.registry import Fidelity, Method, Reading, method
 from hyperfan.init.targets import Targets
 from hyperfan.mainnet.read import arguments, read
+from hyperfan.mainnet.replay import tensors
 from hyperfan.mainnet.skeleton import Skeleton
 from hyperfan.mainnet.spec import Spec, TensorSpec, qualified_name
 from hyperfan.probe.diagnosis import HYPERNET_PART, PLAIN_PART
@@ -116,7 +117,7 @@ class Subject(ABC):
     @property
     def inputs(self) -> list[Tensor]:
         """The tensors among the inputs."""
-        return [t for t in pytree.tree_leaves(self.example) if isinstance(t, Tensor)]
+        return tensors(self.example)
 
     @property
     def layers(self) -> list[str]:
