@@ -26,7 +26,7 @@ import hyperfan as hf
 from benchmarks.harness import conclude, main, measured
 from hyperfan.errors import DataError
 from hyperfan.models import mnist_net
-from hyperfan.optim.ddp import shared_heads
+from hyperfan.optim.ddp import SHARED_HEADS
 
 CLAIM = (
     "a step of the MNIST hypernet under DDP in two processes sends at most 1.1 times the bytes of the plain net's, in "
@@ -70,7 +70,7 @@ def train(embedding: hf.Embedding | None, optimiser: str) -> dict[str, Any]:
         opt.step()
         times.append(time.perf_counter() - began)
     dist.barrier()
-    shared = shared_heads(ddp)
+    shared = SHARED_HEADS.get(ddp)
     buckets = ddp._get_ddp_logging_data().get("rebuilt_bucket_sizes") or ""
     trained = any(p.requires_grad and (shared is None or not shared.has(p)) for p in net.parameters())
     return {

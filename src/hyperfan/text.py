@@ -32,6 +32,15 @@ def number(value: float | None) -> str:
     return "–" if value is None else f"{value:.4g}"
 
 
+def times(ratio: float) -> str:
+    """A ratio in words.
+
+    >>> times(3.0), times(0.25)
+    ('3 times', '1/4 of')
+    """
+    return f"{ratio:.3g} times" if ratio >= 1 else f"1/{1 / ratio:.3g} of"
+
+
 def capitalise(text: str) -> str:
     """The text with its first letter in upper case and the rest as it is.
 

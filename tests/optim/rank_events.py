@@ -15,7 +15,7 @@ from torch.nn.parallel import DistributedDataParallel
 from twins import build
 
 import hyperfan as hf
-from hyperfan.optim.ddp import shared_heads
+from hyperfan.optim.ddp import SHARED_HEADS
 
 EVENTS: dict[str, Callable[[Path], Any]] = {}
 
@@ -222,9 +222,7 @@ def ddp_is_copied(_: Path) -> str:
 def calls(_: Path) -> list[str]:
     """Collectives for the heads' gradients in a step."""
     ddp, _opt = _trained()
-    shared = shared_heads(ddp)
-    assert shared is not None
-    return [call for call, _ in shared.exchange.calls]
+    return [call for call, _ in SHARED_HEADS[ddp].exchange.calls]
 
 
 def _trained() -> tuple[DistributedDataParallel, hf.SGD]:

@@ -280,8 +280,14 @@ def test_what_would_be_compiled_steps_as_torch_does(monkeypatch, optimiser, opti
 def test_without_a_compiler(monkeypatch):
     monkeypatch.setattr("hyperfan.optim.adam.why_not_compiled", lambda device: "no compiler is installed")
     with pytest.raises(hf.HyperfanError, match="compile=True: no compiler is installed; leave it out"):
-        hf.AdamW(build(), compile=True)
+        hf.AdamW(net := build(), compile=True)
+    assert net.trainer is None
     assert not any(row.compiled for row in hf.AdamW(build()).plan.rows)
+
+
+def test_a_compiler_is_needed_only_for_devices_that_heads_are_on(monkeypatch):
+    monkeypatch.setattr("hyperfan.optim.adam.why_not_compiled", {"cpu": "no compiler is installed"}.get)
+    hf.AdamW(build().to("meta"), compile=True)
 
 
 def test_a_compiler_that_fails_is_told_and_trained_without(monkeypatch):

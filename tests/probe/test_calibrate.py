@@ -220,6 +220,28 @@ def test_with_noise_layers_are_on_target_on_average_over_draws():
     assert abs(sum(squares) / 200 - 1) < 0.1 + 4 * error + 2 * error * (200 / 8) ** 0.5
 
 
+def test_with_noise_a_layer_need_not_run_in_every_draw():
+    class Routed(nn.Module):
+        """Two experts, of which the sign of a generated weight chooses one; at 0, as the mainnet has it, both."""
+
+        def __init__(self):
+            super().__init__()
+            self.first, self.a, self.b = nn.Linear(96, 64), nn.Linear(64, 10), nn.Linear(64, 10)
+            nn.init.zeros_(self.first.weight)
+
+        def forward(self, x):
+            h, gate = self.first(x), self.first.weight[0, 0]
+            return (self.a(h) if gate >= 0 else 0) + (self.b(h) if gate <= 0 else 0)
+
+    torch.manual_seed(0)
+    x = 20 * torch.randn(60, 96)
+    net = ours(Routed(), x, hf.Embedding(16, noise=5.0))
+    both = [c for c in hf.calibrate_(net, x).corrections if c.layer in ("a", "b")]
+    assert len(both) == 2
+    assert all(c.before > 100 for c in both)
+    assert all(c.after < 2 for c in both)
+
+
 def test_a_mask_may_hold_infinities():
     class Masked(nn.Module):
         def __init__(self):

@@ -414,6 +414,24 @@ def test_the_interval_of_a_prediction_holds_the_next_draw():
     assert abs(held / 1000 - 0.95) < 4 * math.sqrt(0.95 * 0.05 / 1000)
 
 
+def test_gradients_are_compared_with_the_epsilon_of_the_users_optimiser():
+    x, y = vectors(20)
+    net = ours(mlp(depth=1), x)
+    found = {}
+    for eps in (1e-15, 1e-8, 1.0):
+        opt = torch.optim.AdamW(net.parameters(), lr=1e-6, eps=eps)
+        findings = hf.diagnose(net, x, y, lambda out, y: 1e-7 * cross_entropy(out, y), optimiser=opt).findings
+        found[eps] = [f.evidence for f in findings if f.name == "gradients below the optimiser's epsilon"]
+    assert not found[1e-15]
+    assert "Adam's eps is 1e-08" in found[1e-8][0]
+    assert "Adam's eps is 1" in found[1.0][0]
+
+
+def test_a_summary_keeps_the_capitals_of_a_name():
+    fault = FAULTS["dead ReLU"].plant()
+    assert replace(look(fault), findings=(Finding("dead ReLU", "error", (), "", "", ""),)).summary == "Dead ReLU."
+
+
 # ── what is left alone ─────────────────────────────────────────────────────────────────────────────────────────────
 
 
@@ -428,6 +446,39 @@ def test_the_net_and_the_random_numbers_stay_as_they_are():
     assert all(p.grad is None for p in net.parameters())
     assert all(m.training for m in net.skeleton.module.modules())
     assert not any(m._forward_hooks or m._forward_pre_hooks for m in net.skeleton.module.modules())
+
+
+@pytest.mark.parametrize("call", [hf.diagnose, hf.calibrate_, partial(hf.predict, seed=3)])
+def test_the_random_numbers_of_all_cuda_devices_stay_as_they_are(monkeypatch, call):
+    """Also those of devices that the net is not on, which ``torch.manual_seed`` seeds too."""
+    devices = [torch.Generator().manual_seed(i) for i in range(2)]
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: len(devices))
+    monkeypatch.setattr(torch.cuda, "get_rng_state", lambda i: devices[i].get_state())
+    monkeypatch.setattr(torch.cuda, "set_rng_state", lambda state, i: devices[i].set_state(state))
+    monkeypatch.setattr(torch.cuda, "manual_seed_all", lambda seed: [g.manual_seed(seed) for g in devices])
+    x, _ = vectors(8)
+    net = ours(mlp(), x, hf.Embedding(16, noise=0.2))
+    call(net, x)
+    assert [g.initial_seed() for g in devices] == [0, 1]
+
+
+def test_random_numbers_that_a_check_draws_are_put_back():
+    class Unused(nn.Module):
+        """Draws in every call, and has a layer without a part in what it puts out."""
+
+        def __init__(self):
+            super().__init__()
+            self.first, self.unused = nn.Linear(96, 64), nn.Linear(96, 64)
+
+        def forward(self, x):
+            self.unused(x)
+            return self.first(x + torch.randn_like(x))
+
+    x, y = torch.randn(20, 96), torch.randn(20, 64)
+    net = ours(Unused(), x)
+    random = torch.get_rng_state()
+    assert hf.diagnose(net, x, y).findings
+    assert torch.equal(random, torch.get_rng_state())
 
 
 def test_a_random_foreign_hypernet_leaves_the_random_numbers_and_its_buffers_alone():

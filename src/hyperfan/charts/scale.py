@@ -86,12 +86,11 @@ def layer_names(series: Mapping[str, Readings]) -> list[str]:
 
 def layer_scales(series: Mapping[str, Readings], of: Of, given: Sequence[Look] = ()) -> list[Measurements]:
     """Root mean squares of layers; each label has the look given, or else that of the init it starts with."""
-    end = "" if of == "activations" else "_gradient"
     rows = []
     for (label, readings), look in zip(series.items(), given or looks(list(series)), strict=True):
         measured, theory = (
-            {r.layer: Interval(root(s.value), root(s.low), root(s.high)) for r in readings if (s := getattr(r, name))}
-            for name in (f"measured{end}", f"predicted{end}")
+            {r.layer: Interval(root(s.value), root(s.low), root(s.high)) for r in readings if (s := r.scales(of)[i])}
+            for i in range(2)
         )
         rows.append(Measurements(label, measured, theory, look))
     return rows

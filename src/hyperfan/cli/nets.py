@@ -259,14 +259,15 @@ def _write_page(path: Path, content: str) -> None:
 
 def _arguments(factory: str, returned: Any) -> dict[str, Any]:
     """The arguments of a diagnosis by name, from what the factory returned."""
-    if isinstance(returned, tuple) and 2 <= len(returned) <= 3:
-        return dict(zip(("net", "x", "y"), returned, strict=False))
-    if isinstance(returned, dict) and {"net", "x"} <= returned.keys():
-        return returned
-    raise HyperfanError(
-        f"{factory} returned a {type(returned).__name__}; a diagnosis needs inputs too: return (net, x) or "
-        "(net, x, y), or a dict of the arguments of hyperfan.diagnose"
-    )
+    from hyperfan.probe.coordinates import named_arguments
+
+    arguments = named_arguments(returned)
+    if not {"net", "x"} <= arguments.keys():
+        raise HyperfanError(
+            f"{factory} returned a {type(returned).__name__}; a diagnosis needs inputs too: return (net, x) or "
+            "(net, x, y), or a dict of the arguments of hyperfan.diagnose"
+        )
+    return arguments
 
 
 def _diagnose(factory: str, arguments: dict[str, Any]) -> Any:

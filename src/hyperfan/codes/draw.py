@@ -1,6 +1,10 @@
-"""Random values of a given mean and variance: the only place where an init touches a tensor's values."""
+"""Random values of a given mean and variance: the only place where an init touches a tensor's values.
+
+Beside it, what keeps torch's random numbers as they are where something else is drawn.
+"""
 
 import math
+from contextlib import AbstractContextManager
 from typing import Literal
 
 import torch
@@ -37,6 +41,11 @@ def fill_(
         if distribution == "normal":
             return tensor.normal_(mean, variance**0.5, generator=generator)
     raise InitError(f"distribution '{distribution}' is not known: use 'uniform' or 'normal'")
+
+
+def preserved_random_state() -> AbstractContextManager[None]:
+    """Let torch's random numbers, of every device, go on afterwards as if nothing had been seeded or drawn."""
+    return torch.random.fork_rng(range(torch.cuda.device_count()), device_type="cuda")
 
 
 def uniform_bound(variance: float) -> float:

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from hyperfan.codes.draw import preserved_random_state
 from hyperfan.errors import HyperfanWarning
 from hyperfan.hypernet import HyperNet
 from hyperfan.init.registry import Fidelity
@@ -54,7 +55,7 @@ def compare(
 
 
 def _measure(init: str, seed: int, batch: int, fidelity: Fidelity) -> LayerScales:
-    with torch.random.fork_rng(devices=[]):
+    with preserved_random_state():
         torch.manual_seed(seed)
         x, y = torch.randn(batch, 784), torch.randint(10, (batch,))
         net = mnist_net()

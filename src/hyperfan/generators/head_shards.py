@@ -54,7 +54,7 @@ def local_shard(parameter: Tensor) -> Tensor:
 
 def own_shard(parameter: Tensor) -> Tensor:
     """What this process has of a sharded parameter, whose gradient becomes that of the mean over processes."""
-    made: Tensor = _apply(_OwnShard, parameter)
+    made: Tensor = apply_function(_OwnShard, parameter)
     return made
 
 
@@ -77,7 +77,7 @@ def product(codes: Tensor, weight: Tensor, bias: Tensor, multiply: Product | Non
     group = group_of(weight)
     count = torch.tensor([len(codes)], device=codes.device)
     counts = [int(n) for n in _gathered(count, group)]
-    everyone: Tensor = _apply(_GatherCodes, codes.to(weight.dtype), counts, group)
+    everyone: Tensor = apply_function(_GatherCodes, codes.to(weight.dtype), counts, group)
     pair = own_shard(weight), own_shard(bias)
     made = torch.addmm(pair[1], everyone, pair[0]) if multiply is None else multiply(everyone, *pair)
     return _exchanged(made, counts, weight)
@@ -93,7 +93,7 @@ def _exchanged(made: Tensor, counts: Sequence[int], weight: Tensor) -> Tensor:
     """This process's rows of all columns, from this process's columns of all rows."""
     group = group_of(weight)
     widths = [part.shape[-1] for part in torch.empty(0, weight.shape[-1]).chunk(dist.get_world_size(group), -1)]
-    rows: Tensor = _apply(_Exchange, made, counts, widths, group)
+    rows: Tensor = apply_function(_Exchange, made, counts, widths, group)
     return rows
 
 
@@ -163,6 +163,7 @@ class _OwnShard(torch.autograd.Function):
         return shard_like(ctx.parameter, grad * (1 / ctx.parameter.device_mesh.size()))
 
 
-def _apply(function: type[torch.autograd.Function], *args: Any) -> Any:
-    apply: Callable[..., Any] = function.apply  # which torch leaves without types
+def apply_function(function: type[torch.autograd.Function], *args: Any) -> Any:
+    """Apply a function of autograd, which torch leaves without types."""
+    apply: Callable[..., Any] = function.apply
     return apply(*args)

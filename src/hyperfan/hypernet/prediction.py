@@ -1,13 +1,14 @@
 """What a classifier with noisy embeddings predicts: its outputs averaged over draws of its weights."""
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 from torch.nn.functional import log_softmax
 
+from hyperfan.codes.draw import preserved_random_state
 from hyperfan.codes.embedding import Task
 from hyperfan.errors import CallError
 from hyperfan.hypernet.hypernet import HyperNet
@@ -70,7 +71,7 @@ def predict(
         raise CallError(f"x has shape {tuple(x.shape)}: there is nothing to predict")
     mean: Tensor | None = None
     inside = torch.zeros(())
-    with _evaluating(net), torch.random.fork_rng([x.device] if x.is_cuda else [], enabled=seed is not None):
+    with _evaluating(net), nullcontext() if seed is None else preserved_random_state():
         if seed is not None:
             torch.manual_seed(seed)
         for _ in range(samples):

@@ -129,7 +129,7 @@ class AdamRule(Rule):
         """Torch steps all small parameters at once, which is faster than one by one."""
         return "it is small" if part.map.held[0].numel() <= MAX_SMALL else None
 
-    def why_not_held(self, part: Part, group: Group) -> str | None:
+    def why_not_collapsed(self, part: Part, group: Group) -> str | None:
         """Why moments are not those of one code."""
         if part.gradient_rank > 1:
             return "its codes are constant, but their moments mix"
@@ -139,7 +139,7 @@ class AdamRule(Rule):
 
     def form(self, part: Part, codes: Tensor, state: Callable[[], State]) -> Form:
         """The form of a map with one code, whose moments have W's size."""
-        return OneCode(part, codes, state, self.compiled(part, "collapsed"))
+        return OneCode(part, codes, state, self.compiled(part))
 
     def step(self, p: Tensor, state: State, grad: FactoredGradient, group: Group) -> bool:
         """Step a head's weight along its gradient's factors; biases and input layers, which are small, are torch's."""
@@ -158,10 +158,9 @@ class AdamRule(Rule):
         """The moments of a weight with one constant code."""
         return part.map.held[0].numel() * (3 if group["amsgrad"] else 2) if kind == "collapsed" else 0
 
-    def compiled(self, part: Part, kind: Kind) -> bool:
+    def compiled(self, part: Part) -> bool:
         """Whether the map is large enough, there is a compiler, and the loop is not a product of matrices."""
-        few = part.gradient_rank <= MAX_COMPILED_RANK
-        return few and kind in ("collapsed", "factored") and self._compiles(part.map.held[0])
+        return part.gradient_rank <= MAX_COMPILED_RANK and self._compiles(part.map.held[0])
 
     def _compiles(self, weight: Tensor) -> bool:
         wanted = weight.numel() >= MIN_COMPILED if self.compile is None else self.compile
@@ -204,13 +203,15 @@ class Adam(HyperNetOptimiser, torch.optim.Adam):
     """
 
     torch_class: ClassVar[type[torch.optim.Optimizer]] = torch.optim.Adam
-    rule = AdamRule(None)
 
     def __init__(self, net: nn.Module, *args: Any, compile: bool | None = None, **options: Any) -> None:
-        if compile and why_not_compiled("cpu") is not None:
-            raise HyperfanError(f"compile=True: {why_not_compiled('cpu')}; leave it out to train without a compiler")
         self.rule = AdamRule(compile)
         super().__init__(net, *args, **options)
+        for device in {trainer.weight.device.type for trainer in self._trainers} - {"meta"} if compile else ():
+            reason = why_not_compiled(device)
+            if reason is not None:
+                self.release()
+                raise HyperfanError(f"compile=True: {reason}; leave it out to train without a compiler")
 
 
 class AdamW(Adam, torch.optim.AdamW):

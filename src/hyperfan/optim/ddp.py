@@ -8,7 +8,7 @@ whatever reads gradients between backward and step find what they find with DDP 
 outputs of DDP, since it may reach no head at all in one process, for which the others would wait.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -19,6 +19,7 @@ from torch.utils._pytree import tree_map_only
 
 from hyperfan.distributed.ranks import active_ddp
 from hyperfan.errors import HyperfanError
+from hyperfan.generators.head_shards import apply_function
 from hyperfan.generators.linear_map import LinearMap
 from hyperfan.optim.exchange import Exchange
 from hyperfan.optim.map_trainer import MapTrainer
@@ -40,7 +41,7 @@ class SharedHeads:
         self._ids: set[int] = set()
         self._marked: set[int] = set()
         """Ids of parameters that say when they have a gradient."""
-        self.exchange = Exchange(lambda: self._parameters, ddp.process_group)
+        self.exchange = Exchange(ddp.process_group)
         self._tied: nn.Parameter | None = None
         """Has a gradient in every backward pass, for a reducer of DDP that looks for parameters without one."""
         self._due = self._queued = self._reached = False
@@ -64,8 +65,7 @@ class SharedHeads:
         """Let a backward pass reach DDP's reducer even if it reaches no parameter but heads."""
         if self._tied is None or not torch.is_grad_enabled():
             return output
-        apply: Any = _Tie.apply  # torch leaves it without types
-        return tree_map_only(Tensor, lambda t: t if t.grad_fn is None else apply(t, self._tied), output)
+        return tree_map_only(Tensor, lambda t: t if t.grad_fn is None else apply_function(_Tie, t, self._tied), output)
 
     def _watch(self, output: Any) -> Any:
         """Notice a backward pass that begins at an output of DDP."""
@@ -85,20 +85,18 @@ class SharedHeads:
                 if p.requires_grad and not self.has(p):
                     self._parameters[f"{name}.{local}"] = p
                     self._ids.add(id(p))
-                    _after_gradient(p, self._on_head_gradient)
         for p in ddp.module.parameters():
             if p.requires_grad and id(p) not in self._marked:
                 self._marked.add(id(p))
-                _after_gradient(p, self._on_gradient)
+                register: Any = p.register_post_accumulate_grad_hook  # torch leaves it without types
+                register(self._on_gradient)
         if heads:
             names = {f"{name}.{local}" for name in heads for local in ("weight", "bias")}
             self._tied = _leave_out(ddp, names, self._tied)
 
-    def _on_gradient(self, _: Tensor) -> None:
-        self._reached = True
-
-    def _on_head_gradient(self, _: Tensor) -> None:
-        self._queue()  # if not begun at an output, where DDP found no tensors in what the net returns
+    def _on_gradient(self, p: Tensor) -> None:
+        if self.has(p):
+            self._queue()  # if not begun at an output, where DDP found no tensors in what the net returns
         self._reached = True
 
     def _queue(self) -> None:
@@ -112,10 +110,11 @@ class SharedHeads:
         self._queued = False
         if self._reached:  # and not torch.autograd.grad, which leaves gradients alone
             self._due = False
-            self.exchange.average()
+            self.exchange.average(self._parameters)
 
 
-_SHARED: "WeakKeyDictionary[nn.Module, SharedHeads]" = WeakKeyDictionary()
+SHARED_HEADS: "WeakKeyDictionary[nn.Module, SharedHeads]" = WeakKeyDictionary()
+"""The heads that each DDP leaves to hyperfan, where it does."""
 
 
 def notice(trainer: MapTrainer) -> None:
@@ -123,25 +122,15 @@ def notice(trainer: MapTrainer) -> None:
     ddp = active_ddp()
     if ddp is None or not torch.is_grad_enabled():
         return
-    shared = _SHARED.get(ddp)
+    shared = SHARED_HEADS.get(ddp)
     if not trainer.in_factors or (shared is not None and shared.has(trainer.weight)):
         return
     _check_possible(ddp)
     held = {name: module.trainer for name, module in ddp.module.named_modules() if isinstance(module, LinearMap)}
     trainers = {name: trainer for name, trainer in held.items() if isinstance(trainer, MapTrainer)}
     if shared is None:
-        shared = _SHARED[ddp] = SharedHeads(ddp)
+        shared = SHARED_HEADS[ddp] = SharedHeads(ddp)
     shared.take(ddp, {name: trainer for name, trainer in trainers.items() if trainer.in_factors})
-
-
-def shared_heads(ddp: nn.Module) -> SharedHeads | None:
-    """The heads that a DDP leaves to hyperfan, if it does."""
-    return _SHARED.get(ddp)
-
-
-def _after_gradient(p: Tensor, hook: Callable[[Tensor], None]) -> None:
-    register: Any = p.register_post_accumulate_grad_hook  # torch leaves it without types
-    register(hook)
 
 
 def _check_possible(ddp: "DistributedDataParallel") -> None:

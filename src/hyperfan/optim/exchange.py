@@ -10,8 +10,7 @@ header, whose sum all of them read: then all agree anew, from the same gradients
 """
 
 import math
-import weakref
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 from weakref import WeakKeyDictionary
@@ -23,7 +22,7 @@ from torch import Tensor
 from hyperfan.distributed.ranks import check_same, gather_objects
 from hyperfan.optim.exchange_layout import (
     DIGEST_BITS,
-    Kind,
+    GradientKind,
     Mode,
     Slot,
     Summary,
@@ -54,12 +53,11 @@ class Exchange:
     """Averages the gradients of some parameters over the processes of a group.
 
     Args:
-        named: returns the parameters by name, the same in all processes.
         group: of processes; ``None`` is torch's default.
     """
 
-    def __init__(self, named: Callable[[], Mapping[str, Tensor]], group: Any = None) -> None:
-        self._named, self._group = named, group
+    def __init__(self, group: Any = None) -> None:
+        self._group = group
         self._layout: Layout | None = None
         self._digests: dict[str, tuple[Tensor, int, int]] = {}
         self._differing: set[str] = set()
@@ -73,10 +71,14 @@ class Exchange:
         return dist.get_world_size(self._group)
 
     @torch.no_grad()
-    def average(self) -> None:
-        """Replace all gradients by their means over processes. All processes call this at the same time."""
+    def average(self, parameters: Mapping[str, Tensor]) -> None:
+        """Replace all gradients by their means over processes. All processes call this at the same time.
+
+        Args:
+            parameters: by name, the same in all processes.
+        """
         # Of gradients with the same factors the largest comes first: it says what writing them out would cost.
-        named = dict(sorted(self._named().items(), key=lambda item: (-item[1].numel(), item[0])))
+        named = dict(sorted(parameters.items(), key=lambda item: (-item[1].numel(), item[0])))
         self.calls = []
         if not named:
             return
@@ -91,13 +93,19 @@ class Exchange:
         mine = local.get(name)
         if mine is None:
             return Summary(tuple(p.shape), str(p.dtype))
-        if mine.parts is None:
-            return Summary(tuple(p.shape), str(p.dtype), Kind.DENSE)
-        codes, last = mine.codes, mine.row_size
-        sizes = (math.prod(codes.shape[:-2]), codes.shape[-1], last)
-        digest = self._digest(mine.partner, codes)
+        if not mine.parts:
+            return Summary(tuple(p.shape), str(p.dtype), GradientKind.DENSE)
+        codes = mine.codes
+        sizes = (math.prod(codes.shape[:-2]), codes.shape[-1], mine.row_size)
         return Summary(
-            tuple(p.shape), str(p.dtype), Kind.FACTORED, codes.shape[-2], sizes, digest, mine.partner, mine.summed
+            tuple(p.shape),
+            str(p.dtype),
+            GradientKind.FACTORED,
+            rows=codes.shape[-2],
+            sizes=sizes,
+            digest=self._digest(mine.partner, codes),
+            partner=mine.partner,
+            summed=mine.summed,
         )
 
     def _digest(self, name: str, codes: Tensor) -> int:
@@ -117,7 +125,7 @@ class Exchange:
         ends: dict[tuple[bool, torch.dtype], int] = {}
         for name, p in named.items():
             each = [others[name] for others in everyone]
-            if len({g.digest for g in each if g.kind is not Kind.ABSENT}) > 1:
+            if len({g.digest for g in each if g.kind is not GradientKind.ABSENT}) > 1:
                 self._differing.add(name)
             slot = choose_slot(each, summaries[name], p.numel(), slots, name not in self._differing)
             if slot.numel:
@@ -146,16 +154,16 @@ class Exchange:
         misfit = names != list(named) or not all(slots[name].fits(summaries[name]) for name in names)
         rows = [name for name in names if slots[name].mode is Mode.SUMMED_ROWS]
         codes = 0 if misfit else joined_digest([summaries[name].digest for name in rows])
-        head = [float(misfit), *(float(name in local) for name in names)]
-        head += [float(codes >> i & 1) for i in range(DIGEST_BITS)]
+        header = [float(misfit), *(float(name in local) for name in names)]
+        header += [float(codes >> i & 1) for i in range(DIGEST_BITS)]
         for (_, dtype), buffer in layout.buffers.items():
-            buffer[: layout.header] = torch.tensor(head, dtype=dtype)
+            buffer[: layout.header] = torch.tensor(header, dtype=dtype)
         if not misfit:
             self._pack(layout, named, local)
         gathered = {key: self._run(key[0], buffer) for key, buffer in layout.buffers.items()}
         key, first = next(iter(gathered.items()))
-        heads = first[..., : layout.header].double()
-        counts = (heads.sum(0) if key[0] else heads).tolist()
+        headers = first[..., : layout.header].double()
+        counts = (headers.sum(0) if key[0] else headers).tolist()
         if counts[0]:
             return False
         hits = dict(zip(names, counts[1 : 1 + len(names)], strict=True))
@@ -272,12 +280,5 @@ def average_gradients(optimiser: torch.optim.Optimizer) -> None:
 
     All processes call it between backward and step; their parameters are in the same order.
     """
-    if optimiser not in _OF_OPTIMISERS:
-        held = weakref.ref(optimiser)  # which the table must not keep alive
-
-        def named() -> dict[str, Tensor]:
-            groups = [] if (there := held()) is None else there.param_groups
-            return {f"{i:06}": p for i, p in enumerate(p for group in groups for p in group["params"])}
-
-        _OF_OPTIMISERS[optimiser] = Exchange(named)
-    _OF_OPTIMISERS[optimiser].average()
+    parameters = [p for group in optimiser.param_groups for p in group["params"]]
+    _OF_OPTIMISERS.setdefault(optimiser, Exchange()).average({f"{i:06}": p for i, p in enumerate(parameters)})

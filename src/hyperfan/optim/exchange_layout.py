@@ -14,7 +14,7 @@ _ODD = 0x1E3779B97F4A7C15
 """A multiplier whose multiples are spread over all 64 bits."""
 
 
-class Kind(Enum):
+class GradientKind(Enum):
     """The kinds of gradients that a parameter may have in a process."""
 
     ABSENT = auto()
@@ -52,7 +52,7 @@ class Summary:
 
     shape: tuple[int, ...]
     dtype: str
-    kind: Kind = Kind.ABSENT
+    kind: GradientKind = GradientKind.ABSENT
     rows: int = 0
     sizes: tuple[int, int, int] = (0, 0, 0)
     digest: int = 0
@@ -83,7 +83,7 @@ class Slot:
 
     def fits(self, now: Summary) -> bool:
         """Whether a gradient can be sent in this slot; one that is missing can in all."""
-        if now.kind is Kind.ABSENT:
+        if now.kind is GradientKind.ABSENT:
             return True
         if now.kind is not self.local.kind or now.partner != self.local.partner:
             return False
@@ -99,10 +99,10 @@ class Slot:
 
 def choose_slot(each: Sequence[Summary], local: Summary, numel: int, slots: Mapping[str, Slot], may_sum: bool) -> Slot:
     """How a gradient is shared that processes see like this: by the smallest form that all of them have."""
-    there = [g for g in each if g.kind is not Kind.ABSENT]
+    there = [g for g in each if g.kind is not GradientKind.ABSENT]
     if not there:
         return Slot(Mode.ABSENT, local)
-    if any(g.kind is Kind.DENSE for g in there) or len({(g.sizes, g.summed) for g in there}) > 1:
+    if any(g.kind is GradientKind.DENSE for g in there) or len({(g.sizes, g.summed) for g in there}) > 1:
         return Slot(Mode.DENSE, local, numel=numel)
     first, partners, world = there[0], {g.partner for g in there}, len(each)
     (layers, width, outputs), most = first.sizes, max(g.rows for g in there)

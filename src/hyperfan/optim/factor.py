@@ -49,8 +49,7 @@ class Factor:
         """
         if isinstance(self.grads, Tensor):
             return self.grads
-        for target, row in zip(memory, self.grads, strict=True):
-            add_to_(target.view(row.shape), row, 1.0, 0.0)
+        self.write_to(memory, 1.0)
         return memory
 
     @property

@@ -1,12 +1,12 @@
 """Products whose weight's gradient stays in its factors: those of heads, and of linear layers in the mainnet."""
 
-from collections.abc import Callable
 from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from hyperfan.generators.head_shards import apply_function
 from hyperfan.optim.gradient import gradients, is_batched, product_gradient
 
 COLUMN_BLOCKS = 8
@@ -23,12 +23,6 @@ def _product(codes: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
     blocks = weight.view(width, COLUMN_BLOCKS, -1).transpose(0, 1)
     product = torch.baddbmm(bias.view(COLUMN_BLOCKS, 1, -1), codes.expand(COLUMN_BLOCKS, rows, width), blocks)
     return product.transpose(0, 1).reshape(rows, outputs)
-
-
-def apply_function(function: type[torch.autograd.Function], *args: Any) -> Any:
-    """Apply a function of autograd, which torch leaves without types."""
-    apply: Callable[..., Any] = function.apply
-    return apply(*args)
 
 
 class Factored(torch.autograd.Function):
@@ -131,7 +125,7 @@ class CodesLast(torch.autograd.Function):
 
     @staticmethod
     def vmap(info: Any, in_dims: Any, x: Tensor, codes: Tensor, weight: Tensor, bias: Tensor) -> Any:
-        """All samples at once."""
+        """Run the layers of all samples at once, as one batch of codes."""
         size = info.batch_size
         x, codes = (
             t.unsqueeze(0).expand(size, *t.shape) if d is None else t.movedim(d, 0)

@@ -17,14 +17,16 @@ from torch.overrides import TorchFunctionMode
 
 from hyperfan.errors import HyperfanError
 from hyperfan.generators import head_shards
+from hyperfan.generators.head_shards import apply_function
 from hyperfan.generators.linear_map import LinearMap
 from hyperfan.generators.part import Part
 from hyperfan.hypernet.changes import fingerprint, versions
 from hyperfan.optim.factor import Factor
-from hyperfan.optim.factored import FactoredLinear, apply_function
+from hyperfan.optim.factored import FactoredLinear
 from hyperfan.optim.gradient import gradients, is_batched
 
-State = MutableMapping[Tensor, MutableMapping[str, Any]]
+State = Mapping[Tensor, MutableMapping[str, Any]]
+"""An optimiser's state, as in torch: that of each parameter, by name."""
 Group = Mapping[str, Any]
 """A parameter group, as in torch: options by name."""
 

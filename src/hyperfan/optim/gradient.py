@@ -94,14 +94,6 @@ class FactoredGradient(Tensor):
         elif beta != 1:
             target.mul_(beta) if beta else target.zero_()
 
-    def norm2(self) -> Tensor:
-        """The Euclidean norm, from the factors' inner products."""
-        parts = self.parts
-        if not parts or self.value.summed:
-            return self.to_dense().square().sum().sqrt()
-        pairs = [a * b * f.overlap(g) for f, a in parts for g, b in parts]
-        return torch.stack(pairs).sum().clamp_min(0).sqrt()
-
     def numpy(self, *, force: bool = False) -> Any:
         """The dense gradient as an array."""
         return self.to_dense().numpy(force=force)
@@ -243,7 +235,14 @@ def _unscale(grads: Sequence[Tensor], found_inf: Tensor, inverse_scale: Tensor) 
 
 
 def _norm(a: FactoredGradient, ord: float = 2, dim: Any = None, keepdim: bool = False, *, dtype: Any = None) -> Any:
-    return a.norm2() if ord == 2 and dim is None and not keepdim and dtype is None else NotImplemented
+    """The Euclidean norm, from the factors' inner products."""
+    if ord != 2 or dim is not None or keepdim or dtype is not None:
+        return NotImplemented
+    parts = a.parts
+    if not parts or a.value.summed:
+        return a.to_dense().square().sum().sqrt()
+    pairs = [x * y * f.overlap(g) for f, x in parts for g, y in parts]
+    return torch.stack(pairs).sum().clamp_min(0).sqrt()
 
 
 def _all_norms(gradients: Sequence[Tensor], ord: float = 2, dtype: Any = None) -> list[Tensor]:

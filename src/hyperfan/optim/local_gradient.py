@@ -12,14 +12,13 @@ from hyperfan.optim.gradient import FactoredGradient, Parts
 class LocalGradient:
     """One parameter's gradient in this process, and its factors, if it has any."""
 
-    def __init__(self, grad: Tensor, parts: Parts | None, partner: str) -> None:
-        self.grad, self.parts, self.partner = grad, parts or None, partner
+    def __init__(self, grad: Tensor, parts: Parts, partner: str) -> None:
+        self.grad, self.parts, self.partner = grad, parts, partner
         self.summed = isinstance(grad, FactoredGradient) and grad.value.summed
 
     @property
     def codes(self) -> Tensor:
         """The codes of all parts."""
-        assert self.parts is not None
         if len(self.parts) == 1:
             return self.parts[0][0].codes
         return torch.cat([factor.codes for factor, _ in self.parts], -2)
@@ -27,12 +26,10 @@ class LocalGradient:
     @property
     def row_size(self) -> int:
         """Values of a row of gradients."""
-        assert self.parts is not None
         return self.parts[0][0].row_size
 
     def write_rows(self, memory: Tensor) -> None:
         """Write all rows to memory, with their parts' scales."""
-        assert self.parts is not None
         lead, start = math.prod(self.codes.shape[:-2]), 0
         memory = memory.view(lead, -1, self.row_size)
         for factor, scale in self.parts:
@@ -55,7 +52,7 @@ def local_gradients(named: Mapping[str, Tensor]) -> dict[str, LocalGradient]:
     for name, p in named.items():
         if p.grad is None:
             continue
-        parts = p.grad.parts if isinstance(p.grad, FactoredGradient) else None
+        parts = (p.grad.parts if isinstance(p.grad, FactoredGradient) else None) or ()
         partner = first.setdefault(tuple((id(f), s) for f, s in parts), name) if parts else name
         local[name] = LocalGradient(p.grad, parts, partner)
     return local

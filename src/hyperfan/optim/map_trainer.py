@@ -10,10 +10,11 @@ from torch import Tensor
 
 from hyperfan.errors import HyperfanError, HyperfanWarning
 from hyperfan.generators import head_shards
+from hyperfan.generators.head_shards import apply_function
 from hyperfan.generators.part import Part
 from hyperfan.hypernet import HyperNet
 from hyperfan.hypernet.transforms import differentiated, outside_graphs, transformed
-from hyperfan.optim.factored import CodesLast, apply_function, factored_product
+from hyperfan.optim.factored import CodesLast, factored_product
 from hyperfan.optim.form import Form, Group, State, hand_out
 from hyperfan.optim.gradient import FactoredGradient
 from hyperfan.optim.plan import Choice, Kind, Row, choose, code_parameters
@@ -29,7 +30,7 @@ class Rule(Protocol):
     def why_dense(self, part: Part) -> str | None:
         """Why a map gains nothing by its structure, if so."""
 
-    def why_not_held(self, part: Part, group: Group) -> str | None:
+    def why_not_collapsed(self, part: Part, group: Group) -> str | None:
         """Why a map whose codes are constant cannot be trained as a :class:`Form`, if so."""
 
     def form(self, part: Part, codes: Tensor, state: Callable[[], State]) -> Form:
@@ -41,8 +42,8 @@ class Rule(Protocol):
     def saved_state(self, part: Part, kind: Kind, group: Group) -> int:
         """Values of state that torch's optimiser would hold for a map, and this does not."""
 
-    def compiled(self, part: Part, kind: Kind) -> bool:
-        """Whether the step of such a map is compiled."""
+    def compiled(self, part: Part) -> bool:
+        """Whether the step of a map in factors is compiled."""
 
 
 class MapTrainer:
@@ -71,7 +72,7 @@ class MapTrainer:
         self.revision = self.forms_made = 0
         self._codes_read = part.codes
         self._shared: Choice | None = None
-        self._asked = False
+        self._requested = False
         self.override: Choice | None = None
         """A choice in place of the fastest, with the reason."""
         self.weight, self.bias = self.pair = (self.map.weight, self.map.bias)
@@ -98,17 +99,17 @@ class MapTrainer:
         seen = ([p.requires_grad for p in self._watched], self.map.hooked, self.override)
         if seen != self._chosen_for:
             groups = self._groups()
-            fastest = choose(self.net, self.part, lambda p: id(p) in groups)
+            fastest = choose(self.net, self.part, groups.keys())
             if fastest.kind == "collapsed":
-                reason = self.rule.why_not_held(self.part, groups[id(self.weight)])
+                reason = self.rule.why_not_collapsed(self.part, groups[id(self.weight)])
                 if reason is None and self.net.trunk is None and self.part.inputs and not self.weight.is_meta:
                     codes = self.part.inputs(self.net.codes())
                     reason = self.rule.form(self.part, codes, self._state).why_impossible()
                 fastest = fastest if reason is None else Choice("factored", reason)
-            if self.override is not None and fastest.kind in ("collapsed", "factored"):
+            if self.override is not None and fastest.in_factors:
                 fastest = self.override
-            small = None if self._asked else self.rule.why_dense(self.part)
-            if small is not None and fastest.kind in ("collapsed", "factored"):
+            small = None if self._requested else self.rule.why_dense(self.part)
+            if small is not None and fastest.in_factors:
                 fastest = Choice("dense", small)
             if self.map.layer_per_code and fastest.kind == "factored":
                 fastest = Choice("dense", f"{fastest.reason}; in factors small maps would gain little")
@@ -120,7 +121,7 @@ class MapTrainer:
     @property
     def in_factors(self) -> bool:
         """Whether the map's gradient comes in factors."""
-        return self.attached and self.chosen().kind in ("collapsed", "factored")
+        return self.attached and self.chosen().in_factors
 
     def settings(self) -> dict[str, str]:
         """How the map is trained, and the options of that, by name."""
@@ -142,13 +143,13 @@ class MapTrainer:
         """Train the map in this form where that is possible, or, with ``None``, in the fastest."""
         self.drop()
         self.choose_anew()
-        self.override, self._asked = self._shared, kind is not None
+        self.override, self._requested = self._shared, kind is not None
         if kind in ("factored", "dense"):
             self.override = Choice(kind, "asked for")
 
     def make_dense(self, reason: str) -> None:
         """Train the map densely from now on, and warn of it."""
-        if self.chosen().kind in ("collapsed", "factored"):
+        if self.chosen().in_factors:
             warnings.warn(
                 f"'{self.name}' is trained with a dense gradient from now on, which is slower: {reason}. "
                 "Accumulating, scaling and clipping by norm would keep it factored",
@@ -162,12 +163,12 @@ class MapTrainer:
         choice, group, codes = self.chosen(), self._groups().get(id(self.weight)), self._codes_read
         if not self.attached:
             choice = Choice("dense", "released, or taken over by another optimiser")
-        if group is None or choice.kind not in ("collapsed", "factored"):
+        if group is None or not choice.in_factors:
             return Row(self.name, codes, choice.kind, choice.reason)
         rank = self.part.gradient_rank * codes // self.part.codes
         values = max(0, self.weight.numel() + self.bias.numel() * (1 - rank))  # of the gradient
         values += self.rule.saved_state(self.part, choice.kind, group)
-        compiled = self.rule.compiled(self.part, choice.kind)
+        compiled = self.rule.compiled(self.part)
         return Row(self.name, codes, choice.kind, choice.reason, values * self.weight.element_size(), compiled)
 
     # ── making ─────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -186,16 +187,15 @@ class MapTrainer:
     @outside_graphs
     def product(self, codes: Tensor) -> Tensor:
         """What the map makes of codes, in one tensor."""
-        kind = self.chosen().kind
+        choice = self.chosen()
         if not transformed():
             self._notice(self)
-        held = self.rows(codes, None) if kind == "collapsed" else None
+        held = self.rows(codes, None) if choice.kind == "collapsed" else None
         if held is not None:
             return held[0]
         if codes.shape[0] >= self.part.codes:
             self._codes_read = codes.shape[0]
-        in_factors = kind in ("collapsed", "factored") and not self.map.layer_per_code
-        factored = in_factors and not transformed() and self._holds_parameters()
+        factored = choice.in_factors and not self.map.layer_per_code and not transformed() and self._holds_parameters()
         if not factored:
             return self.map.run(codes)
         if self.map.sharded:
@@ -293,7 +293,7 @@ class MapTrainer:
         ((factor, scale),) = parts[0]
         if factor.codes is not form.codes:
             return False
-        reason = self.rule.why_not_held(self.part, group)
+        reason = self.rule.why_not_collapsed(self.part, group)
         if group is not of_bias and _options(group) != _options(of_bias):
             reason = "its weight and bias are in groups with different settings"
         if reason is not None:

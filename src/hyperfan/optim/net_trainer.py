@@ -6,10 +6,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from hyperfan.generators.head_shards import apply_function
 from hyperfan.generators.linear_map import has_hooks
 from hyperfan.hypernet import HyperNet
 from hyperfan.hypernet.transforms import transformed
-from hyperfan.optim.factored import apply_function
 from hyperfan.optim.form import FactoredLinears, Held, factored_linear
 from hyperfan.optim.map_trainer import MapTrainer
 
@@ -27,13 +27,15 @@ class NetTrainer:
 
     def __init__(self, net: HyperNet, trainers: Sequence[MapTrainer]) -> None:
         self.net, self.trainers = net, trainers
-        self.rows = [net.heads.rows_of(trainer.name) for trainer in trainers]
+        rows = [net.heads.rows_of(trainer.name) for trainer in trainers]
+        self._rows = None if None in rows else [row for row in rows if row is not None]
+        """The tensors that are rows of what each map makes, and their shape; ``None`` if those of a map are not."""
         self._seen: list[Tensor] = []
         self._made: list[int] = []
 
     def tensors(self) -> dict[str, Tensor] | None:
         """What the net generates, if all of it is held, and it is in training."""
-        if not torch.is_grad_enabled() or torch.compiler.is_compiling() or transformed():
+        if self._rows is None or not torch.is_grad_enabled() or torch.compiler.is_compiling() or transformed():
             return None
         if self.net.trunk is not None or self.net.code_source.why_changing() is not None:
             return None
@@ -49,22 +51,20 @@ class NetTrainer:
             self._made, self._seen = made, [source.detach().clone() for source in sources]
         held, parameters = [], []
         names: list[str] = []
-        for trainer, rows in zip(self.trainers, self.rows, strict=True):
-            form = trainer.ready() if rows is not None and trainer.attached else None
-            if form is None or rows is None:
+        for trainer, (made_names, shape) in zip(self.trainers, self._rows, strict=True):
+            form = trainer.ready() if trainer.attached else None
+            if form is None:
                 return None
-            held.append((form, rows[1]))
+            held.append((form, shape))
             parameters += [trainer.weight, trainer.bias]
-            names += rows[0]
+            names += made_names
         tensors = dict(zip(names, apply_function(Held, held, *parameters), strict=True))
         base = self.net.heads.base
         return tensors if base is None else base(tensors, {})
 
     def _made_from_codes(self) -> bool:
         """Whether all trainers hold what their maps make of the net's codes as they are."""
-        if not all(
-            rows is not None and trainer.forms_made for trainer, rows in zip(self.trainers, self.rows, strict=True)
-        ):
+        if not all(trainer.forms_made for trainer in self.trainers):
             return False
         codes = self.net.codes()
         return all(trainer.made_from(codes) for trainer in self.trainers)

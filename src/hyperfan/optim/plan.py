@@ -1,6 +1,6 @@
 """How each linear map of a hypernet can be trained, and why."""
 
-from collections.abc import Callable
+from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Literal
 
@@ -12,8 +12,6 @@ from hyperfan.hypernet import HyperNet
 from hyperfan.text import table
 
 Kind = Literal["collapsed", "factored", "dense", "frozen"]
-HOOKED = "it has hooks"
-SHARDED = "fully_shard divided it, and its gradient is averaged and divided as it is"
 
 
 @dataclass(frozen=True)
@@ -22,6 +20,11 @@ class Choice:
 
     kind: Kind
     reason: str
+
+    @property
+    def in_factors(self) -> bool:
+        """Whether the map's gradient comes in factors."""
+        return self.kind in ("collapsed", "factored")
 
 
 @dataclass(frozen=True)
@@ -60,24 +63,24 @@ class TrainingPlan:
         return f"{table(['head', 'codes', 'plan', 'saves', 'because'], lines)}\nsaves {total} in all"
 
 
-def choose(net: HyperNet, part: Part, given: Callable[[torch.Tensor], bool]) -> Choice:
+def choose(net: HyperNet, part: Part, given: Collection[int]) -> Choice:
     """The fastest form that is exact for a linear map, and the reason.
 
     Args:
         net: the hypernet.
         part: one of its generator's maps.
-        given: whether a parameter was given to the optimiser.
+        given: ids of the parameters that were given to the optimiser.
     """
     weight, bias = part.map.held
     if not part.map.sharded and (sharded_modules(net) or is_sharded_tensor(weight)):
-        return Choice("dense", SHARDED)
+        return Choice("dense", "fully_shard divided it, and its gradient is averaged and divided as it is")
     if not (weight.requires_grad or bias.requires_grad):
         return Choice("frozen", "requires no gradients")
-    trained = [p.requires_grad and given(p) for p in (weight, bias)]
+    trained = [p.requires_grad and id(p) in given for p in (weight, bias)]
     if not any(trained):
         return Choice("dense", "not given to this optimiser")
     if part.map.hooked:
-        return Choice("dense", HOOKED)
+        return Choice("dense", "it has hooks")
     width = weight.shape[-2]
     if part.gradient_rank > width:
         reason = f"has more codes ({part.codes}) than it is wide ({width}), so this is the smaller gradient"

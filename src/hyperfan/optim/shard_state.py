@@ -1,6 +1,6 @@
 """The optimiser's state of a head that is sharded between processes, as a rule sees it: by shards, and in shards."""
 
-from collections.abc import Iterator, MutableMapping, Sequence
+from collections.abc import Iterator, Mapping, MutableMapping, Sequence
 from typing import Any
 
 import torch
@@ -12,7 +12,7 @@ from hyperfan.generators.head_shards import local_shard, shard_like
 Entry = MutableMapping[str, Any]
 
 
-class ShardState(MutableMapping[Tensor, Entry]):
+class ShardState(Mapping[Tensor, Entry]):
     """The state of some sharded parameters, by what this process has of them.
 
     Args:
@@ -20,7 +20,7 @@ class ShardState(MutableMapping[Tensor, Entry]):
         parameters: those that are sharded.
     """
 
-    def __init__(self, state: MutableMapping[Tensor, Entry], parameters: Sequence[Tensor]) -> None:
+    def __init__(self, state: Mapping[Tensor, Entry], parameters: Sequence[Tensor]) -> None:
         self._state = state
         self._parameters = {id(local_shard(p)): p for p in parameters}
 
@@ -35,13 +35,6 @@ class ShardState(MutableMapping[Tensor, Entry]):
         """The value of a key, as in a dict."""
         known = mine in self  # an optimiser's state makes an entry for what it is asked for
         return self[mine] if known else default
-
-    def __setitem__(self, mine: Tensor, entry: Entry) -> None:
-        self._state[self._parameters[id(mine)]] = {}
-        self[mine].update(entry)
-
-    def __delitem__(self, mine: Tensor) -> None:
-        del self._state[self._parameters[id(mine)]]
 
     def __iter__(self) -> Iterator[Tensor]:
         return (local_shard(p) for p in self._parameters.values() if p in self._state)

@@ -8,21 +8,22 @@ behind it see what they will see, and one pass is enough.
 import math
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
+from statistics import geometric_mean
 from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
-from torch.utils import _pytree as pytree
 
+from hyperfan.codes.draw import preserved_random_state
 from hyperfan.errors import CallError, HyperfanError
 from hyperfan.hypernet import HyperNet
+from hyperfan.mainnet.replay import tensors
 from hyperfan.mainnet.spec import qualified_name
 from hyperfan.probe.checks.tensors import MAX_VARIANCE_RATIO
 from hyperfan.probe.hypernet_subject import HyperNetSubject
 from hyperfan.probe.layer_output import LayerOutput
 from hyperfan.probe.moments import mean_square
 from hyperfan.probe.recorder import layer_hooks
-from hyperfan.probe.subject import preserved_random_state
 from hyperfan.text import number, table
 
 TOLERANCE = 0.1
@@ -111,10 +112,10 @@ def calibrate_(net: HyperNet, x: Any, *, task: int | None = None, embedding: Ten
     dimensions = 2 if net.embeddings.config.per == "tensor" else 1
     if embedding is not None and embedding.ndim > dimensions:
         raise CallError(f"calibrate_ looks at one net, and embedding= has {len(embedding)}: pass one of them")
-    for tensor in pytree.tree_leaves(x):
-        if isinstance(tensor, Tensor) and (not tensor.numel() or tensor.isnan().any()):
+    for tensor in tensors(x):
+        if not tensor.numel() or tensor.isnan().any():
             raise CallError("x is empty, or holds what is not a number: give inputs like those to come")
-    with preserved_random_state(x), torch.no_grad():
+    with preserved_random_state(), torch.no_grad():
         return _calibrate(net, lambda: HyperNetSubject(net, x, task, embedding))
 
 
@@ -200,14 +201,15 @@ def _on_target(subject: HyperNetSubject, wanted: Mapping[str, float], before: Ou
 
 
 def _correct_layers(subject: HyperNetSubject, targets: Mapping[str, float]) -> dict[str, float]:
-    """The factor for each tensor that is off, over draws; in a draw that is on target it counts as 1."""
-    each = []
+    """The factor for each tensor that is off, over the draws in which its layer ran; on target it counts as 1."""
+    each: dict[str, list[float]] = {}
     for generated in subject.draws():
         corrector = _Corrector(targets, generated.keys())
         with layer_hooks(subject.skeleton.module, corrector.correct, subject.layers, subject.found):
             subject.run(generated)
-        each.append(corrector.factors)
-    means = {n: math.exp(sum(math.log(f[n]) for f in each) / len(each)) for n in each[0]}
+        for name, factor in corrector.factors.items():
+            each.setdefault(name, []).append(factor)
+    means = {name: geometric_mean(factors) for name, factors in each.items()}
     return {name: factor for name, factor in means.items() if factor != 1}
 
 

@@ -11,9 +11,9 @@ from hyperfan.charts.coordinates import AlongPanel, coordinate_chart
 from hyperfan.charts.html import notebook_diagnosis
 from hyperfan.errors import HyperfanError
 from hyperfan.files import finite_or_none
-from hyperfan.probe.diagnosis import SEVERITIES, Diagnosis, Finding, FindingName, Table, without_notes
+from hyperfan.probe.diagnosis import SEVERITIES, Diagnosis, Finding, FindingName, Table, without_notes, worst_first
 from hyperfan.probe.trends import MIN_SLOPE, OF, Size, Trend, all_trends, along_size, farthest_layer
-from hyperfan.text import number, table
+from hyperfan.text import capitalise, number, table
 
 
 @dataclass(frozen=True)
@@ -51,7 +51,7 @@ class CoordinateCheck:
         bad = without_notes(self.findings)
         if bad:
             more = f", and {len(bad) - 1} more" if len(bad) > 1 else ""
-            return f"{bad[0].name.capitalize()}: {bad[0].evidence}{more}."
+            return f"{capitalise(bad[0].name)}: {bad[0].evidence}{more}."
         known = self.known_trends
         if not known:
             return "Nothing found, and little looked at: no layer has a prediction at every size."
@@ -156,7 +156,7 @@ def coordinate_check(
         diagnoses[size] = look(**{**arguments, **made})
     trends = tuple(all_trends(diagnoses))
     findings = [*_dependences(trends, next(iter(diagnoses.values()))), *_merged(diagnoses)]
-    return CoordinateCheck(diagnoses, trends, tuple(sorted(findings, key=lambda f: SEVERITIES.index(f.severity))))
+    return CoordinateCheck(diagnoses, trends, worst_first(findings))
 
 
 def named_arguments(returned: Any) -> dict[str, Any]:

@@ -10,11 +10,11 @@ from typing import Any, Literal, get_args
 
 from hyperfan.charts.axis import digits
 from hyperfan.charts.html import notebook_diagnosis
-from hyperfan.charts.scale import scale_chart
+from hyperfan.charts.scale import Of, scale_chart
 from hyperfan.files import finite_or_none
 from hyperfan.probe.first_step import FIRST_STEPS, OptimiserName
 from hyperfan.probe.moments import Histogram, Scale
-from hyperfan.text import number, table
+from hyperfan.text import capitalise, number, table
 
 Severity = Literal["error", "warning", "note"]
 """An error keeps the net from learning; a warning will cost; a note is for your information and leaves it healthy."""
@@ -105,6 +105,12 @@ class LayerReading:
     predicted_gradient: Scale | None
     measured_gradient: Scale | None
     histogram: Histogram = field(repr=False)
+
+    def scales(self, of: Of) -> tuple[Scale | None, Scale | None]:
+        """Mean squares as measured and as predicted, of outputs or of gradients; ``None`` where there is none."""
+        if of == "activations":
+            return self.measured, self.predicted
+        return self.measured_gradient, self.predicted_gradient
 
 
 @dataclass(frozen=True)
@@ -232,7 +238,7 @@ class Diagnosis:
             some = f"{known} of {len(self.layers)}" if known < len(self.layers) else f"{known}"
             return f"Healthy: {some} layers have a target, and are like those of plain nets that {self.theory} starts."
         more = f", and {len(bad) - 1} more" if len(bad) > 1 else ""
-        return f"{bad[0].name.capitalize()}{_in(bad[0].where)}{more}."
+        return f"{capitalise(bad[0].name)}{_in(bad[0].where)}{more}."
 
     @property
     def facts(self) -> str:
@@ -318,6 +324,11 @@ def _remedies_once(findings: Iterable[Finding]) -> Iterator[Finding]:
     for finding in findings:
         yield dataclasses.replace(finding, remedy="as above") if finding.remedy in printed else finding
         printed.add(finding.remedy)
+
+
+def worst_first(findings: Iterable[Finding]) -> tuple[Finding, ...]:
+    """The findings by severity; those of one severity keep their order."""
+    return tuple(sorted(findings, key=lambda f: SEVERITIES.index(f.severity)))
 
 
 def without_notes(findings: Iterable[Finding]) -> list[Finding]:

@@ -12,9 +12,9 @@ from typing import Any
 import torch
 from torch import Tensor
 from torch.optim import Optimizer
-from torch.utils import _pytree as pytree
 
 from hyperfan.errors import CallError, HyperfanError
+from hyperfan.mainnet.replay import tensors
 from hyperfan.probe.diagnosis import PLAIN_PART, Diagnosis, LayerReading, PartReading, TensorReading, head_part
 from hyperfan.probe.first_step import FirstStep
 from hyperfan.probe.losses import (
@@ -36,10 +36,9 @@ from hyperfan.probe.moments import (
     predicted_scale,
     sum_of_squares,
 )
-from hyperfan.probe.next_step import motionless, stepped, visible_step
 from hyperfan.probe.per_code import sources
 from hyperfan.probe.subject import SEED, Subject
-from hyperfan.probe.trial import Trial, try_step
+from hyperfan.probe.trial import Trial, motionless, stepped, try_step, visible_step
 
 TWINS = 5
 """Number of twins that the prediction is made of."""
@@ -199,7 +198,7 @@ class Evidence:
                 later = Pass(subject, again, summed, trained)
                 self.stuck &= motionless(trained, later.parameter_gradients)
                 self.constant = [name for name in subject.constant() if name in self.constant]
-        self.y_is_finite = all(bool(t.isfinite().all()) for t in pytree.tree_leaves(y) if isinstance(t, Tensor))
+        self.y_is_finite = all(bool(t.isfinite().all()) for t in tensors(y))
 
 
 def input_variation(values: Tensor) -> float:

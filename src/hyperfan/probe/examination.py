@@ -8,17 +8,18 @@ from typing import Any, overload
 import torch
 from torch import Tensor, nn
 
+from hyperfan.codes.draw import preserved_random_state
 from hyperfan.codes.embedding import Task
 from hyperfan.errors import HyperfanError
 from hyperfan.hypernet import HyperNet
 from hyperfan.probe.checks import conditions, growth, mainnet, tensors, training
 from hyperfan.probe.coordinates import CoordinateCheck, coordinate_check
-from hyperfan.probe.diagnosis import SEVERITIES, Diagnosis
+from hyperfan.probe.diagnosis import Diagnosis, worst_first
 from hyperfan.probe.evidence import Evidence
 from hyperfan.probe.first_step import OptimiserName, first_step
 from hyperfan.probe.hypernet_subject import HyperNetSubject
 from hyperfan.probe.losses import UserLoss
-from hyperfan.probe.subject import ForeignSubject, GenerateFunction, Subject, preserved_random_state
+from hyperfan.probe.subject import ForeignSubject, GenerateFunction, Subject
 
 CHECKS = (
     training.left_out,
@@ -153,10 +154,10 @@ def diagnose(
         raise HyperfanError("loss= was given without y=: pass both, as diagnose(net, x, y, loss=…)")
     if torch.is_inference_mode_enabled():
         raise HyperfanError("a diagnosis needs gradients, which torch.inference_mode() rules out: call it outside")
-    with preserved_random_state(x):
+    with preserved_random_state():
         evidence = Evidence(_subject(net, x, generated, task, embedding), y, loss, lr, step, built)
-    findings = [f for check in CHECKS for f in check(evidence)]
-    return replace(evidence.readings, findings=tuple(sorted(findings, key=lambda f: SEVERITIES.index(f.severity))))
+        findings = [f for check in CHECKS for f in check(evidence)]
+    return replace(evidence.readings, findings=worst_first(findings))
 
 
 def _subject(

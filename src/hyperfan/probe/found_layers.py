@@ -35,22 +35,17 @@ class FoundWeight(NamedTuple):
 
 def found_weights(net: nn.Module, spec: Spec) -> list[FoundWeight]:
     """The weights of a mainnet that were seen to be weights when it ran, and have no rule that says so."""
-    names = [name for t in spec if t.role == "weight" for name in (t.name, *t.aliases)]
-    places = [(*name.rpartition(".")[::2], name) for name in names]
-    found = [(path, net.get_submodule(path), local, name) for path, local, name in places if _holds(net, path, local)]
-    found = [place for place in found if place[2] not in uses(place[1])]
+    modules, found = dict(net.named_modules(remove_duplicate=False)), []
+    for name in (name for t in spec if t.role == "weight" for name in (t.name, *t.aliases)):
+        path, _, local = name.rpartition(".")
+        module = modules.get(path)  # None where a parametrization took the parameter's place
+        if module is not None and local in module._parameters and local not in uses(module):
+            found.append((path, module, local, name))
     paths = [path for path, *_ in found]
     return [
         FoundWeight(path, module, local, (path or "net") if paths.count(path) == 1 else name)
         for path, module, local, name in found
     ]
-
-
-def _holds(net: nn.Module, path: str, local: str) -> bool:
-    try:
-        return local in net.get_submodule(path)._parameters
-    except AttributeError:  # a parametrization took its place
-        return False
 
 
 class FoundLayers(TorchFunctionMode):
@@ -82,8 +77,10 @@ class FoundLayers(TorchFunctionMode):
             return result
         bias = weight.module._parameters.get("bias")
         kernel = max(weight.tensor.ndim - 2, 0) if name in op.CONVOLUTIONS and weight.tensor is not None else 0
-        out = LayerOutput(weight.label, weight.path, weight.module, (weight.local,), result)
-        out = out.found(kernel, bias is not None and any(t is bias for t in given))
+        has_bias = bias is not None and any(t is bias for t in given)
+        out = LayerOutput(
+            weight.label, weight.path, weight.module, (weight.local,), result, found_kernel=kernel, has_bias=has_bias
+        )
         replaced = self._on_output(out)
         return result if replaced is None else replaced
 

@@ -1,4 +1,4 @@
-"""A :class:`HyperNet` as the subject of a diagnosis: no other file of the probe looks inside one."""
+"""A :class:`HyperNet` as the subject of a diagnosis or a calibration."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -93,7 +93,7 @@ class HyperNetSubject(Subject):
         return call(self.net, self.example, self._task, self._embedding, self.random)
 
     def own_parameters(self, parts: Mapping[str, Sequence[Tensor]]) -> dict[str, Tensor]:
-        """Those of the net that was copied."""
+        """The trained parameters of the net that was copied, by name."""
         return self._own
 
     def hypernet_parts(self, generated: Mapping[str, Tensor]) -> dict[str, list[Tensor]]:

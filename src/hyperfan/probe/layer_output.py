@@ -1,6 +1,6 @@
 """``LayerOutput``: what one call of a layer put out."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from torch import Tensor, nn
 
@@ -21,10 +21,6 @@ class LayerOutput:
     pieces: tuple[Tensor, ...] = ()
     found_kernel: int | None = None
     has_bias: bool = True
-
-    def found(self, kernel_dimensions: int, has_bias: bool) -> "LayerOutput":
-        """The output of a layer that no rule knows."""
-        return replace(self, found_kernel=kernel_dimensions, has_bias=has_bias)
 
     @property
     def kernel_dimensions(self) -> int:

@@ -7,9 +7,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy, mse_loss
-from torch.utils import _pytree as pytree
 
 from hyperfan.errors import CallError, HyperfanError
+from hyperfan.mainnet.replay import tensors
 from hyperfan.probe.subject import SEED
 
 Loss = Callable[[object], Tensor]
@@ -20,10 +20,10 @@ UserLoss = Callable[[Any, Any], Tensor]
 
 def random_direction(output: object) -> Tensor:
     """A loss where none is given: the output along a random direction, always the same, over the number of inputs."""
-    tensors = float_tensors(output)
+    found = float_tensors(output)
     generator = torch.Generator().manual_seed(SEED + 1)
-    directions = [torch.randn(t.shape, generator=generator).to(t) / max(len(main_output(output)), 1) for t in tensors]
-    return torch.stack([(t * d).sum() for t, d in zip(tensors, directions, strict=True)]).sum()
+    directions = [torch.randn(t.shape, generator=generator).to(t) / max(len(main_output(output)), 1) for t in found]
+    return torch.stack([(t * d).sum() for t, d in zip(found, directions, strict=True)]).sum()
 
 
 def own_loss(output: object, *, per_code: bool = False) -> Tensor | None:
@@ -73,7 +73,7 @@ def guessing_loss(output: Tensor, y: Any, given: UserLoss | None) -> float | Non
 
 def float_tensors(output: object) -> list[Tensor]:
     """All floating-point tensors that a mainnet puts out, alone or in tuples, lists and dicts."""
-    found = [t for t in pytree.tree_leaves(output) if isinstance(t, Tensor) and t.is_floating_point()]
+    found = [t for t in tensors(output) if t.is_floating_point()]
     if not found:
         raise CallError(
             f"the mainnet puts out a {type(output).__name__}, and no tensor of floating point numbers in tuples or "

@@ -9,13 +9,14 @@ import torch
 from torch import Tensor
 from torch.utils import _pytree as pytree
 
+from hyperfan.mainnet.replay import tensors
 from hyperfan.probe.layer_output import LayerOutput
 from hyperfan.probe.recorder import NonlinearityInput, Recording
 
 
 def inputs_in_common(example: Any) -> int:
     """The number of inputs that all tensors of an example have; 0 where they differ."""
-    counts = {len(t) if t.ndim else 0 for t in pytree.tree_leaves(example) if isinstance(t, Tensor)}
+    counts = {len(t) if t.ndim else 0 for t in tensors(example)}
     return counts.pop() if len(counts) == 1 else 0
 
 

@@ -1,7 +1,7 @@
 """Generated biases beside a sine, which are phases: SIREN leaves them as torch draws them, and weights carry all."""
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -18,24 +18,17 @@ if TYPE_CHECKING:
 def with_phases(tensors: "Tensors", share: float, made: Mapping[str, Tensor]) -> "Tensors":
     """Give layers beside sin(ω·z) that start as in SIREN its targets, in place of a bias' share of the variance."""
     changed = {}
-    for name, bias in _pairs(tensors) if 0 < share < 1 else ():
-        weight = tensors[name]
-        assert weight.target is not None
-        assert bias.reading is not None
-        whole, realised = weight.target / (1 - share), mean_square(made[name].detach())
-        if realised > math.sqrt(weight.target * whole):  # nearer to all of it
-            phases = 1 / (3 * bias.reading.fan_in)
-            output = None if weight.layer_output is None else weight.layer_output + phases
-            changed[name] = replace(weight, target=whole, layer_output=output, equation="v = gain/fan_in·entry")
-            changed[bias.spec.name] = replace(bias, target=phases, equation="phases of a sine, 1/(3·fan_in)")
-    return {**tensors, **changed}
-
-
-def _pairs(tensors: "Tensors") -> "Iterator[tuple[str, GeneratedTensor]]":
-    """Weights beside a sine of its own frequency, with the generated bias of their layer."""
-    for bias in tensors.values():
-        sine = bias.spec.role == "bias" and bias.reading is not None and bias.reading.entry != 1
-        for name in bias.spec.weights if sine else ():
+    for bias in tensors.values() if 0 < share < 1 else ():
+        if bias.spec.role != "bias" or bias.reading is None or bias.reading.entry == 1:
+            continue  # no sine with a frequency of its own follows
+        for name in bias.spec.weights:
             weight = tensors.get(name)
-            if weight is not None and weight.target and not isinstance(weight.mean, Tensor):
-                yield name, bias
+            if weight is None or not weight.target or isinstance(weight.mean, Tensor):
+                continue
+            whole, realised = weight.target / (1 - share), mean_square(made[name].detach())
+            if realised > math.sqrt(weight.target * whole):  # nearer to all of it
+                phases = 1 / (3 * bias.reading.fan_in)
+                output = None if weight.layer_output is None else weight.layer_output + phases
+                changed[name] = replace(weight, target=whole, layer_output=output, equation="v = gain/fan_in·entry")
+                changed[bias.spec.name] = replace(bias, target=phases, equation="phases of a sine, 1/(3·fan_in)")
+    return {**tensors, **changed}

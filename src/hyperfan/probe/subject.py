@@ -3,7 +3,7 @@
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from typing import Any
@@ -18,6 +18,7 @@ from hyperfan.hypernet import HyperNet
 from hyperfan.init.registry import Fidelity, Method, Reading, method
 from hyperfan.init.targets import Targets
 from hyperfan.mainnet.read import arguments, read
+from hyperfan.mainnet.replay import tensors
 from hyperfan.mainnet.skeleton import Skeleton
 from hyperfan.mainnet.spec import Spec, TensorSpec, qualified_name
 from hyperfan.probe.diagnosis import HYPERNET_PART, PLAIN_PART
@@ -116,7 +117,7 @@ class Subject(ABC):
     @property
     def inputs(self) -> list[Tensor]:
         """The tensors among the inputs."""
-        return [t for t in pytree.tree_leaves(self.example) if isinstance(t, Tensor)]
+        return tensors(self.example)
 
     @property
     def layers(self) -> list[str]:
@@ -341,9 +342,3 @@ def leaves(tensors: Iterable[Tensor]) -> list[Tensor]:
             found[id(leaf)] = leaf
         waiting += [following for following, _ in node.next_functions if following is not None]
     return list(found.values())
-
-
-def preserved_random_state(example: Any) -> AbstractContextManager[None]:
-    """Let torch's random numbers go on afterwards as if nothing had been drawn."""
-    tensors = [t for t in pytree.tree_leaves(example) if isinstance(t, Tensor) and t.is_cuda]
-    return torch.random.fork_rng(devices={t.device for t in tensors})

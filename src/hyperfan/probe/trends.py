@@ -99,7 +99,7 @@ def along_size(
         if held != at or varied is None:
             continue
         readings = [r for r in seen.layers if along == "depth" or r.layer == layer]
-        read = [ratio(r, of) for r in readings if None not in _scales(r, of)]  # a layer that overflows is among them
+        read = [ratio(r, of) for r in readings if None not in r.scales(of)]  # a layer that overflows is among them
         found[varied] = read[-1 if layer == LAST_LAYER else 0] if read else MISSING
     return found
 
@@ -122,20 +122,13 @@ def _trend(diagnoses: Mapping[Size, Diagnosis], along: Along, at: int | None, of
 
 def ratio(reading: LayerReading, of: Of) -> Interval:
     """Root mean square over that of plain nets; the interval is where 95 % of plain nets lie around it."""
-    measured, plain = _scales(reading, of)
+    measured, plain = reading.scales(of)
     if not (_usable(measured) and _usable(plain)):
         return MISSING
     assert measured is not None
     assert plain is not None
     middle, reach = math.sqrt(measured.value / plain.value), math.sqrt(plain.high / plain.value)
     return Interval(middle, middle / reach, middle * reach)
-
-
-def _scales(reading: LayerReading, of: Of) -> tuple[Scale | None, Scale | None]:
-    """Mean squares as measured and of plain nets; ``None`` where a layer has none."""
-    if of == "activations":
-        return reading.measured, reading.predicted
-    return reading.measured_gradient, reading.predicted_gradient
 
 
 def _usable(scale: Scale | None) -> bool:

@@ -1,7 +1,13 @@
-"""One step of an optimiser, tried and undone: its effect on the loss, and the rate that the curvature allows."""
+"""Steps that are tried and undone: their effect on the loss and the rate that the curvature allows, and what moves.
+
+What stands still at the start, but moves once something else has moved, is no fault. A head of zeros on a bias makes
+the same weights for every code, and hands no gradient to the trunk; after its first step it does neither. Of a product
+whose factors are both zero, no step ever moves either.
+"""
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import NamedTuple
 
 import torch
@@ -9,7 +15,6 @@ from torch import Tensor
 
 from hyperfan.probe.first_step import FirstStep
 from hyperfan.probe.losses import Loss
-from hyperfan.probe.next_step import stepped
 from hyperfan.probe.subject import SEED, Subject
 
 ROUNDING = 1e-5
@@ -17,6 +22,8 @@ ROUNDING = 1e-5
 FIRST_DECREASE = 0.05
 """Share of the loss by which the first step that the curvature is measured with would lower it, if it were straight."""
 MAX_STEPS = 12
+VISIBLE_STEP = 0.1
+"""Largest change of a parameter, large enough to show in what is generated."""
 
 
 class Trial(NamedTuple):
@@ -31,6 +38,20 @@ class Trial(NamedTuple):
     before: float
     after: float
     stable_rate: float | None
+
+
+@contextmanager
+def stepped(directions: Iterable[tuple[Tensor, Tensor]], rate: float) -> Iterator[None]:
+    """Let parameters be a step against these directions away, and then as they were."""
+    directions = list(directions)
+    saved = [p.detach().clone() for p, _ in directions]
+    try:
+        for p, d in directions:
+            p.data.add_(d, alpha=-rate)  # through .data, so that a graph the user still holds stays valid
+        yield
+    finally:
+        for (p, _), old in zip(directions, saved, strict=True):
+            p.data.copy_(old)
 
 
 def try_step(
@@ -79,3 +100,14 @@ def _stable_rate(loss_after: Callable[[float], float], start: float, slope: floa
             return found
         found /= 3
     return None
+
+
+def visible_step(parameters: Sequence[Tensor], gradients: Sequence[Tensor | None]) -> list[tuple[Tensor, Tensor]]:
+    """A direction for every parameter that has a gradient, along which each moves by about as much."""
+    moving = [(p, g) for p, g in zip(parameters, gradients, strict=True) if g is not None and g.any()]
+    return [(p, g * (VISIBLE_STEP / g.abs().max())) for p, g in moving]
+
+
+def motionless(parameters: Sequence[Tensor], gradients: Sequence[Tensor | None]) -> set[int]:
+    """The ids of parameters whose gradient is exactly zero, or absent."""
+    return {id(p) for p, g in zip(parameters, gradients, strict=True) if g is None or not g.any()}

@@ -7,6 +7,7 @@ from hyperfan.probe.checks.remedies import MAX_SQUARE, MIN_GIVEN_SPREAD, STANDAR
 from hyperfan.probe.checks.tensors import off_target
 from hyperfan.probe.diagnosis import Finding, FindingName
 from hyperfan.probe.evidence import Evidence
+from hyperfan.text import times
 
 MAX_SQUARE_RATIO = 10.0
 """Mean square of conditions, and of their codes, over what the heads were started for."""
@@ -27,10 +28,8 @@ def off_scale(e: Evidence) -> Iterator[Finding]:
     if abs(math.log(c.ratio)) < least or not 0 < c.code_ratio < math.inf:
         return
     if abs(math.log(c.code_ratio)) >= math.log(_limit(c.ratio)):
-        times = math.sqrt(c.ratio)
-        shown = f"{times:.3g} times" if times > 1 else f"1/{1 / times:.3g} of"
-        seen = f"the conditions given are {shown} the size that the heads were started for"
-        effect = "much faster than the rest" if times > 1 else "hardly at all"
+        seen = f"the conditions given are {times(math.sqrt(c.ratio))} the size that the heads were started for"
+        effect = "much faster than the rest" if c.ratio > 1 else "hardly at all"
         cause = (
             "they are not standardised, or std= does not say their standard deviation: most of a weight is common to "
             f"all conditions, so that its scale is right, but the part that depends on them learns {effect}"

@@ -9,6 +9,8 @@ from hyperfan.probe.checks.tensors import off_target
 from hyperfan.probe.diagnosis import Finding, FindingName, Severity
 from hyperfan.probe.evidence import Evidence
 from hyperfan.probe.moments import REACH_99_TO_95, Scale
+from hyperfan.probe.trends import OF
+from hyperfan.text import times
 
 MAX_RATIO_TO_PREDICTION = 10.0
 """Mean square over its prediction, beyond which a layer explodes or vanishes."""
@@ -24,9 +26,8 @@ MAX_BACKWARD_GROWTH_PER_LAYER = 2.0
 
 def deviation_from_prediction(e: Evidence) -> Iterator[Finding]:
     """Find layers far from what plain nets do."""
-    activations = [(r.layer, r.measured, r.predicted) for r in e.readings.layers]
-    gradients = [(r.layer, r.measured_gradient, r.predicted_gradient) for r in e.readings.layers]
-    for backward, pairs in ((False, activations), (True, gradients)):
+    for of in OF:
+        pairs, backward = [(r.layer, *r.scales(of)) for r in e.readings.layers], of == "gradients"
         compared = [(layer, m, p) for layer, m, p in pairs if m and p and _finite(m) and _finite(p)]
         off = {layer: m.value / p.value for layer, m, p in compared if _apart(m, p)}
         if not off or (backward and _only_twins_off(e)):
@@ -41,7 +42,7 @@ def deviation_from_prediction(e: Evidence) -> Iterator[Finding]:
             cause = "the generated weights are of the wrong scale, see above"
         elif _adds_up(e, ratio):
             cause = "each generated weight is a little off its target, and from layer to layer that adds up"
-        seen = f"in '{worst}' they are {_times(ratio)} those of a plain net at the target scale"
+        seen = f"in '{worst}' they are {times(ratio)} those of a plain net at the target scale"
         seen += _per_layer([math.log(m.value / p.value) / 2 for _, m, p in compared], backward)
         severity: Severity = "warning" if _within(ratio, MAX_RATIO_TO_TARGET) else "error"
         remedy = restart_heads(e, [t.tensor for t in e.readings.tensors if t.role == "weight"])
@@ -59,7 +60,7 @@ def deviation_from_target(e: Evidence) -> Iterator[Finding]:
     off = {layer: ratio for layer, ratio in off.items() if ratio and not _within(ratio, MAX_RATIO_TO_TARGET)}
     if off and (e.input_scale is None or inputs_on_scale(e.input_scale)):
         last, ratio = next(reversed(off.items()))
-        seen = f"in '{last}' they are {_times(math.sqrt(ratio))} their target, as in a plain net of the same variances"
+        seen = f"in '{last}' they are {times(math.sqrt(ratio))} their target, as in a plain net of the same variances"
         cause = "the analysis does not fit this net: sums, products or layers that it cannot see change the scale"
         remedy = "hyperfan.calibrate_(net, x), which corrects each layer by what it measures"
         if e.subject.net is None:
@@ -71,7 +72,7 @@ def deviation_from_target(e: Evidence) -> Iterator[Finding]:
     per_layer = math.log(MAX_BACKWARD_GROWTH_PER_LAYER) * (len(e.measured.gradients) - 1)
     steep = max(math.log(MAX_BACKWARD_GROWTH), per_layer)
     if len(layers) > 2 and all(g and abs(math.log(g)) > steep for g in growths):
-        first, become = layers[0].layer, f"they become {_times(math.sqrt(growths[0]))} what they were"
+        first, become = layers[0].layer, f"they become {times(math.sqrt(growths[0]))} what they were"
         seen = f"from '{layers[-1].layer}' back to '{first}' {become}, as in a plain net with the same variances"
         cause = "the nonlinearity's slope does not go with its scale, or the net narrows or widens a lot"
         remedy = "HyperNet(…, init='hyperfan-out'), which keeps gradients; or residual connections, or norms"
@@ -110,15 +111,6 @@ def _adds_up(e: Evidence, ratio: float) -> bool:
 def _within(ratio: float, factor: float) -> bool:
     """Whether a ratio is at most a factor away from 1."""
     return 1 / factor <= ratio <= factor
-
-
-def _times(ratio: float) -> str:
-    """A ratio in words.
-
-    >>> _times(3.0), _times(0.25)
-    ('3 times', '1/4 of')
-    """
-    return f"{ratio:.3g} times" if ratio >= 1 else f"1/{1 / ratio:.3g} of"
 
 
 def _finite(scale: Scale) -> bool:

@@ -10,7 +10,7 @@ from hyperfan.probe.checks.remedies import restart
 from hyperfan.probe.checks.tensors import off_target
 from hyperfan.probe.diagnosis import HYPERNET_PART, Finding, FindingName, Severity
 from hyperfan.probe.evidence import Evidence
-from hyperfan.probe.first_step import ADAM_EPSILON, first_step
+from hyperfan.probe.first_step import ADAM_EPSILON
 from hyperfan.probe.moments import mean_square
 from hyperfan.probe.trial import ROUNDING
 
@@ -76,18 +76,19 @@ def flat_loss(e: Evidence) -> Iterator[Finding]:
 
 def below_epsilon(e: Evidence) -> Iterator[Finding]:
     """Find gradients that Adam's epsilon drowns, so that its steps are far smaller than the learning rate."""
+    groups = [] if e.built is None else e.built.param_groups
+    eps = min((group["eps"] for group in groups if "eps" in group), default=ADAM_EPSILON)
     largest = max((p.gradient / math.sqrt(p.parameters) for p in e.readings.parts), default=0.0)
-    if not e.has_loss or not 0 < largest < ADAM_EPSILON:
+    if not e.has_loss or not 0 < largest < eps:
         return
-    step = first_step(e.readings.optimiser)
-    severity: Severity = "note" if step.name == "sgd" else "warning"
-    seen = f"gradients have a root mean square of {largest:.2g} at most; eps of Adam and AdamW is {ADAM_EPSILON:g}"
+    severity: Severity = "note" if e.readings.optimiser == "sgd" else "warning"
+    seen = f"gradients have a root mean square of {largest:.2g} at most; Adam's eps is {eps:g}"
     cause = (
         "the loss is scaled down: a step of Adam is lr·g/(|g| + eps), so that it moves a parameter by "
-        f"{largest / ADAM_EPSILON:.2g} of the learning rate"
+        f"{largest / eps:.2g} of the learning rate"
     )
     enough = MIN_GRADIENT_OVER_EPSILON
-    remedy = f"multiply the loss by {enough * ADAM_EPSILON / largest:.0e} or more; or eps={largest / enough:.0e}"
+    remedy = f"multiply the loss by {enough * eps / largest:.0e} or more; or eps={largest / enough:.0e}"
     yield Finding(FindingName.BELOW_EPSILON, severity, (), seen, cause, remedy)
 
 
