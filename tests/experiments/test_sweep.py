@@ -83,6 +83,30 @@ def test_a_process_that_always_dies_is_a_run_that_failed(tmp_path, capfd, monkey
     assert err.endswith("cannot allocate memory\ntoy: its process died with exit code -9\n")
 
 
+def test_a_damaged_folder_does_not_keep_others_from_running(tmp_path, capfd, monkeypatch):
+    """Neither one that is over and has lost its metrics, nor one whose state is damaged when its process dies."""
+    paths = lost, damaged, good = [tmp_path / name for name in ("lost", "damaged", "good")]
+    for path in (lost, good):
+        run(Toy(), path, Silent())
+        summarise(path)
+    (lost / "metrics.jsonl").unlink()
+
+    class Damages:
+        place = "here"
+
+        def poll(self):
+            (damaged / "checkpoint").mkdir(parents=True)
+            (damaged / "checkpoint" / "state.json").write_text("{")
+            return -9, ["cannot allocate memory"]
+
+    monkeypatch.setattr(sweeps.Local, "start", lambda self, job: Damages())
+    found = sweep(dict.fromkeys(paths, Toy()), 1, resume=True)
+    assert found == {lost: "failed", damaged: "failed", good: "finished"}
+    err = capfd.readouterr().err
+    assert f"toy: {lost}/metrics.jsonl is shorter than at the last checkpoint: lines were lost\n" in err
+    assert f"cannot allocate memory\ntoy: {damaged}/checkpoint/state.json cannot be read: " in err
+
+
 def test_workers_that_die_are_no_fault_of_a_run(tmp_path, monkeypatch):
     """As often as it takes, while the death of a run's own process counts."""
 

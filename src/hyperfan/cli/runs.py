@@ -81,7 +81,7 @@ DEFAULT_OPTIONS = Options()
 
 
 def run_commands(args: Sequence[str]) -> dict[str, Callable[..., Any]]:
-    """Run an experiment of the paper."""
+    """Run an experiment."""
     profile = _profile(args)
     return {name: _run_command(experiment(name), profile) for name in EXPERIMENTS}
 
@@ -114,16 +114,16 @@ def _run(e: Experiment[Any], config: Any, default: Any, o: Options) -> int:
         raise HyperfanError("torchrun and srun are for a single run: start --all without them, with --on, or --index")
     if launch.world > 1:  # before torch is imported, whose warnings of a lost connection are more than a line
         os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
-    if launch.rank:
-        from hyperfan.experiments.loop import follow
-
-        return _exit_code(follow(config, o.data_dir))
     if o.jobs is not None and o.jobs < 1:
         raise HyperfanError(f"--jobs {o.jobs}: at least 1 is needed")
     if not o.all:
         for name, given in (("--jobs", o.jobs is not None), ("--on", o.on != LOCAL), ("--index", o.index is not None)):
             if given:
                 raise HyperfanError(f"{name} is for --all")
+        if launch.rank:
+            from hyperfan.experiments.loop import follow
+
+            return _exit_code(follow(config, o.data_dir))
         return _run_one(config, o.run_dir or root / config.folder, o)
     changed = [option(name) for name in e.varied if getattr(config, name) != getattr(default, name)]
     for name in ["--tensorboard"] * o.tensorboard + changed:

@@ -286,7 +286,7 @@ C = TypeVar("C", bound=Configuration)
 
 @dataclass(frozen=True)
 class Experiment(Generic[C]):
-    """An experiment of the paper.
+    """An experiment: its configurations, and which of them are run.
 
     Args:
         config: its configurations, each a frozen dataclass whose fields are the options of its command. Its name begins

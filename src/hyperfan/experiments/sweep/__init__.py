@@ -6,7 +6,7 @@ again later, and is over when the other one ends it.
 
 import time
 from collections import Counter, deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -101,7 +101,7 @@ class _Sweep:
             try:
                 check_place(path, resume=False)
             except RunError as error:
-                self._end(path, FAILED, [f"{self.runs[path].title}: {error}"])
+                self._fail(path, str(error))
                 self.waiting.remove(path)
 
     def _start(self) -> int:
@@ -118,7 +118,7 @@ class _Sweep:
             try:
                 outcome = finished_outcome(path, self.runs[path])
             except RunError as error:
-                self._end(path, FAILED, [f"{self.runs[path].title}: {error}"])
+                self._fail(path, str(error))
                 continue
             if outcome is not None and (path / PAGE_FILE).exists():
                 self._end(path, outcome, [])
@@ -147,7 +147,11 @@ class _Sweep:
         return over
 
     def _has_died(self, path: Path, code: int, lines: list[str]) -> None:
-        saved = saved_step(path)
+        try:
+            saved = saved_step(path)
+        except RunError as error:
+            self._fail(path, str(error), lines)
+            return
         if code == LOST_WORKERS:  # which is no fault of the run, whose process is not theirs
             self.progress.note(f"{self.runs[path].title}: its workers died, and it goes on from batch {saved}")
             self.waiting.append(path)
@@ -157,11 +161,14 @@ class _Sweep:
             self.progress.note(f"{self.runs[path].title}: its process died, and it goes on from batch {saved}")
             self.waiting.append(path)
         else:
-            self._end(path, FAILED, [*lines, f"{self.runs[path].title}: its process died with exit code {code}"])
+            self._fail(path, f"its process died with exit code {code}", lines)
 
     def _look_again(self, path: Path) -> None:
         self.not_before[path] = time.monotonic() + RETRY_SECONDS
         self.waiting.append(path)
+
+    def _fail(self, path: Path, reason: str, lines: Sequence[str] = ()) -> None:
+        self._end(path, FAILED, [*lines, f"{self.runs[path].title}: {reason}"])
 
     def _end(self, path: Path, outcome: str, lines: list[str]) -> None:
         self.ended[path] = outcome
