@@ -18,7 +18,7 @@ from hyperfan.experiments.loop import run
 from hyperfan.experiments.sweep import child, sweep
 from hyperfan.experiments.sweep.child import Job, name_of, run_job
 from hyperfan.experiments.sweep.cluster import LOST_WORKERS
-from hyperfan.experiments.sweep.table import Progress, standing
+from hyperfan.experiments.sweep.table import SweepTable, standing
 
 
 @dataclass(frozen=True)
@@ -207,7 +207,7 @@ def test_the_table_tells_how_far_runs_are_and_the_time_to_go(tmp_path, monkeypat
             path.mkdir(exist_ok=True)
             (path / "metrics.jsonl").write_text("")
         console = Console(force_terminal=terminal, width=100)
-        with Progress(console, {path: Toy(total=100) for path in paths}) as table:
+        with SweepTable(console, {path: Toy(total=100) for path in paths}) as table:
             now[0] += 60
             (paths[1] / "metrics.jsonl").write_text('{"kind": "train", "step": 20, "loss": 2.5}\n{"kind": "te')
             places = {paths[1]: "here", paths[2]: "cluster"}  # where it waits for a worker

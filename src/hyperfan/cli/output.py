@@ -3,11 +3,7 @@
 import json
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Annotated, Any
-
-import tyro
-
-Json = Annotated[bool, tyro.conf.arg(help="Print JSON instead of text.")]
+from typing import Any
 
 
 def print_json(content: Any) -> None:

@@ -273,13 +273,15 @@ def report(
 
 def _folders(paths: Sequence[Path]) -> list[Path]:
     """The folders of runs that the paths are or hold, each once."""
+    from hyperfan.experiments.folder import CONFIG_FILE
+
     found: dict[Path, Path] = {}
     for path in paths:
         if not path.is_dir():
             raise RunError(f"{path} is no folder; a run is one: 'hyperfan run' says where it puts it")
-        inside = [path] if (path / "config.json").exists() else sorted(f.parent for f in path.glob("*/config.json"))
+        inside = [path] if (path / CONFIG_FILE).exists() else sorted(f.parent for f in path.glob(f"*/{CONFIG_FILE}"))
         if not inside:
-            raise RunError(f"{path} holds no config.json, so it is no run")
+            raise RunError(f"{path} holds no {CONFIG_FILE}, so it is no run")
         for folder in inside:
             found.setdefault(folder.resolve(), folder)
     if not found:
