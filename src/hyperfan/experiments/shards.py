@@ -42,7 +42,7 @@ class Shards(Training):
         kind: Callable[[Configuration, Path | None], GridTraining],
         data_dir: Path | None,
     ) -> None:
-        self.ranks = Ranks.of_environment("cpu")
+        self.ranks = Ranks.join("cpu")
         self.part = kind(parts[self.ranks.rank][0], data_dir)
         self.counts = [count for _, count in parts]
         plans = gather_objects(self.part.plan)

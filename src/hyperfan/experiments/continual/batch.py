@@ -139,7 +139,7 @@ class Batch:
         return {**tensors, "embeddings": self.embeddings, "past": self.past, "rates": self.rates}
 
     def load(self, state: Tensors, task: int) -> None:
-        """Restore such a state in a task."""
+        """Restore what ``state`` returned, in a task."""
         self.theta, self.held = (
             {name.removeprefix(part): t for name, t in state.items() if name.startswith(part)}
             for part in ("theta.", "held.")

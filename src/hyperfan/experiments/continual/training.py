@@ -17,6 +17,7 @@ from hyperfan.experiments.continual.batch import Batch, Structure
 from hyperfan.experiments.experiment import GridTraining
 from hyperfan.experiments.seeds import generator
 from hyperfan.experiments.stack import Tensors
+from hyperfan.files import rounded
 from hyperfan.hypernet import HyperNet
 from hyperfan.init import method
 from hyperfan.metrics import Kind, Row
@@ -76,7 +77,7 @@ class ContinualTraining(GridTraining):
 
     def __init__(self, config: Continual, data_dir: Path | None = None) -> None:
         self.config = config
-        self.seeds = range(config.seed, config.seed + config.seeds)
+        self.seeds = config.seed_range
         drawn = [points(config, seed) for seed in self.seeds]
         self.x = torch.stack([torch.stack([task.train_x for task in tasks]) for tasks in drawn], 1)
         self.y = torch.stack([torch.stack([task.train_y for task in tasks]) for tasks in drawn], 1)
@@ -172,8 +173,8 @@ class ContinualTraining(GridTraining):
             for task in range(TASKS):
                 fits[members, task] = batch.predictions(task, self.test_x[task])
         errors = (fits - self.test_y.squeeze(-1)).square().mean(-1)
-        rounded = [[[float(f"{v:.4g}") for v in curve] for curve in run] for run in fits.tolist()]
-        return {"kind": Kind.ERRORS, "step": step, "after": after, "errors": errors.tolist(), "fits": rounded}
+        kept = rounded(fits.tolist(), 4)
+        return {"kind": Kind.ERRORS, "step": step, "after": after, "errors": errors.tolist(), "fits": kept}
 
     def _nan(self, *shape: int) -> Tensor:
         return torch.full((len(self.diverged), *shape), float("nan"), dtype=self.x.dtype)
@@ -196,7 +197,7 @@ class ContinualTraining(GridTraining):
         return tensors
 
     def load(self, state: dict[str, Tensor]) -> None:
-        """Restore such a state."""
+        """Restore what ``state`` returned."""
         self.diverged = state["diverged"]
         for i, batch in enumerate(self.batches):
             tensors = {name.removeprefix(f"{i}."): t for name, t in state.items() if name.startswith(f"{i}.")}
