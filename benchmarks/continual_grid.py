@@ -1,10 +1,17 @@
 """The paper's continual-learning grid as one batched program, beside the same runs one after another."""
 
+import sys
+from pathlib import Path
+
 import torch
 
 from benchmarks.harness import conclude, interleave, main, medians, summary
 from hyperfan.experiments.continual import Continual, GridRun
-from hyperfan.experiments.continual.training import ContinualTraining, reference
+from hyperfan.experiments.continual.training import ContinualTraining
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "tests/experiments"))
+
+from continual_alone import alone
 
 CLAIM = (
     "an iteration of the paper's continual-learning grid, 240 runs side by side, takes at most a twentieth of the time "
@@ -21,7 +28,7 @@ def run(rounds: int = 100) -> bool:
     config = Continual(seeds=15, iterations=rounds + warm_up, log_every=rounds + warm_up)
     training = ContinualTraining(config)
     steps = iter(range(config.total))
-    sample = [reference(config, GridRun(init, RATE, seed))[1] for init in config.inits for seed in (0, 1)]
+    sample = [alone(config, GridRun(init, RATE, seed))[1] for init in config.inits for seed in (0, 1)]
     times: dict[str, list[float]] = {"together": [], "alone": []}
     for _ in range(3):
         task = interleave(

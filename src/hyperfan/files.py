@@ -122,6 +122,21 @@ def finite_or_none(value: Any) -> Any:
     return value
 
 
+def rounded(value: Any, digits: int) -> Any:
+    """Round every float to so many significant digits, inside lists and mappings too.
+
+    >>> rounded({"loss": [0.123456789, None, 7]}, 5)
+    {'loss': [0.12346, None, 7]}
+    """
+    if isinstance(value, float):
+        return float(f"{value:.{digits}g}")
+    if isinstance(value, Mapping):
+        return {k: rounded(v, digits) for k, v in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [rounded(v, digits) for v in value]
+    return value
+
+
 def remove_partial(folder: Path, prefix: str = PARTIAL_PREFIX) -> None:
     """Remove temporary files that a killed writer left behind."""
     for left in folder.glob(f"{prefix}*"):

@@ -36,8 +36,6 @@ class Kind(StrEnum):
     """Training loss of every run of a grid."""
     ERRORS = "errors"
     """Test error of every run of a grid on every task."""
-    DIVERGED = "diverged"
-    """Runs of a grid that diverged since the last such line."""
     RANKS = "ranks"
     """How many processes share the batches from here on; without such a line, one."""
     END = "end"

@@ -5,6 +5,7 @@ import json
 import pytest
 
 from hyperfan.cli.main import main
+from hyperfan.cli.output import status
 from hyperfan.experiments.compare import METHODS
 
 FACTORIES = """
@@ -151,6 +152,14 @@ def test_compare_as_a_table(capsys, monkeypatch):
     assert "hyperfan-arithmetic" in out
     assert "∂L/∂y6" in out
     assert run(capsys, "compare", "--seeds", "0")[0] == 2
+
+
+@pytest.mark.parametrize("terminal", [False, True])
+def test_paths_with_brackets_are_shown_as_they_are(capsys, monkeypatch, terminal):
+    monkeypatch.setattr("rich.console.Console.is_terminal", terminal)
+    with status("reading [/x]") as show:
+        show("drawing [a] of runs[/x]")
+    assert "drawing [a] of runs[/x]" in capsys.readouterr().err
 
 
 def test_version(capsys):

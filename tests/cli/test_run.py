@@ -236,6 +236,14 @@ def test_torchrun_is_for_a_single_run(capsys, monkeypatch, rank):
     assert capsys.readouterr().err.startswith("hyperfan: WORLD_SIZE is 2 and MASTER_ADDR is not set: ")
 
 
+def test_every_rank_refuses_options_for_all(capsys, monkeypatch):
+    """Else the others wait for the first one, which has ended."""
+    for name, value in (("WORLD_SIZE", "2"), ("RANK", "1"), ("MASTER_ADDR", "here"), ("MASTER_PORT", "1")):
+        monkeypatch.setenv(name, value)
+    monkeypatch.setattr("hyperfan.experiments.loop.follow", None)
+    assert run(capsys, "--jobs", "2") == (2, "", "hyperfan: --jobs is for --all\n")
+
+
 @pytest.mark.parametrize(("outcome", "code"), [("finished", 0), ("diverged", 0), ("failed", 2)])
 def test_the_exit_code_of_all(capsys, monkeypatch, tmp_path, outcome, code):
     monkeypatch.setattr("hyperfan.experiments.sweep.sweep", lambda runs, *_, **__: dict.fromkeys(runs, outcome))

@@ -9,7 +9,6 @@ import pytest
 from test_sweep import Endless
 from toy import Toy, contents, summarise
 
-import hyperfan
 import needs
 from hyperfan.errors import RunError
 from hyperfan.experiments import sweep as sweeps
@@ -34,7 +33,7 @@ def test_a_sweep_on_a_cluster_is_bit_identical_to_one_here(tmp_path, address, un
 
 @needs.POSIX
 def test_ctrl_c_lets_the_workers_save(tmp_path, address, monkeypatch):
-    path, show = tmp_path / "run", sweeps.Progress.show
+    path, show = tmp_path / "run", sweeps.SweepTable.show
 
     def interrupt(self, *args):
         show(self, *args)
@@ -42,7 +41,7 @@ def test_ctrl_c_lets_the_workers_save(tmp_path, address, monkeypatch):
             monkeypatch.undo()
             os.kill(os.getpid(), signal.SIGINT)
 
-    monkeypatch.setattr(sweeps.Progress, "show", interrupt)
+    monkeypatch.setattr(sweeps.SweepTable, "show", interrupt)
     runs = {path: Endless(total=10**6, init="classical")}
     assert sweep(runs, on=address, summarise=summarise) == {path: "stopped"}
     assert not sweeps.in_use(path)
@@ -71,7 +70,7 @@ def test_a_worker_with_other_code_is_refused(tmp_path, address, monkeypatch):
 
 
 def test_a_folder_that_workers_do_not_see_or_may_not_write(tmp_path, address, monkeypatch):
-    code = fingerprint(Path(hyperfan.__file__).parent)
+    code = fingerprint()
     heartbeat = tmp_path / "heartbeat"
     assert cluster.why_unusable(str(heartbeat), code).startswith(f"it does not see the files in {tmp_path}")
     heartbeat.write_text("")

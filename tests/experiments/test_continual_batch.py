@@ -5,13 +5,13 @@ from dataclasses import replace
 
 import pytest
 import torch
+from continual_alone import alone
 from torch.nn.functional import mse_loss
 
 from hyperfan.errors import RunError
 from hyperfan.experiments.continual import ALL_INITS, Continual
 from hyperfan.experiments.continual.batch import EMBEDDING, Structure
 from hyperfan.experiments.continual.training import ContinualTraining, build, draw, order, points
-from hyperfan.experiments.continual.training import reference as alone
 from hyperfan.optim import Memory
 from products import only_in_full
 

@@ -380,7 +380,7 @@ import os, sys, torch, hyperfan as hf
 from torch import nn
 from hyperfan.experiments.group import leave
 from hyperfan.experiments.ranks import Ranks
-ranks = Ranks.of_environment("cpu")
+ranks = Ranks.join("cpu")
 torch.manual_seed(0)
 mainnet = nn.Sequential(nn.Linear(5, 6), nn.Tanh(), nn.Linear(6, 6), nn.Tanh(), nn.Linear(6, 3)).double()
 for noise in (0.3, 0.0):

@@ -160,6 +160,7 @@ def test_a_run_has_a_page(runs):
     page, text = write_summary(runs / compared(SMOKE)[0].folder)
     assert STARTS[T2L] in text
     assert "held-out tasks" in page.read_text()
+    assert f"<pre>{text.splitlines()[0]}\n" in page.read_text()
 
 
 def test_results_are_written_and_follow_from_their_record(runs, tmp_path):

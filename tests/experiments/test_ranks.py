@@ -243,6 +243,6 @@ def test_a_grid_that_is_too_small_for_its_ranks():
 
 
 def test_a_batch_that_is_too_small_for_its_ranks(monkeypatch):
-    monkeypatch.setattr(Ranks, "of_environment", lambda device: Ranks(0, 9, "cpu"))
+    monkeypatch.setattr(Ranks, "join", lambda device: Ranks(0, 9, "cpu"))
     with pytest.raises(RunError, match="--batch 8 cannot be shared by 9 processes"):
         ToyTraining(Toy(), None)

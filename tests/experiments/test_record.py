@@ -15,10 +15,11 @@ from hyperfan.experiments import mnist
 from hyperfan.experiments.cifar10 import EXPERIMENT, grid, results
 from hyperfan.experiments.mnist.results import MnistRun
 from hyperfan.experiments.results.claims import Claim
-from hyperfan.experiments.results.record import RECORD_FILE, differences, read_record, rounded, write_record
+from hyperfan.experiments.results.record import DIGITS, RECORD_FILE, differences, read_record, write_record
 from hyperfan.experiments.results.runs import Runs
 from hyperfan.experiments.results.statistics import Estimate
 from hyperfan.experiments.results.write import check_results, write_index, write_results
+from hyperfan.files import rounded
 
 
 @pytest.fixture(scope="module")
@@ -61,9 +62,9 @@ def test_a_record_has_every_run_of_the_grid_in_its_order(out):
 
 def test_numbers_are_rounded_and_stay_so():
     value = {"loss": [1234567.0, 1 / 3, -0.000123456789, None, 123456789, True], "layer": "4"}
-    once = rounded(value)
+    once = rounded(value, DIGITS)
     assert once == {"loss": [1234600.0, 0.33333, -0.00012346, None, 123456789, True], "layer": "4"}
-    assert rounded(once) == once
+    assert rounded(once, DIGITS) == once
 
 
 def test_a_record_keeps_how_far_weights_move():

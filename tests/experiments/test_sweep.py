@@ -18,7 +18,7 @@ from hyperfan.experiments.loop import run
 from hyperfan.experiments.sweep import child, sweep
 from hyperfan.experiments.sweep.child import Job, name_of, run_job
 from hyperfan.experiments.sweep.cluster import LOST_WORKERS
-from hyperfan.experiments.sweep.table import Progress, standing
+from hyperfan.experiments.sweep.table import SweepTable, standing
 
 
 @dataclass(frozen=True)
@@ -81,6 +81,30 @@ def test_a_process_that_always_dies_is_a_run_that_failed(tmp_path, capfd, monkey
     err = capfd.readouterr().err
     assert err.count("its process died, and it goes on from batch 0") == sweeps.MAX_DEATHS - 1
     assert err.endswith("cannot allocate memory\ntoy: its process died with exit code -9\n")
+
+
+def test_a_damaged_folder_does_not_keep_others_from_running(tmp_path, capfd, monkeypatch):
+    """Neither one that is over and has lost its metrics, nor one whose state is damaged when its process dies."""
+    paths = lost, damaged, good = [tmp_path / name for name in ("lost", "damaged", "good")]
+    for path in (lost, good):
+        run(Toy(), path, Silent())
+        summarise(path)
+    (lost / "metrics.jsonl").unlink()
+
+    class Damages:
+        place = "here"
+
+        def poll(self):
+            (damaged / "checkpoint").mkdir(parents=True)
+            (damaged / "checkpoint" / "state.json").write_text("{")
+            return -9, ["cannot allocate memory"]
+
+    monkeypatch.setattr(sweeps.Local, "start", lambda self, job: Damages())
+    found = sweep(dict.fromkeys(paths, Toy()), 1, resume=True)
+    assert found == {lost: "failed", damaged: "failed", good: "finished"}
+    err = capfd.readouterr().err
+    assert f"toy: {lost}/metrics.jsonl is shorter than at the last checkpoint: lines were lost\n" in err
+    assert f"cannot allocate memory\ntoy: {damaged}/checkpoint/state.json cannot be read: " in err
 
 
 def test_workers_that_die_are_no_fault_of_a_run(tmp_path, monkeypatch):
@@ -183,7 +207,7 @@ def test_the_table_tells_how_far_runs_are_and_the_time_to_go(tmp_path, monkeypat
             path.mkdir(exist_ok=True)
             (path / "metrics.jsonl").write_text("")
         console = Console(force_terminal=terminal, width=100)
-        with Progress(console, {path: Toy(total=100) for path in paths}) as table:
+        with SweepTable(console, {path: Toy(total=100) for path in paths}) as table:
             now[0] += 60
             (paths[1] / "metrics.jsonl").write_text('{"kind": "train", "step": 20, "loss": 2.5}\n{"kind": "te')
             places = {paths[1]: "here", paths[2]: "cluster"}  # where it waits for a worker

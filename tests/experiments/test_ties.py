@@ -41,6 +41,14 @@ def test_a_byte_flipped_in_the_metrics_is_noticed(half, undisturbed):
     assert contents(half) == undisturbed
 
 
+def test_metrics_that_cannot_be_read_are_one_line(half):
+    file = half / "metrics.jsonl"
+    file.unlink()
+    file.mkdir()
+    with pytest.raises(RunError, match=r"metrics.jsonl cannot be read: "):
+        verify(half, Toy())
+
+
 def test_a_checkpoint_of_another_run_is_noticed(half, tmp_path):
     run(Toy(seed=1, lr=0.1), tmp_path / "other", InterruptedAfter(4))
     shutil.rmtree(half / "checkpoint")

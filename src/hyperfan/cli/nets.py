@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import tyro
 
-from hyperfan.cli.factories import call, call_with, find
-from hyperfan.cli.output import Json, print_json, status
+from hyperfan.cli.factories import call
+from hyperfan.cli.output import print_json, status
 from hyperfan.errors import HyperfanError, RunError, one_line
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ Flat = tyro.conf.arg(name="")
 
 
 def compare(
-    seeds: int = 5, batch: int = 300, fidelity: Literal["paper", "exact"] = "paper", json: Json = False
+    seeds: int = 5, batch: int = 300, fidelity: Literal["paper", "exact"] = "paper", json: bool = False
 ) -> None:
     """How each init starts the paper's MNIST net (784-500×5-10, tanh).
 
@@ -88,7 +88,7 @@ USUAL_HYPERNET = HypernetOptions()
 def plan(
     factory: tyro.conf.Positional[str],
     options: Annotated[HypernetOptions, Flat] = USUAL_HYPERNET,
-    json: Json = False,
+    json: bool = False,
 ) -> None:
     """What an init would write into a net: every tensor with its fans, gain, variances and equation.
 
@@ -122,7 +122,7 @@ def plan(
         print(net.plan)
 
 
-def methods(json: Json = False) -> None:
+def methods(json: bool = False) -> None:
     """The init methods, their papers and their settings.
 
     Example: hyperfan methods --json
@@ -157,7 +157,7 @@ def diagnose(
     seed: int = 0,
     html: Path | None = None,
     overwrite: bool = False,
-    json: Json = False,
+    json: bool = False,
 ) -> int:
     """Look into a hypernet before its first step: predicted and measured scales, findings, and what mends them.
 
@@ -229,10 +229,7 @@ def _coordinate_check(
         raise HyperfanError(
             f"--init {init} starts one net anew: for a coordinate check let {factory} make nets with it"
         )
-    function = find(factory)
-    check = _diagnose(
-        factory, {"net": lambda **size: _arguments(factory, call_with(factory, function, size)), **given, **sizes}
-    )
+    check = _diagnose(factory, {"net": lambda **size: _arguments(factory, call(factory, **size)), **given, **sizes})
     if json:
         print_json(check.to_dict())
     else:

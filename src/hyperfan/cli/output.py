@@ -3,11 +3,7 @@
 import json
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Annotated, Any
-
-import tyro
-
-Json = Annotated[bool, tyro.conf.arg(help="Print JSON instead of text.")]
+from typing import Any
 
 
 def print_json(content: Any) -> None:
@@ -19,7 +15,8 @@ def print_json(content: Any) -> None:
 def status(text: str) -> Iterator[Callable[[str], Any]]:
     """Shows what is being done: a line that changes in a terminal, lines elsewhere."""
     from rich.console import Console
+    from rich.text import Text
 
-    log = Console(stderr=True, highlight=False, soft_wrap=True)
-    with log.status(text) as live:
-        yield live.update if log.is_terminal else log.print
+    log = Console(stderr=True, markup=False, highlight=False, soft_wrap=True)
+    with log.status(Text(text)) as live:  # no markup here either: a path may have brackets
+        yield (lambda text: live.update(Text(text))) if log.is_terminal else log.print

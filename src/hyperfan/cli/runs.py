@@ -81,7 +81,7 @@ DEFAULT_OPTIONS = Options()
 
 
 def run_commands(args: Sequence[str]) -> dict[str, Callable[..., Any]]:
-    """Run an experiment of the paper."""
+    """Run an experiment."""
     profile = _profile(args)
     return {name: _run_command(experiment(name), profile) for name in EXPERIMENTS}
 
@@ -114,16 +114,16 @@ def _run(e: Experiment[Any], config: Any, default: Any, o: Options) -> int:
         raise HyperfanError("torchrun and srun are for a single run: start --all without them, with --on, or --index")
     if launch.world > 1:  # before torch is imported, whose warnings of a lost connection are more than a line
         os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
-    if launch.rank:
-        from hyperfan.experiments.loop import follow
-
-        return _exit_code(follow(config, o.data_dir))
     if o.jobs is not None and o.jobs < 1:
         raise HyperfanError(f"--jobs {o.jobs}: at least 1 is needed")
     if not o.all:
         for name, given in (("--jobs", o.jobs is not None), ("--on", o.on != LOCAL), ("--index", o.index is not None)):
             if given:
                 raise HyperfanError(f"{name} is for --all")
+        if launch.rank:
+            from hyperfan.experiments.loop import follow
+
+            return _exit_code(follow(config, o.data_dir))
         return _run_one(config, o.run_dir or root / config.folder, o)
     changed = [option(name) for name in e.varied if getattr(config, name) != getattr(default, name)]
     for name in ["--tensorboard"] * o.tensorboard + changed:
@@ -273,13 +273,15 @@ def report(
 
 def _folders(paths: Sequence[Path]) -> list[Path]:
     """The folders of runs that the paths are or hold, each once."""
+    from hyperfan.experiments.folder import CONFIG_FILE
+
     found: dict[Path, Path] = {}
     for path in paths:
         if not path.is_dir():
             raise RunError(f"{path} is no folder; a run is one: 'hyperfan run' says where it puts it")
-        inside = [path] if (path / "config.json").exists() else sorted(f.parent for f in path.glob("*/config.json"))
+        inside = [path] if (path / CONFIG_FILE).exists() else sorted(f.parent for f in path.glob(f"*/{CONFIG_FILE}"))
         if not inside:
-            raise RunError(f"{path} holds no config.json, so it is no run")
+            raise RunError(f"{path} holds no {CONFIG_FILE}, so it is no run")
         for folder in inside:
             found.setdefault(folder.resolve(), folder)
     if not found:

@@ -35,7 +35,7 @@ class Classifier(Training):
         optimiser: torch.optim.Optimizer,
         ranks: Ranks | None = None,
     ) -> None:
-        self.config, self.ranks = config, ranks or Ranks.of_environment(getattr(config, "device", "cpu"))
+        self.config, self.ranks = config, ranks or Ranks.join(config.device)
         if config.batch < self.ranks.world:
             raise RunError(f"--batch {config.batch} cannot be shared by {self.ranks.world} processes: use a larger one")
         self.net, self.plan, self.optimiser = net, plan, optimiser
@@ -114,7 +114,7 @@ class Classifier(Training):
         return state_of(self.net, self.optimiser)
 
     def load(self, state: dict[str, Tensor]) -> None:
-        """Restore such a state."""
+        """Restore what ``state`` returned."""
         load_into(self.net, self.optimiser, state)
 
     def synchronise(self, step: int) -> int:
@@ -138,7 +138,7 @@ def state_of(net: nn.Module, optimiser: torch.optim.Optimizer) -> dict[str, Tens
 
 
 def load_into(net: nn.Module, optimiser: torch.optim.Optimizer, state: dict[str, Tensor]) -> None:
-    """Restore such a state."""
+    """Restore what :func:`state_of` returned."""
     net.load_state_dict({k.removeprefix("net."): t for k, t in state.items() if k.startswith("net.")})
     held: dict[int, dict[str, Tensor]] = {}
     for key, tensor in state.items():
@@ -200,7 +200,7 @@ def build(
 def join_ranks(device: str) -> tuple[Ranks, torch.device]:
     """This process among those of a run on such devices, and its own device."""
     device_named(device)  # before the others are waited for
-    ranks = Ranks.of_environment(device)
+    ranks = Ranks.join(device)
     return ranks, device_named(ranks.device)
 
 

@@ -1,22 +1,21 @@
 """How each init starts the paper's MNIST net: one forward and backward pass on standardised Gaussian input."""
 
 import statistics
-import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 import torch
-from torch import nn
 
-from hyperfan.codes.draw import preserved_random_state
-from hyperfan.errors import HyperfanWarning
+from hyperfan.experiments.experiment import CLASSICAL
+from hyperfan.experiments.mnist import Mnist
+from hyperfan.experiments.mnist.training import build
+from hyperfan.experiments.seeds import generator
 from hyperfan.hypernet import HyperNet
 from hyperfan.init.registry import Fidelity
-from hyperfan.models import mnist_net
 from hyperfan.probe import LayerScales, layer_scales
 
-CLASSICAL = "classical net, Xavier"
+CLASSICAL_LABEL = "classical net, Xavier"
 METHODS = (
     *(f"xavier-{fans}" for fans in ("fan-in", "fan-out", "harmonic")),  # the last is torch's xavier
     *("m2", "m3", "m4"),
@@ -44,28 +43,19 @@ def compare(
     """Measure every init on the same inputs. The first row is the classical net, against which the others stand."""
     starts: list[Start] = []
     for init in (CLASSICAL, *METHODS):
-        progress(init)
+        label = CLASSICAL_LABEL if init == CLASSICAL else init
+        progress(label)
         runs = [_measure(init, seed, batch, fidelity) for seed in range(seeds)]
         pre = tuple(map(statistics.fmean, zip(*(r.preactivation for r in runs), strict=True)))
         grad = tuple(map(statistics.fmean, zip(*(r.gradient for r in runs), strict=True)))
         classical = starts[0].preactivation if starts else pre
         ratio = statistics.geometric_mean([a / b for a, b in zip(pre, classical, strict=True)])
-        starts.append(Start(init, pre, grad, statistics.fmean(r.loss for r in runs), ratio))
+        starts.append(Start(label, pre, grad, statistics.fmean(r.loss for r in runs), ratio))
     return starts
 
 
 def _measure(init: str, seed: int, batch: int, fidelity: Fidelity) -> LayerScales:
-    with preserved_random_state():
-        torch.manual_seed(seed)
-        x, y = torch.randn(batch, 784), torch.randint(10, (batch,))
-        net = mnist_net()
-        if init == CLASSICAL:
-            for layer in net:
-                if isinstance(layer, nn.Linear):
-                    nn.init.xavier_uniform_(layer.weight)
-                    nn.init.zeros_(layer.bias)
-            return layer_scales(net, x, y)
-        with warnings.catch_warnings():
-            # M4 makes the four hidden layers equal; that is part of what is compared.
-            warnings.simplefilter("ignore", HyperfanWarning)
-            return layer_scales(HyperNet(net, embedding=50, init=init, fidelity=fidelity).freeze(), x, y)
+    inputs = generator(seed, "inputs")
+    x, y = torch.randn(batch, 784, generator=inputs), torch.randint(10, (batch,), generator=inputs)
+    net, _ = build(Mnist(init=init, seed=seed, fidelity=fidelity))
+    return layer_scales(net.freeze() if isinstance(net, HyperNet) else net, x, y)

@@ -19,7 +19,7 @@ def environment() -> Mapping[str, Any]:
 
     return {
         "hyperfan": hyperfan.__version__,
-        "code": fingerprint(Path(hyperfan.__file__).parent),
+        "code": fingerprint(),
         "python": platform.python_version(),
         "torch": torch.__version__,
         "system": platform.system(),
@@ -27,7 +27,7 @@ def environment() -> Mapping[str, Any]:
     }
 
 
-def fingerprint(root: Path) -> str:
+def fingerprint(root: Path = Path(hyperfan.__file__).parent) -> str:
     """A checksum of all code under the package's root that can change the numbers of a run.
 
     That is every module but those of :data:`NO_TRAINING`; no module that trains may import one of them, which a

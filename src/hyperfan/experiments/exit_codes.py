@@ -1,4 +1,4 @@
-"""The exit codes of a run's process, and of the command that made it."""
+"""The exit codes of a run's process, of which commands use those of runs that were stopped."""
 
 from hyperfan.metrics import Outcome
 

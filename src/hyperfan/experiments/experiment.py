@@ -5,6 +5,7 @@ Nothing here needs torch: what an experiment trains with and publishes is import
 
 import dataclasses
 import importlib
+import itertools
 import json
 import math
 from abc import ABC, abstractmethod
@@ -66,7 +67,7 @@ class Training(ABC):
 
     @abstractmethod
     def load(self, state: "dict[str, Tensor]") -> None:
-        """Restore such a state."""
+        """Restore what ``state`` returned."""
 
     def synchronise(self, step: int) -> int:
         """Give all processes of a run the state of the first one; returns its step."""
@@ -97,6 +98,8 @@ class Configuration(ABC):
     """Fields that say how a run is observed, or where it is, not what it does; its title leaves them out."""
     MAY_BE_ZERO: ClassVar[Collection[str]] = ("seed",)
 
+    device: str = "cpu"
+    """Where nets are trained; a field where that can be chosen."""
     log_every: int
     checkpoint_every: int
     threads: int
@@ -237,6 +240,19 @@ class ClassifierConfiguration(Configuration):
         return " ".join([self.init, f"seed-{self.seed}", *others])
 
 
+def even_parts(count: int, ranks: int, named: str) -> list[slice]:
+    """The part of so many members that each process has, as even as can be; raises, by their name, if one has none.
+
+    >>> even_parts(5, 2, "--seeds 5")
+    [slice(0, 3, None), slice(3, 5, None)]
+    """
+    if count < ranks:
+        raise RunError(f"{named} cannot be shared by {ranks} processes: each needs one at least")
+    size, more = divmod(count, ranks)
+    ends = [rank * size + min(rank, more) for rank in range(ranks + 1)]
+    return [slice(*pair) for pair in itertools.pairwise(ends)]
+
+
 class SeedsConfiguration(Configuration):
     """The configuration of many runs side by side, with several seeds."""
 
@@ -245,6 +261,11 @@ class SeedsConfiguration(Configuration):
 
     seed: int
     seeds: int
+
+    @property
+    def seed_range(self) -> range:
+        """All seeds, in the order in which runs count them."""
+        return range(self.seed, self.seed + self.seeds)
 
     def choosing(self) -> Self:
         """The same runs on the seeds that learning rates are chosen on."""
@@ -255,12 +276,9 @@ class SeedsConfiguration(Configuration):
 
     def share(self, ranks: int) -> list[tuple[Configuration, int]]:
         """Each process has some of the seeds."""
-        if self.seeds < ranks:
-            raise RunError(f"--seeds {self.seeds} cannot be shared by {ranks} processes: each needs one at least")
         config: Any = self
-        counts = [self.seeds // ranks + (rank < self.seeds % ranks) for rank in range(ranks)]
-        firsts = [self.seed + sum(counts[:rank]) for rank in range(ranks)]
-        return [(replace(config, seed=first, seeds=n), n) for first, n in zip(firsts, counts, strict=True)]
+        parts = [self.seed_range[part] for part in even_parts(self.seeds, ranks, f"--seeds {self.seeds}")]
+        return [(replace(config, seed=part.start, seeds=len(part)), len(part)) for part in parts]
 
 
 class TaskConfiguration(SeedsConfiguration):
@@ -286,7 +304,7 @@ C = TypeVar("C", bound=Configuration)
 
 @dataclass(frozen=True)
 class Experiment(Generic[C]):
-    """An experiment of the paper.
+    """An experiment: its configurations, and which of them are run.
 
     Args:
         config: its configurations, each a frozen dataclass whose fields are the options of its command. Its name begins

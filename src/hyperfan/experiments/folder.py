@@ -223,14 +223,20 @@ def _check_state(path: Path, state: State, config: Configuration) -> None:
 
 def _check_metrics(path: Path, state: State) -> "hashlib._Hash":
     """The checksum of the metrics up to a checkpoint; raises if they are not as they were then."""
-    with (path / METRICS_FILE).open("rb") as stream:
-        content = stream.read(state.metrics)
+    file, content = path / METRICS_FILE, b""
+    try:
+        with file.open("rb") as stream:
+            content = stream.read(state.metrics)
+    except FileNotFoundError:
+        pass  # all lines were lost
+    except OSError as error:
+        raise RunError(f"{file} cannot be read: {error}") from error
     if len(content) < state.metrics:
-        raise RunError(f"{path / METRICS_FILE} is shorter than at the last checkpoint: lines were lost")
+        raise RunError(f"{file} is shorter than at the last checkpoint: lines were lost")
     digest = hashlib.sha256(content)
     if digest.hexdigest() != state.metrics_sha256:
         raise RunError(
-            f"{path / METRICS_FILE} was changed: it does not match the checksum in {STATE}. Put back what the run "
+            f"{file} was changed: it does not match the checksum in {STATE}. Put back what the run "
             "wrote, or start anew with --run-dir"
         )
     return digest

@@ -5,7 +5,6 @@ the run: a kill, Ctrl-C or a full disk. What was trained since the last one is t
 at once if that changes nothing, and otherwise at the next fixed step, if that is reached in time.
 """
 
-import contextlib
 import math
 import time
 from collections import defaultdict
@@ -53,8 +52,7 @@ def run(
                 if _ranks(config).world > 1:
                     _start(config, data_dir).synchronise(config.total)  # so that no other process waits
                 return Outcome(end["outcome"])
-            runner = _Runner(config, training or _start(config, data_dir), folder, progress, termination)
-            runner.sinks += sinks
+            runner = _Runner(config, training or _start(config, data_dir), folder, progress, termination, sinks)
             try:
                 return runner.go(found)
             except KeyboardInterrupt as error:
@@ -113,7 +111,7 @@ def _start(config: Configuration, data_dir: Path | None) -> Training:
 
 
 def _ranks(config: Configuration) -> Ranks:
-    return Ranks.of_environment(getattr(config, "device", "cpu"))
+    return Ranks.join(config.device)
 
 
 class _Schedule:
@@ -122,7 +120,7 @@ class _Schedule:
     def __init__(self, config: Configuration, training: Training, termination: Termination) -> None:
         self.config, self.training, self.termination = config, training, termination
         self.ranks = _ranks(config)
-        termination.awaited = True
+        termination.defer()
 
     def after(self, step: int) -> tuple[bool, bool]:
         """Whether to save after so many batches, and whether to end then, before the last."""
@@ -140,10 +138,11 @@ class _Runner:
         folder: RunFolder,
         progress: Progress,
         termination: Termination,
+        sinks: Sequence[Callable[[Row], None]],
     ) -> None:
         self.config, self.training, self.folder, self.progress = config, training, folder, progress
         self.schedule = _Schedule(config, training, termination)
-        self.sinks: list[Callable[[Row], None]] = [folder.record, progress.record]
+        self.sinks = [folder.record, progress.record, *sinks]
         self.step = self.saved = 0
         self.loss_sum, self.loss_count = 0.0, 0
         self.seconds: defaultdict[str, float] = defaultdict(float)
@@ -239,10 +238,7 @@ def _describe_end(end: Row) -> str:
 @contextmanager
 def _process(config: Configuration) -> Iterator[Termination]:
     """What holds while a process trains: torch's threads, SIGTERM, and membership among the processes of the run."""
-    with contextlib.ExitStack() as held:
-        held.enter_context(_threads(config.threads))
-        found = held.enter_context(on_sigterm())
-        held.enter_context(group.membership())
+    with _threads(config.threads), on_sigterm() as found, group.membership():
         yield found
 
 

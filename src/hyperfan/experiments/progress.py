@@ -84,7 +84,7 @@ class Notes(Progress):
 
 
 class Board:
-    """Writes every number of the metrics as a scalar. A resumed run replaces what came after its checkpoint."""
+    """Writes loss, accuracy and moments as scalars. A resumed run replaces what came after its checkpoint."""
 
     def __init__(self, folder: Path) -> None:
         try:

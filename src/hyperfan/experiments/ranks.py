@@ -23,8 +23,8 @@ class Ranks:
     device: str
 
     @classmethod
-    def of_environment(cls, device: str) -> "Ranks":
-        """From the variables of torchrun or srun; without them, one process. Each process on a machine has a GPU."""
+    def join(cls, device: str) -> "Ranks":
+        """Join the processes that torchrun or srun started, or be the only one. Each process on a machine has a GPU."""
         launch = Launch.of_environment()
         if launch.world == 1:
             return cls(0, 1, device)

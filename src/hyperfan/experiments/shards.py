@@ -19,7 +19,7 @@ from torch import Tensor
 from hyperfan.distributed.ranks import gather_objects
 from hyperfan.experiments.experiment import Configuration, GridTraining, Training
 from hyperfan.experiments.ranks import Ranks
-from hyperfan.metrics import Kind, Row
+from hyperfan.metrics import Row
 
 State = dict[str, Tensor]
 SHARED, MEMBERS = "base", "members"
@@ -42,7 +42,7 @@ class Shards(Training):
         kind: Callable[[Configuration, Path | None], GridTraining],
         data_dir: Path | None,
     ) -> None:
-        self.ranks = Ranks.of_environment("cpu")
+        self.ranks = Ranks.join("cpu")
         self.part = kind(parts[self.ranks.rank][0], data_dir)
         self.counts = [count for _, count in parts]
         plans = gather_objects(self.part.plan)
@@ -80,17 +80,7 @@ class Shards(Training):
 
 def merge_rows(parts: Sequence[Sequence[Row]], counts: Sequence[int]) -> Iterator[Row]:
     """Lines of metrics of all runs from those that each process has of its own."""
-    gone = [[row for row in rows if row["kind"] == Kind.DIVERGED] for rows in parts]
-    if any(gone):
-        runs = {
-            str(_global(int(number), rank, counts)): when
-            for rank, rows in enumerate(gone)
-            for row in rows
-            for number, when in row["runs"].items()
-        }
-        step = next(row["step"] for rows in gone for row in rows)
-        yield {"kind": Kind.DIVERGED, "step": step, "runs": runs}
-    for rows in zip(*([r for r in rows if r["kind"] != Kind.DIVERGED] for rows in parts), strict=True):
+    for rows in zip(*parts, strict=True):
         lists = {key for key, value in rows[0].items() if isinstance(value, (list, tuple))}
         yield {
             key: _interleave([row[key] for row in rows], counts) if key in lists else value
@@ -105,9 +95,9 @@ def _interleave(values: Sequence[Sequence[Any]], counts: Sequence[int]) -> list[
     return list(itertools.chain.from_iterable(pieces))
 
 
-def _global(number: Any, rank: int, counts: Sequence[int]) -> Any:
-    """The number of a run among all, or a tensor of them, from that among a process's own."""
-    return number // counts[rank] * sum(counts) + sum(counts[:rank]) + number % counts[rank]
+def _global(numbers: Tensor, rank: int, counts: Sequence[int]) -> Tensor:
+    """The numbers of runs among all, from those among a process's own."""
+    return numbers // counts[rank] * sum(counts) + sum(counts[:rank]) + numbers % counts[rank]
 
 
 def merge_states(states: Sequence[State], counts: Sequence[int]) -> State:

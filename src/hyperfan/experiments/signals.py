@@ -16,15 +16,19 @@ class Terminated(KeyboardInterrupt):
 
 
 class Termination:
-    """Whether SIGTERM came. Until a loop says that it looks between batches, :class:`Terminated` is raised at once."""
+    """Whether SIGTERM came. Until a loop defers it, :class:`Terminated` is raised at once."""
 
     def __init__(self) -> None:
         self.requested = False
-        self.awaited = False
+        self._deferred = False
+
+    def defer(self) -> None:
+        """From now on, only note that SIGTERM came, which a loop looks at between batches."""
+        self._deferred = True
 
     def on_signal(self, number: int, frame: FrameType | None) -> None:
         """Ask the loop to end, for which it has some time."""
-        if not self.awaited:
+        if not self._deferred:
             raise Terminated
         if not self.requested and sys.platform != "win32":
             signal.signal(signal.SIGALRM, _raise)

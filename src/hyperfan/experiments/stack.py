@@ -133,7 +133,7 @@ class Stack:
         return {**{f"{part}/{name}": t for part, of in parts.items() for name, t in of.items()}, "past": self.past}
 
     def load(self, state: Tensors) -> None:
-        """Restore such a state."""
+        """Restore what ``state`` returned."""
         self.theta, self.means, self.squares = (
             {name.removeprefix(f"{part}/"): t for name, t in state.items() if name.startswith(f"{part}/")}
             for part in ("theta", "mean", "square")

@@ -36,7 +36,7 @@ from hyperfan.experiments.results.statistics import Estimate, ratios
 from hyperfan.experiments.results.write import Results
 from hyperfan.hypernet.condition_defaults import GIVEN_CODE_SQUARE, GIVEN_SHARE, TASKS_SHARE
 from hyperfan.metrics import Kind
-from hyperfan.report import RunData, losses_by_share
+from hyperfan.report import losses_by_share
 from hyperfan.text import table, two_digits
 
 
@@ -129,10 +129,6 @@ class ConditionsRun(SideBySide[Conditions]):
     def text(self) -> str:
         """The table of starts."""
         return f"{table(self.header, self.cells())}\n\nMedians over seeds, each start at its best rate."
-
-    def data(self) -> RunData:
-        """The runs as their page shows them, with the table."""
-        return replace(super().data(), text=self.text())
 
     def figures(self) -> Iterator[NamedFigure]:
         """Loss at the end against the share."""

@@ -122,7 +122,7 @@ class ConditionsTraining(GridTraining):
 
     def __init__(self, config: Conditions, data_dir: Path | None = None) -> None:
         self.config, self.job = config, JOBS[config.job]
-        self.seeds = range(config.seed, config.seed + config.seeds)
+        self.seeds = config.seed_range
         self.worlds: list[World] = [self.job.world(seed, data_dir) for seed in self.seeds]
         self.plan: Any = {}
         self.stacks: list[ConditionStack] = []
@@ -227,7 +227,7 @@ class ConditionsTraining(GridTraining):
         return {f"{i}/{name}": t for i, stack in enumerate(self.stacks) for name, t in stack.state().items()}
 
     def load(self, state: dict[str, Tensor]) -> None:
-        """Restore such a state."""
+        """Restore what ``state`` returned."""
         for i, stack in enumerate(self.stacks):
             prefix = f"{i}/"
             stack.load({name.removeprefix(prefix): t for name, t in state.items() if name.startswith(prefix)})

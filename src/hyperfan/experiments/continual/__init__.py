@@ -70,8 +70,7 @@ class Continual(TaskConfiguration):
     @property
     def runs(self) -> list[GridRun]:
         """All runs, in the order in which metrics list them."""
-        seeds = range(self.seed, self.seed + self.seeds)
-        return [GridRun(init, lr, seed) for init in self.inits for lr in self.rates for seed in seeds]
+        return [GridRun(init, lr, seed) for init in self.inits for lr in self.rates for seed in self.seed_range]
 
     @property
     def total(self) -> int:

@@ -12,9 +12,7 @@ from torch import Tensor
 from torch.func import functional_call, grad, grad_and_value, vmap
 from torch.nn.functional import mse_loss
 
-from hyperfan.errors import HyperfanError
 from hyperfan.experiments.stack import BETAS, EPS, HEAD, HEAD_BIAS, Tensors, values_of
-from hyperfan.generators import Linear
 from hyperfan.hypernet import HyperNet
 
 Points = tuple[Tensor, Tensor]
@@ -25,13 +23,10 @@ EMBEDDING = "embedding"
 
 
 class Structure:
-    """How one run computes, read from any net of the structure; values come from outside."""
+    """How one run computes, read from any net of the structure, all generated; values come from outside."""
 
     def __init__(self, net: HyperNet) -> None:
-        if net.heads.config != Linear("separate") or net.trunk is None or net.embeddings.config.tasks is None:
-            raise HyperfanError("only nets with separate heads, a trunk and tasks are trained side by side")
-        if len(net.generated) < len(net.spec):
-            raise HyperfanError("only nets that generate all of the mainnet are trained side by side")
+        assert net.trunk is not None
         self.net, self.trunk = net, net.trunk
         self.names = [t.name for t in net.generated]
         self.shapes = [t.shape for t in net.generated]
@@ -144,7 +139,7 @@ class Batch:
         return {**tensors, "embeddings": self.embeddings, "past": self.past, "rates": self.rates}
 
     def load(self, state: Tensors, task: int) -> None:
-        """Restore such a state in a task."""
+        """Restore what ``state`` returned, in a task."""
         self.theta, self.held = (
             {name.removeprefix(part): t for name, t in state.items() if name.startswith(part)}
             for part in ("theta.", "held.")

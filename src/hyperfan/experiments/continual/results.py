@@ -208,7 +208,7 @@ class ContinualRun(SideBySide[Continual]):
         curves = {f"{init} at {lr:g}": self.losses[self.at(init, lr)] for init, lr in best.items()}
         panels = task_panels(curves, self.measured_at, self._task_names, [f"setting-{init}" for init in best])
         section = Section("Training loss, task by task", LOSS_CAPTION, panels)
-        return replace(super().data(), text=self.text(), sections=[section])
+        return replace(super().data(), sections=[section])
 
     @property
     def _task_names(self) -> list[str]:

@@ -1,4 +1,4 @@
-"""Training of the continual-learning experiment: the nets and points of a grid, and its runs side by side or alone."""
+"""Training of the continual-learning experiment: the nets and points of a grid, and its runs side by side."""
 
 import math
 from collections.abc import Iterator, Sequence
@@ -7,22 +7,21 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.nn.functional import mse_loss
 
 from hyperfan.codes import Embedding
 from hyperfan.data import regression_tasks
 from hyperfan.data.regression import Task
 from hyperfan.errors import RunError
-from hyperfan.experiments.continual import TASKS, Continual, GridRun
+from hyperfan.experiments.continual import TASKS, Continual
 from hyperfan.experiments.continual.batch import Batch, Structure
 from hyperfan.experiments.experiment import GridTraining
 from hyperfan.experiments.seeds import generator
 from hyperfan.experiments.stack import Tensors
+from hyperfan.files import rounded
 from hyperfan.hypernet import HyperNet
 from hyperfan.init import method
 from hyperfan.metrics import Kind, Row
 from hyperfan.models import regression_net
-from hyperfan.optim import Memory
 
 TRUNK = (10, 10)
 
@@ -74,11 +73,11 @@ def dtype(config: Continual) -> torch.dtype:
 
 
 class ContinualTraining(GridTraining):
-    """All runs of a grid, trained side by side. One whose loss is not finite leaves the batch, which is recorded."""
+    """All runs of a grid, trained side by side. One whose loss is not finite leaves the batch."""
 
     def __init__(self, config: Continual, data_dir: Path | None = None) -> None:
         self.config = config
-        self.seeds = range(config.seed, config.seed + config.seeds)
+        self.seeds = config.seed_range
         drawn = [points(config, seed) for seed in self.seeds]
         self.x = torch.stack([torch.stack([task.train_x for task in tasks]) for tasks in drawn], 1)
         self.y = torch.stack([torch.stack([task.train_y for task in tasks]) for tasks in drawn], 1)
@@ -140,12 +139,10 @@ class ContinualTraining(GridTraining):
         return [(b, members) for b, members in zip(self.batches, self.members, strict=True) if len(b)]
 
     def tests(self, step: int) -> Iterator[Row]:
-        """Which runs diverged; the training loss of every other; after a task, also how it does on all tasks."""
+        """The training loss of every run that did not diverge; after a task, also how it does on all tasks."""
         if step % self.config.log_every:
             return
-        gone = self._drop()
-        if gone:
-            yield {"kind": Kind.DIVERGED, "step": step, "runs": gone}
+        self._drop()
         task, iteration = divmod(step, self.config.iterations)
         if iteration == 0 and step:
             yield self._losses(step, task - 1, self.config.iterations)
@@ -153,17 +150,13 @@ class ContinualTraining(GridTraining):
         if task < TASKS:
             yield self._losses(step, task, iteration)
 
-    def _drop(self) -> dict[str, int]:
-        """Take runs that diverged out of their batches; returns them, with when they did."""
-        dropped: dict[str, int] = {}
+    def _drop(self) -> None:
+        """Take runs that diverged out of their batches."""
         for i, batch in enumerate(self.batches):
             alive = self.diverged[self.members[i]] < 0
             if not alive.all():
-                gone = self.members[i][~alive].tolist()
-                dropped |= {str(number): int(self.diverged[number]) for number in gone}
                 batch.keep(alive)
                 self.members[i] = self.members[i][alive]
-        return dropped
 
     def _losses(self, step: int, task: int, iteration: int) -> Row:
         found = self._nan()
@@ -180,8 +173,8 @@ class ContinualTraining(GridTraining):
             for task in range(TASKS):
                 fits[members, task] = batch.predictions(task, self.test_x[task])
         errors = (fits - self.test_y.squeeze(-1)).square().mean(-1)
-        rounded = [[[float(f"{v:.4g}") for v in curve] for curve in run] for run in fits.tolist()]
-        return {"kind": Kind.ERRORS, "step": step, "after": after, "errors": errors.tolist(), "fits": rounded}
+        kept = rounded(fits.tolist(), 4)
+        return {"kind": Kind.ERRORS, "step": step, "after": after, "errors": errors.tolist(), "fits": kept}
 
     def _nan(self, *shape: int) -> Tensor:
         return torch.full((len(self.diverged), *shape), float("nan"), dtype=self.x.dtype)
@@ -204,36 +197,9 @@ class ContinualTraining(GridTraining):
         return tensors
 
     def load(self, state: dict[str, Tensor]) -> None:
-        """Restore such a state."""
+        """Restore what ``state`` returned."""
         self.diverged = state["diverged"]
         for i, batch in enumerate(self.batches):
             tensors = {name.removeprefix(f"{i}."): t for name, t in state.items() if name.startswith(f"{i}.")}
             self.members[i] = tensors.pop("members")
             batch.load(tensors, int(tensors.pop("task")))
-
-
-def reference(config: Continual, run: GridRun) -> tuple[HyperNet, Iterator[float]]:
-    """One run of a grid by itself, in the plainest way, which it must equal in the batched program; plain SGD only.
-
-    Returns the net, and an iterator that trains it by a step each time and yields the batch's loss before it. It ends
-    with the last task, or after a loss that is not finite.
-    """
-    net = draw(build(config, run.init), run.seed)
-    return net, _training(config, run, net)
-
-
-def _training(config: Continual, run: GridRun, net: HyperNet) -> Iterator[float]:
-    optimiser = torch.optim.SGD(net.parameters(), lr=run.lr)
-    tasks = points(config, run.seed)
-    for task in range(TASKS):
-        memory = Memory(net, tasks=range(task))
-        for chosen in order(config, run.seed, task):
-            x, y = tasks[task].train_x[chosen], tasks[task].train_y[chosen]
-            optimiser.zero_grad()
-            loss = mse_loss(net(x, task=task), y)
-            torch.autograd.backward(loss)
-            torch.autograd.backward(config.beta * memory.drift(lookahead=run.lr))
-            optimiser.step()
-            yield loss.item()
-            if not math.isfinite(loss.item()):
-                return

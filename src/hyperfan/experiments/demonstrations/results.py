@@ -149,7 +149,7 @@ class DemonstrationsRun(SideBySide[Demonstrations]):
         switches = [f"setting-{lr:g}" for lr in self.config.rates]
         panels = task_panels(self._curves(), self.measured_at, _task_names(self.config), switches)
         section = Section("Loss, task by task", LOSS_CAPTION, panels)
-        return replace(super().data(), text=self.text(), sections=[section])
+        return replace(super().data(), sections=[section])
 
     def figures(self) -> Iterator[NamedFigure]:
         """Losses by task at each rate."""

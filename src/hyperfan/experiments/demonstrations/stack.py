@@ -97,7 +97,7 @@ class PathStack(stack.Stack):
         return {**super().state(), "embeddings": self.embeddings, "task": torch.tensor(self.task)}
 
     def load(self, state: Tensors) -> None:
-        """Restore such a state."""
+        """Restore what ``state`` returned."""
         super().load(state)
         self.embeddings, self.task = state["embeddings"], int(state["task"])
 

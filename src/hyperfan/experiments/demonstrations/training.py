@@ -14,6 +14,7 @@ from hyperfan.experiments.demonstrations import DEMONSTRATIONS, WINDOW, Biases, 
 from hyperfan.experiments.demonstrations.stack import PathStack, errors, values_of
 from hyperfan.experiments.experiment import GridTraining
 from hyperfan.experiments.seeds import generator
+from hyperfan.files import rounded
 from hyperfan.hypernet import HyperNet
 from hyperfan.metrics import Kind, Row
 
@@ -82,7 +83,7 @@ class DemonstrationsTraining(GridTraining):
 
     def __init__(self, config: Demonstrations, data_dir: Path | None = None) -> None:
         self.config = config
-        self.seeds = range(config.seed, config.seed + config.seeds)
+        self.seeds = config.seed_range
         self.data = torch.stack([demonstrated(config, seed) for seed in self.seeds] * len(config.rates), 1)
         """(task, run, demonstration, point, 2)."""
         self.dt = 1 / (config.points - 1)
@@ -131,8 +132,8 @@ class DemonstrationsTraining(GridTraining):
             found.append(errors(made, demonstrated))
             kept = torch.linspace(0, self.config.points - 1, KEPT_POINTS).long()
             paths.append(made[:, 0, kept])
-        rounded = [[[[float(f"{v:.4g}") for v in point] for point in path] for path in run] for run in _by_run(paths)]
-        return {"kind": Kind.ERRORS, "step": step, "learnt": learnt, "errors": _by_run(found), "paths": rounded}
+        shown = rounded(_by_run(paths), 4)
+        return {"kind": Kind.ERRORS, "step": step, "learnt": learnt, "errors": _by_run(found), "paths": shown}
 
     def _windows(self, task: int, starts: Tensor) -> tuple[Tensor, Tensor]:
         """The subsequences of every demonstration from points (run, demonstration), and the times of these."""
@@ -153,7 +154,7 @@ class DemonstrationsTraining(GridTraining):
         return self.stack.state()
 
     def load(self, state: dict[str, Tensor]) -> None:
-        """Restore such a state."""
+        """Restore what ``state`` returned."""
         self.stack.load(state)
 
 

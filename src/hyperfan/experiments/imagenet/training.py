@@ -134,7 +134,7 @@ class ImagenetTraining(Classifier):
         return {**super().state(), **texts}
 
     def load(self, state: dict[str, Tensor]) -> None:
-        """Restore such a state, of a run on the same pictures."""
+        """Restore what ``state`` returned, of a run on the same pictures."""
         names, data = (bytes(state[name].tolist()).decode() for name in (SKIPPED, DATA))
         if data != self.data:
             raise RunError("the pictures in --data-dir are not those that the run was started on: give it the same")

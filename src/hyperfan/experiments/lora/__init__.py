@@ -1,11 +1,10 @@
 """LoRA from a task's description: a hypernet on a small language model, started in four ways."""
 
-import itertools
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
 from hyperfan.errors import RunError, nearest
-from hyperfan.experiments.experiment import CHOOSING_SEED, Configuration, Experiment
+from hyperfan.experiments.experiment import CHOOSING_SEED, Configuration, Experiment, even_parts
 
 OURS, T2L, D2L, TORCH, PER_TASK = "ours", "t2l", "d2l", "torch", "per-task"
 STARTS = {
@@ -106,13 +105,8 @@ class Lora(Configuration):
 
     def share(self, ranks: int) -> list[tuple[Configuration, int]]:
         """Each process has some of the starts, all on the same language model, which it pretrains too."""
-        if len(self.starts) < ranks:
-            raise RunError(
-                f"{len(self.starts)} --starts cannot be shared by {ranks} processes: each needs one at least"
-            )
-        size, more = divmod(len(self.starts), ranks)
-        ends = [rank * size + min(rank, more) for rank in range(ranks + 1)]
-        parts = [replace(self, starts=self.starts[a:b]) for a, b in itertools.pairwise(ends)]
+        count = len(self.starts)
+        parts = [replace(self, starts=self.starts[part]) for part in even_parts(count, ranks, f"{count} --starts")]
         return [(part, len(part.members)) for part in parts]
 
     @property

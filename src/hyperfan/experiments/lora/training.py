@@ -191,7 +191,7 @@ class LoraTraining(GridTraining):
         return {**found, "sums": self.sums.clone()}
 
     def load(self, state: dict[str, Tensor]) -> None:
-        """Restore such a state."""
+        """Restore what ``state`` returned."""
         load_into(self.base, self.base_optimiser, _part(state, "base"))
         self.sums.copy_(state["sums"])
         if any(name.startswith("0.") for name in state):

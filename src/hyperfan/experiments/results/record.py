@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from hyperfan.errors import RunError
-from hyperfan.files import atomic_write, parse_json, read_json
+from hyperfan.files import atomic_write, parse_json, read_json, rounded
 from hyperfan.metrics import Kind, Row
 
 RECORD_FILE = "runs.jsonl.gz"
@@ -49,22 +49,6 @@ def rounded_row(row: Row) -> dict[str, Any]:
     """A line of metrics with its numbers rounded to the digits that a record keeps of its kind and quantity."""
     digits = DIGITS_OF.get((row["kind"], row.get("of")), DIGITS)
     return {key: rounded(value, digits) for key, value in row.items()}
-
-
-def rounded(value: Any, digits: int = DIGITS) -> Any:
-    """Plain values with every float rounded to so many significant digits.
-
-    >>> rounded({"loss": [0.123456789, None, 7]})
-    {'loss': [0.12346, None, 7]}
-    """
-    match value:
-        case float():
-            return float(f"{value:.{digits}g}")
-        case list() | tuple():
-            return [rounded(v, digits) for v in value]
-        case Mapping():
-            return {key: rounded(v, digits) for key, v in value.items()}
-    return value
 
 
 # ── comparing two folders of results ───────────────────────────────────────────────────────────────────────────────

@@ -19,7 +19,7 @@ from hyperfan.experiments.experiment import (
     read_configuration,
 )
 from hyperfan.experiments.folder import CONFIG_FILE, ENV_FILE, TIMES_FILE, has_checkpoint, verify
-from hyperfan.experiments.results.record import RECORD_FILE, read_record, rounded, rounded_row
+from hyperfan.experiments.results.record import RECORD_FILE, read_record, rounded_row
 from hyperfan.experiments.results.statistics import Estimate
 from hyperfan.files import read_json
 from hyperfan.metrics import METRICS_FILE, Kind, Row, describe_divergence, divergence, is_over, of_kind, read_metrics
@@ -68,7 +68,7 @@ class Run(ABC, Generic[C]):
     def to_dict(self) -> dict[str, Any]:
         """What a page needs of the run, as a record keeps it; the diagnosis is left to the run's own page."""
         rows = [rounded_row(row) for row in self.rows if row["kind"] != Kind.DIAGNOSIS]
-        return {"config": self.config.to_dict(), "environment": rounded(self.environment), "rows": rows}
+        return {"config": self.config.to_dict(), "environment": self.environment, "rows": rows}
 
     def undrawn(self) -> Self:
         """The run without what a page only draws of the first run of a setting."""
@@ -83,14 +83,15 @@ class Run(ABC, Generic[C]):
         """The figures of this run alone."""
 
     def text(self) -> str:
-        """What a terminal shows when it is over."""
-        return self.sentence()
+        """A table of it, if there is one."""
+        return ""
 
     def data(self) -> RunData:
         """The run as its page shows it."""
         c, content = self.config, read_json(self.path / CONFIG_FILE)
         name = f"{experiment(c.experiment).heading}: {c.title}"
-        return RunData(name, self.rows, content, self.environment, sentence=self.sentence(), stage=c.stage)
+        sentence, text = self.sentence(), self.text()
+        return RunData(name, self.rows, content, self.environment, sentence=sentence, text=text, stage=c.stage)
 
 
 class ClassifierRun(Run[K]):

@@ -66,7 +66,8 @@ class SideBySide(Run[C]):
     @property
     def seeds(self) -> range:
         """The seeds that are looked at."""
-        return range(self.config.seed, self.config.seed + self.config.seeds)[self.part]
+        seeds: range = self.config.seed_range[self.part]
+        return seeds
 
     def half(self, odd: bool) -> Self | None:
         """The runs with even seeds alone, or with odd ones; where rates are chosen all stay."""

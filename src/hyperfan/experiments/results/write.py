@@ -42,7 +42,7 @@ def write_summary(path: Path) -> tuple[Path, str]:
     with explain_write_errors(str(path), "Make room, and go on with --resume"):
         write_figures(path / FIGURES_FOLDER, run.figures())
         write_text(page, run_page([run.data()]))
-    return page, run.text()
+    return page, run.text() or run.sentence()
 
 
 def write_figures(folder: Path, figures: Iterable[NamedFigure]) -> None:

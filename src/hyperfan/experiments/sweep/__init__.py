@@ -6,7 +6,7 @@ again later, and is over when the other one ends it.
 
 import time
 from collections import Counter, deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,11 +18,11 @@ from hyperfan.experiments.experiment import Configuration
 from hyperfan.experiments.folder import check_place
 from hyperfan.experiments.results.write import PAGE_FILE, write_summary
 from hyperfan.experiments.signals import GRACE_SECONDS, Terminated, on_sigterm
-from hyperfan.experiments.sweep.child import Job, name_of
+from hyperfan.experiments.sweep.child import Child, Job, name_of
 from hyperfan.experiments.sweep.cluster import LOST_WORKERS, Cluster, ClusterRun
 from hyperfan.experiments.sweep.folders import finished_outcome, in_use, saved_step
-from hyperfan.experiments.sweep.local import Local, LocalRun
-from hyperfan.experiments.sweep.table import Progress
+from hyperfan.experiments.sweep.local import Local
+from hyperfan.experiments.sweep.table import SweepTable
 from hyperfan.metrics import Outcome
 
 POLL_SECONDS, RETRY_SECONDS = 0.1, 5.0
@@ -58,13 +58,13 @@ def sweep(
         return {}
     threads = max(config.threads for config in runs.values())
     place = Local(jobs, threads) if on is None else Cluster(on, [*runs])
-    with place, Progress(Console(stderr=True), runs) as progress, on_sigterm():
-        made = _Sweep(runs, place, progress, {p: Job(c, p, data_dir, name_of(summarise)) for p, c in runs.items()})
+    with place, SweepTable(Console(stderr=True), runs) as table, on_sigterm():
+        running = _Sweep(runs, place, table, {p: Job(c, p, data_dir, name_of(summarise)) for p, c in runs.items()})
         try:
-            made.go(resume)
+            running.go(resume)
         except KeyboardInterrupt as error:
-            made.stop(Outcome.TERMINATED if isinstance(error, Terminated) else Outcome.STOPPED)
-        return made.ended
+            running.stop(Outcome.TERMINATED if isinstance(error, Terminated) else Outcome.STOPPED)
+        return running.ended
 
 
 class _Sweep:
@@ -72,14 +72,14 @@ class _Sweep:
         self,
         runs: Mapping[Path, Configuration],
         place: Local | Cluster,
-        progress: Progress,
+        table: SweepTable,
         jobs: Mapping[Path, Job],
     ) -> None:
-        self.runs, self.place, self.progress, self.jobs = runs, place, progress, jobs
+        self.runs, self.place, self.table, self.jobs = runs, place, table, jobs
         self.waiting = deque(runs)
         self.not_before: dict[Path, float] = {}
         """When to look again at runs that another sweep is making."""
-        self.under_way: dict[Path, LocalRun | ClusterRun] = {}
+        self.under_way: dict[Path, Child | ClusterRun] = {}
         self.deaths: Counter[tuple[Path, int]] = Counter()
         """How often a process died, by its run and the step of its checkpoint."""
         self.ended: dict[Path, str] = {}
@@ -91,7 +91,7 @@ class _Sweep:
         while self.waiting or self.under_way:
             moved = self._start() + self._collect()
             places = {path: run.place for path, run in self.under_way.items()}
-            self.progress.show(places, self.ended, self.place.shortage)
+            self.table.show(places, self.ended, self.place.shortage)
             if not moved:
                 time.sleep(POLL_SECONDS)
 
@@ -101,7 +101,7 @@ class _Sweep:
             try:
                 check_place(path, resume=False)
             except RunError as error:
-                self._end(path, FAILED, [f"{self.runs[path].title}: {error}"])
+                self._fail(path, str(error))
                 self.waiting.remove(path)
 
     def _start(self) -> int:
@@ -118,7 +118,7 @@ class _Sweep:
             try:
                 outcome = finished_outcome(path, self.runs[path])
             except RunError as error:
-                self._end(path, FAILED, [f"{self.runs[path].title}: {error}"])
+                self._fail(path, str(error))
                 continue
             if outcome is not None and (path / PAGE_FILE).exists():
                 self._end(path, outcome, [])
@@ -147,32 +147,39 @@ class _Sweep:
         return over
 
     def _has_died(self, path: Path, code: int, lines: list[str]) -> None:
-        saved = saved_step(path)
+        try:
+            saved = saved_step(path)
+        except RunError as error:
+            self._fail(path, str(error), lines)
+            return
         if code == LOST_WORKERS:  # which is no fault of the run, whose process is not theirs
-            self.progress.note(f"{self.runs[path].title}: its workers died, and it goes on from batch {saved}")
+            self.table.note(f"{self.runs[path].title}: its workers died, and it goes on from batch {saved}")
             self.waiting.append(path)
             return
         self.deaths[path, saved] += 1
         if self.deaths[path, saved] < MAX_DEATHS:
-            self.progress.note(f"{self.runs[path].title}: its process died, and it goes on from batch {saved}")
+            self.table.note(f"{self.runs[path].title}: its process died, and it goes on from batch {saved}")
             self.waiting.append(path)
         else:
-            self._end(path, FAILED, [*lines, f"{self.runs[path].title}: its process died with exit code {code}"])
+            self._fail(path, f"its process died with exit code {code}", lines)
 
     def _look_again(self, path: Path) -> None:
         self.not_before[path] = time.monotonic() + RETRY_SECONDS
         self.waiting.append(path)
 
+    def _fail(self, path: Path, reason: str, lines: Sequence[str] = ()) -> None:
+        self._end(path, FAILED, [*lines, f"{self.runs[path].title}: {reason}"])
+
     def _end(self, path: Path, outcome: str, lines: list[str]) -> None:
         self.ended[path] = outcome
         for line in lines:
-            self.progress.note(line)
+            self.table.note(line)
         if outcome != FAILED:
-            self.progress.note(f"{outcome}, {len(self.ended)} of {len(self.runs)}: {self.runs[path].title}")
+            self.table.note(f"{outcome}, {len(self.ended)} of {len(self.runs)}: {self.runs[path].title}")
 
     def stop(self, outcome: str) -> None:
         """Let all that is under way save and end; a second Ctrl-C ends it at once."""
-        self.progress.note(f"{outcome}: {len(self.under_way)} runs that are under way save what they can")
+        self.table.note(f"{outcome}: {len(self.under_way)} runs that are under way save what they can")
         try:
             self.place.stop()
             for run in self.under_way.values():

@@ -74,6 +74,8 @@ def _one_process(variables: Mapping[str, str]) -> dict[str, str]:
 class Child:
     """The process of a job, as its starter sees it."""
 
+    place = "here"
+
     def __init__(self, job: str) -> None:
         # Folders that this process imports from, as tests do, are there for the other one too.
         path = os.pathsep.join(os.path.abspath(folder) for folder in sys.path if folder != "")
@@ -91,9 +93,16 @@ class Child:
         self._process.stdin.write(job.encode() + b"\n")
         self._process.stdin.flush()
 
-    def poll(self) -> int | None:
-        """The exit code of the process, if it has ended."""
-        return self._process.poll()
+    def poll(self) -> tuple[int, list[str]] | None:
+        """The exit code of the process and the lines of its standard error, once, if it has ended."""
+        code = self._process.poll()
+        if code is None:
+            return None
+        assert self._process.stdin is not None
+        self._process.stdin.close()
+        with self._files:
+            self._errors.seek(0)
+            return code, self._errors.read().decode(errors="replace").splitlines()
 
     def terminate(self) -> None:
         """Let it save and end."""
@@ -102,16 +111,6 @@ class Child:
     def kill(self) -> None:
         """End it at once; its folder survives that."""
         self._process.kill()
-
-    def close(self) -> list[str]:
-        """The lines that it wrote to its standard error; it must have ended."""
-        assert self._process.stdin is not None
-        self._process.stdin.close()
-        self._process.wait()
-        with self._files:
-            self._errors.seek(0)
-            lines: list[str] = self._errors.read().decode(errors="replace").splitlines()
-        return lines
 
 
 def main() -> int:

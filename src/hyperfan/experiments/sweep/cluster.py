@@ -45,7 +45,7 @@ class Cluster:
         self.address = address
         self._root = Path(os.path.commonpath([os.path.abspath(folder.parent) for folder in folders]))
         self._heartbeat = self._root / f".sweep-{uuid.uuid4().hex}"
-        self._code = fingerprint(Path(hyperfan.__file__).parent)
+        self._code = fingerprint()
         self._over = threading.Event()
 
     def __enter__(self) -> "Cluster":
@@ -143,7 +143,7 @@ class ClusterRun:
 
 def why_unusable(heartbeat: str, code: str) -> str:
     """What keeps a worker from making the runs of a sweep of this code; empty if nothing does."""
-    folder, here = os.path.dirname(heartbeat), fingerprint(Path(hyperfan.__file__).parent)
+    folder, here = os.path.dirname(heartbeat), fingerprint()
     if here != code:
         return f"it has hyperfan {hyperfan.__version__} of code {here}, and the sweep code {code}: install the same"
     if not os.path.exists(heartbeat):
@@ -165,7 +165,7 @@ def work(job: str, heartbeat: str, code: str) -> tuple[int, list[str]]:
         if not ends and not sweep.is_alive():
             child.terminate()
             ends = True
-    return ended, child.close()
+    return ended
 
 
 class Heartbeat:

@@ -22,34 +22,12 @@ class Local:
         """Nothing that runs wait for: this machine is there."""
         return ""
 
-    def start(self, job: str) -> "LocalRun":
+    def start(self, job: str) -> Child:
         """Start a job."""
-        return LocalRun(Child(job))
+        return Child(job)
 
     def stop(self) -> None:
         """Nothing but processes, which are asked one by one."""
-
-
-class LocalRun:
-    """A job that was started."""
-
-    place = "here"
-
-    def __init__(self, child: Child) -> None:
-        self._child = child
-
-    def poll(self) -> tuple[int, list[str]] | None:
-        """Exit code and lines of its process, if that has ended."""
-        code = self._child.poll()
-        return None if code is None else (code, self._child.close())
-
-    def terminate(self) -> None:
-        """Let it save and end."""
-        self._child.terminate()
-
-    def kill(self) -> None:
-        """End it at once."""
-        self._child.kill()
 
 
 def _cores() -> int:

@@ -40,7 +40,7 @@ def standing(path: Path) -> tuple[int, float | None]:
     return 0, None
 
 
-class Progress:
+class SweepTable:
     """Shows the runs that are under way, by what their folders say, how many are over, and the time to go."""
 
     def __init__(self, console: Console, runs: Mapping[Path, Configuration]) -> None:
@@ -51,7 +51,7 @@ class Progress:
         self._live = Live(console=console, auto_refresh=False, transient=True) if console.is_terminal else None
         self._shown = self._start
 
-    def __enter__(self) -> "Progress":
+    def __enter__(self) -> "SweepTable":
         if self._live:
             self._live.start()
         return self
