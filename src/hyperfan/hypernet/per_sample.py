@@ -220,7 +220,7 @@ class PerSample:
         if by_rows:
             check_rows(out)
         self._remember_orders(call, orders)
-        return call.inputs.gathered(out, lambda x: s.unmarked(x))
+        return call.inputs.gathered(out, s.unmarked)
 
     def _by_vmap(self, call: Call) -> Any:
         orders, defer = self._orders(call)

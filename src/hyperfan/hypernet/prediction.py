@@ -1,7 +1,5 @@
 """What a classifier with noisy embeddings predicts: its outputs averaged over draws of its weights."""
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 
 import torch
@@ -11,6 +9,7 @@ from torch.nn.functional import log_softmax
 from hyperfan.codes.embedding import Task
 from hyperfan.errors import CallError
 from hyperfan.hypernet.hypernet import HyperNet
+from hyperfan.mainnet.training_modes import training_modes_restored
 
 
 @dataclass(frozen=True, eq=False)
@@ -70,7 +69,9 @@ def predict(
         raise CallError(f"x has shape {tuple(x.shape)}: there is nothing to predict")
     mean: Tensor | None = None
     inside = torch.zeros(())
-    with _evaluating(net), torch.random.fork_rng([x.device] if x.is_cuda else [], enabled=seed is not None):
+    own_draws = torch.random.fork_rng([x.device] if x.is_cuda else [], enabled=seed is not None)
+    with training_modes_restored(net), own_draws:
+        net.eval()
         if seed is not None:
             torch.manual_seed(seed)
         for _ in range(samples):
@@ -94,16 +95,3 @@ def _classes(out: object) -> Tensor:
 
 def _entropy(p: Tensor, logs: Tensor) -> Tensor:
     return -torch.where(p == 0, 0, p * logs).sum(1)  # what is not a number stays so
-
-
-@contextmanager
-def _evaluating(net: HyperNet) -> Iterator[None]:
-    """Put a net into evaluation mode, and then each module back into the mode it was in."""
-    modules = list(net.modules())
-    modes = [m.training for m in modules]
-    net.eval()
-    try:
-        yield
-    finally:
-        for module, mode in zip(modules, modes, strict=True):
-            module.training = mode
