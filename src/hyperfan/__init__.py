@@ -43,31 +43,24 @@ __all__ = [
     "rule",
 ]
 
-_HOMES = {
-    "SGD": "hyperfan.optim",
-    "Adam": "hyperfan.optim",
-    "AdamW": "hyperfan.optim",
-    "Chunks": "hyperfan.generators",
-    "Embedding": "hyperfan.codes",
-    "Fans": "hyperfan.formulas",
-    "HyperNet": "hyperfan.hypernet",
-    "HyperfanError": "hyperfan.errors",
-    "HyperfanWarning": "hyperfan.errors",
-    "LoRA": "hyperfan.generators",
-    "LowRank": "hyperfan.generators",
-    "Use": "hyperfan.mainnet",
-    "calibrate_": "hyperfan.probe",
-    "diagnose": "hyperfan.probe",
-    "predict": "hyperfan.hypernet",
-    "read": "hyperfan.mainnet",
-    "rule": "hyperfan.mainnet",
+_NAMES = {
+    "codes": ("Embedding",),
+    "errors": ("HyperfanError", "HyperfanWarning"),
+    "formulas": ("Fans",),
+    "generators": ("Chunks", "LoRA", "LowRank"),
+    "hypernet": ("HyperNet", "predict"),
+    "mainnet": ("Use", "read", "rule"),
+    "optim": ("SGD", "Adam", "AdamW"),
+    "probe": ("calibrate_", "diagnose"),
 }
+"""The public names of each room."""
+_ROOMS = {name: room for room, names in _NAMES.items() for name in names}
 
 
 def __getattr__(name: str) -> Any:
     """Import a public name when it is first used, so that the command line answers without loading torch."""
-    if name in _HOMES:
-        return getattr(importlib.import_module(_HOMES[name]), name)
+    if name in _ROOMS:
+        return getattr(importlib.import_module(f"hyperfan.{_ROOMS[name]}"), name)
     if name in __all__:
         return importlib.import_module(f"hyperfan.{name}")
     raise AttributeError(f"module 'hyperfan' has no attribute '{name}'")

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
-from hyperfan.errors import RunError
+from hyperfan.errors import HyperfanError, RunError
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -25,18 +25,30 @@ INTEGER_DIGITS = 300
 @contextlib.contextmanager
 def atomic_write(path: Path) -> Iterator[Path]:
     """A temporary path beside ``path`` to write to, which replaces ``path`` when all of it is on disk."""
-    handle, name = tempfile.mkstemp(dir=path.parent, prefix=PARTIAL_PREFIX)
+    with temporary_file(path.parent) as partial:
+        yield partial
+        replace_file(partial, path)
+
+
+@contextlib.contextmanager
+def temporary_file(folder: Path) -> Iterator[Path]:
+    """A new file in a folder, which is removed in the end if it was not moved."""
+    handle, name = tempfile.mkstemp(dir=folder, prefix=PARTIAL_PREFIX)
     os.close(handle)
     partial = Path(name)
     try:
         yield partial
-        with partial.open("rb") as stream:
-            os.fsync(stream.fileno())
-        partial.chmod(0o644)
-        os.replace(partial, path)
-        _sync_folder(path.parent)
     finally:
         partial.unlink(missing_ok=True)
+
+
+def replace_file(partial: Path, path: Path) -> None:
+    """Move a file to another path in its folder, when all of it is on disk."""
+    with partial.open("rb") as stream:
+        os.fsync(stream.fileno())
+    partial.chmod(0o644)
+    os.replace(partial, path)
+    _sync_folder(path.parent)
 
 
 def write_text(path: Path, text: str) -> None:
@@ -144,15 +156,15 @@ def remove_partial(folder: Path, prefix: str = PARTIAL_PREFIX) -> None:
 
 
 @contextlib.contextmanager
-def explain_write_errors(target: str, remedy: str) -> Iterator[None]:
-    """Turn a failed write into a :class:`RunError` of one line that ends with the remedy."""
+def explain_write_errors(target: str, remedy: str, kind: type[HyperfanError] = RunError) -> Iterator[None]:
+    """Turn a failed write into an error of this kind, of one line that ends with the remedy."""
     try:
         yield
     except OSError as error:
         full = error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
         full = full or "No space left" in str(error) or "File too large" in str(error)
         reason = "the disk is full, or a limit on file sizes is reached" if full else str(error)
-        raise RunError(f"{target} could not be written: {reason}. {remedy}") from error
+        raise kind(f"{target} could not be written: {reason}. {remedy}") from error
 
 
 class Lock:

@@ -356,23 +356,40 @@ def test_inputs_that_were_changed_are_not_used_again():
     assert_close(net(x.clone(), embedding=e), by_loop(net, x, e))
 
 
-def test_an_error_of_the_mainnet_is_its_own_and_is_not_remembered():
-    errors = []
+def test_an_error_of_the_mainnet_is_its_own_and_only_one_that_vmap_does_not_meet_is_remembered():
+    errors, calls = [], []
 
     def then(self, y):
+        calls.append(y)
         if errors:
             raise errors.pop(0)
         return y
 
     net, x, e = build_then(then)
-    errors += [ValueError("once")]
-    net(x, embedding=e)
-    errors += 2 * [ValueError("twice")]
-    with pytest.raises(ValueError, match="twice"):
+    calls.clear()
+    errors += 2 * [ValueError("of both")]
+    with pytest.raises(ValueError, match="of both"):
         net(x, embedding=e)
     assert not net.per_sample.mixing
+    errors += [ValueError("of one")]
     net(x, embedding=e)
-    assert set(net.per_sample.mixing.values()) == {None}
+    assert reasons(net) == ["ValueError: of one"]
+    assert len(calls) == 4
+    net(x, embedding=e)
+    assert len(calls) == 5
+
+
+@pytest.mark.parametrize("missing", [[0], [1, 2], range(N)], ids=["the first", "others", "all"])
+def test_samples_agree_in_a_value_that_is_no_number(missing):
+    def branch(self, z):
+        return -z if z.sum().item() > 0 else 2 * z
+
+    net, x, e = build(branch)
+    with torch.no_grad():
+        x[list(missing)] = torch.nan
+    loop = torch.cat([net(x[i : i + 1], embedding=e[i]) for i in range(N)])
+    torch.testing.assert_close(net(x, embedding=e), loop, equal_nan=True)
+    assert not reasons(net)
 
 
 def test_what_is_remembered_is_of_the_same_arguments_and_layers():

@@ -11,6 +11,7 @@ from torch import nn
 
 import hyperfan as hf
 import needs
+from hyperfan.errors import CheckpointError
 from hyperfan.hypernet.unsaved import MARK_TOLERANCE, marks
 
 
@@ -315,8 +316,10 @@ def test_a_full_disk_is_one_line_and_leaves_what_was_saved(saved):
     action = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
     resource.setrlimit(resource.RLIMIT_FSIZE, (500, limits[1]))
     try:
-        with pytest.raises(hf.HyperfanError, match="the disk is full") as caught:
+        with pytest.raises(CheckpointError, match="the disk is full") as caught:
             hf.HyperNet(nn.Linear(9, 9), 7).save_pretrained(saved, overwrite=True)
+        with pytest.raises(CheckpointError, match="the disk is full"):
+            hf.HyperNet(nn.Linear(9, 9), 7, heads=hf.LoRA(rank=9)).save_adapter(saved)
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, limits)
         signal.signal(signal.SIGXFSZ, action)

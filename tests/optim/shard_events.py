@@ -4,6 +4,7 @@ import errno
 import unittest.mock
 import warnings
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import torch
@@ -18,7 +19,8 @@ from torch.distributed.tensor import DTensor
 from twins import build
 
 import hyperfan as hf
-from hyperfan.hypernet import saving
+from hyperfan.errors import CheckpointError
+from hyperfan.hypernet import SaveConfig, saving
 
 
 def whole(tensor: Tensor) -> Tensor:
@@ -163,7 +165,26 @@ def a_disk_is_full(folder: Path) -> str:
     """That of the first process, which alone writes."""
     net = sharded()
     with unittest.mock.patch.object(saving, "_write_files", side_effect=OSError(errno.ENOSPC, "")):
-        return line(lambda: net.save_pretrained(folder / "full"))
+        try:
+            net.save_pretrained(folder / "full")
+        except CheckpointError as error:
+            return str(error)
+    return "saved"
+
+
+@event
+def a_trainer_saves_shards(folder: Path) -> float:
+    """By a callback in all processes, of which only the first may see the folder of the checkpoint."""
+    net, x = sharded(), torch.randn(3, 4, generator=torch.Generator().manual_seed(1)).double()
+    first = dist.get_rank() == 0
+    outputs = folder if first else folder / "of another machine"
+    if first:
+        (folder / "checkpoint-5").mkdir()
+    state = SimpleNamespace(global_step=5, is_world_process_zero=first)
+    SaveConfig().on_save(SimpleNamespace(output_dir=outputs), state, None, model=net)
+    assert not (folder / "of another machine").exists()
+    loaded = hf.HyperNet.from_pretrained(folder / "checkpoint-5", build().freeze())
+    return (loaded(x) - net(x)).abs().max().item()
 
 
 @event

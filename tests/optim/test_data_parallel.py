@@ -38,6 +38,7 @@ EVENTS = {
     "shards_are_drawn_from_meta": 0.0,
     "sharded_nets_are_read": TOLERANCE,
     "a_disk_is_full": "could not be written: the disk is full",
+    "a_trainer_saves_shards": TOLERANCE,
     "sharded_nets_are_refused": [],
     "checkpoints_are_saved_by_two": None,
 }

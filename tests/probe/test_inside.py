@@ -9,6 +9,7 @@ from torch.nn.functional import cross_entropy
 import hyperfan as hf
 from hyperfan.probe import QUANTITIES, Moments, Probe, first_overflow, inside, layer_scales
 from hyperfan.probe.moments import BINS
+from hyperfan.probe.recorder import batch_statistics
 
 PATHS = ("0", "2", "3.0")
 
@@ -112,6 +113,13 @@ def test_a_net_that_overflowed_can_be_looked_at(bad, where):
     assert histograms["weights"][f"{where}.weight"].counts == ()
     assert not np.isfinite(moments["weights"][f"{where}.weight"].std)
     assert len(histograms["weights"]["3.0.weight"].counts) == BINS
+
+
+def test_a_norm_that_is_frozen_stays_in_evaluation():
+    module = nn.Sequential(nn.BatchNorm1d(3), nn.BatchNorm1d(3).eval(), nn.Dropout())
+    with batch_statistics(module):
+        assert [m.training for m in module] == [True, False, False]
+    assert [m.training for m in module] == [True, False, True]
 
 
 def test_training_is_left_alone():

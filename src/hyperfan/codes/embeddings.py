@@ -119,9 +119,9 @@ class Embeddings(nn.Module):
 
     # ── drawing ────────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def _store(self, name: str, table: Tensor | None, config: Embedding | None) -> None:
+    def _store(self, name: str, table: Tensor | None, config: Embedding) -> None:
         """Register a table as a parameter if it is trained, else as a buffer."""
-        if table is not None and config is not None and config.trainable:
+        if table is not None and config.trainable:
             self.register_parameter(name, nn.Parameter(table))
         else:
             self.register_buffer(name, table)

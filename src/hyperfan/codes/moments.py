@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from hyperfan.codes.codes import Codes
 from hyperfan.codes.trunk import ReluMLP
 from hyperfan.distributed.sharded import full
-from hyperfan.errors import InitError
+from hyperfan.errors import InitError, one_line
 from hyperfan.mainnet.gains import gains
 from hyperfan.mainnet.skeleton import duplicate
 
@@ -273,7 +273,9 @@ def _reduced(codes: Codes, conditions: Iterable[Tensor], reduce: Callable[[Tenso
                     total = sum(reduce(source.encode(joined)) for _ in range(repeats))
                 except (RuntimeError, ValueError) as error:
                     rows = joined.numel() // joined.shape[-1]
-                    raise InitError(f"the trunk does not run on {rows} codes in training mode: {error}") from error
+                    raise InitError(
+                        f"the trunk does not run on {rows} codes in training mode: {one_line(error)}"
+                    ) from error
                 found.append(cast(Tensor, total) / repeats)
     return torch.cat(found)
 

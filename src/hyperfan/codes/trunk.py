@@ -1,11 +1,12 @@
 """The trunk, between embeddings and generator: nothing, an MLP by its widths, or any module."""
 
+import itertools
 from collections.abc import Sequence
 
 import torch
 from torch import Tensor, nn
 
-from hyperfan.errors import HyperfanError
+from hyperfan.errors import HyperfanError, one_line
 from hyperfan.mainnet.read import read
 from hyperfan.mainnet.skeleton import Skeleton
 from hyperfan.mainnet.spec import Spec
@@ -38,11 +39,9 @@ def make_trunk(trunk: Trunk, size: int, device: torch.device, dtype: torch.dtype
     if not isinstance(trunk, Sequence) or not all(isinstance(w, int) and w > 0 for w in trunk):
         raise HyperfanError(f"trunk={trunk!r}: give hidden widths as in (64, 64), a module, or None")
     layers: list[nn.Module] = []
-    for before, after in zip([size, *trunk], trunk, strict=False):
+    for before, after in itertools.pairwise([size, *trunk]):
         # Not drawn here: init writes it, and what fails before that should cost no random numbers.
-        with torch.device("meta"):
-            linear = nn.Linear(before, after, dtype=dtype)
-        layers += [linear.to_empty(device=device), nn.ReLU()]
+        layers += [nn.utils.skip_init(nn.Linear, before, after, device=device, dtype=dtype), nn.ReLU()]
     return ReluMLP(*layers) if layers else None
 
 
@@ -57,9 +56,7 @@ def trunk_width(trunk: nn.Module | None, size: int) -> int:
     try:
         out = skeleton(skeleton.tensors, example)
     except Exception as error:
-        raise HyperfanError(
-            f"the trunk does not run on codes of shape (2, {size}): {type(error).__name__}: {error}"
-        ) from error
+        raise HyperfanError(f"the trunk does not run on codes of shape (2, {size}): {one_line(error)}") from error
     if not isinstance(out, Tensor) or out.ndim != 2 or out.shape[0] != 2:
         seen = tuple(out.shape) if isinstance(out, Tensor) else type(out).__name__
         raise HyperfanError(f"the trunk makes {seen} of codes of shape (2, {size}); it should make (2, d_k)")

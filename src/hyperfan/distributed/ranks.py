@@ -26,8 +26,9 @@ def gather_objects(mine: Any, group: Any = None) -> list[Any]:
 def check_same(what: str, everyone: Sequence[Mapping[str, Any]]) -> None:
     """Raise in all processes, with one line, if what they say by name differs."""
     rank, differences = first_difference(everyone)
-    for name, (first, other) in differences.items():
-        seen = [str("absent" if value is None else value) for value in (first, other)]
+    if differences:
+        name, values = next(iter(differences.items()))
+        seen = ["absent" if value is None else value for value in values]
         raise HyperfanError(
             f"{what} differ between processes: '{name}' is {seen[0]} on rank 0 and {seen[1]} on rank {rank}. Build "
             "the same net, and the same optimiser, on every rank"

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from torch import Tensor, nn
 
 from hyperfan.errors import CallError, CheckpointError
-from hyperfan.files import atomic_write, write_json, write_tensors
+from hyperfan.files import atomic_write, explain_write_errors, write_json, write_tensors
 from hyperfan.generators.stand_in import Product
 
 if TYPE_CHECKING:
@@ -63,7 +63,6 @@ def save_adapter(net: "HyperNet", path: str | os.PathLike[str], made: Mapping[st
         tensors[f"{PREFIX}{t.layer}.lora_A.weight"], tensors[f"{PREFIX}{t.layer}.lora_B.weight"] = a, b
     if len(transposed) > 1:
         raise CallError("some weights are stored as (in, out) and some as (out, in), for which PEFT has no one setting")
-    folder.mkdir(parents=True, exist_ok=True)
     config = {
         "peft_type": "LORA",
         "task_type": task_type(net.mainnet),
@@ -76,9 +75,11 @@ def save_adapter(net: "HyperNet", path: str | os.PathLike[str], made: Mapping[st
         "target_modules": [t.layer for t in heads.tensors],
         "inference_mode": True,
     }
-    with atomic_write(folder / WEIGHTS) as partial:
-        write_tensors(partial, tensors)
-    write_json(folder / CONFIG, config)
+    with explain_write_errors(str(folder), "Make room, or choose another place", CheckpointError):
+        folder.mkdir(parents=True, exist_ok=True)
+        with atomic_write(folder / WEIGHTS) as partial:
+            write_tensors(partial, tensors)
+        write_json(folder / CONFIG, config)
 
 
 def task_type(mainnet: nn.Module) -> str | None:

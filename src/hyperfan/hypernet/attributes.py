@@ -32,9 +32,7 @@ def of_mainnet(net: "GeneratedNet", name: str) -> Any:
 @contextmanager
 def bound(net: "GeneratedNet", tensors: Mapping[str, Tensor]) -> Iterator[nn.Module]:
     """The mainnet with these tensors in place, which are no part of the net's state."""
-    first = net.heads.tensors[0]
-    if tensors[first.name].ndim > len(first.shape):
-        raise CallError("bound() makes one net: pass one task or one embedding, not one per sample")
+    check_one_net(net, tensors, "bound()")
     net.skeleton.check(tensors)
     module: Any = net  # torch leaves the method without types
     handle = module.register_state_dict_post_hook(_without_generated)
@@ -43,6 +41,13 @@ def bound(net: "GeneratedNet", tensors: Mapping[str, Tensor]) -> Iterator[nn.Mod
             yield net.mainnet
     finally:
         handle.remove()
+
+
+def check_one_net(net: "GeneratedNet", tensors: Mapping[str, Tensor], what: str) -> None:
+    """Raise if tensors have a batch dimension, where something needs one set of them."""
+    first = net.heads.tensors[0]
+    if tensors[first.name].ndim > len(first.shape):
+        raise CallError(f"{what} makes one net: pass one task or one embedding, not one per sample")
 
 
 def check_generate(net: "GeneratedNet", args: tuple[Any, ...], others: Mapping[str, Any]) -> None:

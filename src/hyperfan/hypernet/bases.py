@@ -9,7 +9,8 @@ from torch import Tensor, nn
 from hyperfan.codes.embedding import Embedding
 from hyperfan.errors import HyperfanError, InitError, nearest
 from hyperfan.generators.base import Generator
-from hyperfan.hypernet.condition_defaults import conditional_share, keeps_values, updates_mainnet
+from hyperfan.generators.config import GeneratorConfig
+from hyperfan.hypernet.condition_defaults import conditional_share
 from hyperfan.init.registry import Fidelity, Method
 from hyperfan.mainnet.adapters import is_low_rank
 from hyperfan.mainnet.spec import TensorSpec
@@ -25,10 +26,13 @@ class Bases(NamedTuple):
     multiply: bool = False
 
 
-def frozen_at_risk(mainnet: nn.Module, base: BaseArgument, heads: object) -> set[str]:
-    """Names of the frozen parameters whose values, if they have any, would be lost if generated: none on a base."""
-    if keeps_values(heads, base):
-        return set()
+def keeps_values(heads: GeneratorConfig, base: BaseArgument) -> bool:
+    """Whether values that were there before stay, as a base or under an update."""
+    return heads.updates_mainnet or base == "mainnet" or isinstance(base, Mapping)
+
+
+def frozen_names(mainnet: nn.Module) -> set[str]:
+    """Names of the frozen parameters that have values."""
     return {name for name, p in mainnet.named_parameters() if not p.requires_grad and not p.is_meta}
 
 
@@ -38,17 +42,17 @@ def read_base_arguments(
     base_op: BaseOperation,
     mainnet: nn.Module,
     generated: Sequence[TensorSpec],
-    embedding: int | Embedding,
-    heads: object,
+    embedding: Embedding,
+    heads: GeneratorConfig,
     method: Method,
 ) -> tuple[float | None, Bases | None]:
-    """The share that is asked for, ``None`` if any will do (:func:`share_of`), and the bases, ``None`` if none are.
+    """The share that is requested, ``None`` if any will do (:func:`share_of`), and the bases, ``None`` if none are.
 
     Arguments as of :class:`HyperNet`; those that contradict each other are an error.
     """
     if base_op not in get_args(BaseOperation):
         raise HyperfanError(f"base_op={base_op!r}: use 'add' or 'multiply'")
-    if updates_mainnet(heads):
+    if heads.updates_mainnet:
         _check_update(share, base_op, generated)
         base = "mainnet" if base is None else base
         if base == "mainnet":
@@ -71,23 +75,23 @@ def read_base_arguments(
 
 
 def share_of(
-    asked: float | None, embedding: Embedding, generator: Generator, method: Method, fidelity: Fidelity
+    requested: float | None, embedding: Embedding, generator: Generator, method: Method, fidelity: Fidelity
 ) -> float:
-    """The share that a net starts with: as asked for, else all, but less under a condition, where that is free.
+    """The share that a net starts with: as requested, else all, but less under a condition, where that is free.
 
     It is free where the bias of a tensor's head can hold the base. The base of chunks, products and shared heads is as
-    large as the mainnet, so that they have one only if asked. Methods that set heads have no share, and the paper's
+    large as the mainnet, so that they have one only if requested. Methods that set heads have no share, and the paper's
     fidelity has all of it generated.
     """
-    if asked is not None:
-        return asked
+    if requested is not None:
+        return requested
     usual = conditional_share(embedding)
     free = generator.base_in_bias and generator.base is None
     return 1.0 if usual is None or not free or method.sets_heads or fidelity == "paper" else usual
 
 
 def restarted_share(
-    asked: float | None,
+    requested: float | None,
     now: float,
     embedding: Embedding,
     generator: Generator,
@@ -99,7 +103,7 @@ def restarted_share(
         if generator.base is not None:
             raise InitError(_no_share(now, method))
         return 1.0
-    return share_of(asked, embedding, generator, method, fidelity)
+    return share_of(requested, embedding, generator, method, fidelity)
 
 
 def _check_update(share: float | None, base_op: BaseOperation, generated: Sequence[TensorSpec]) -> None:

@@ -47,22 +47,22 @@ class Cache:
     def __init__(self) -> None:
         self._entry: _Entry | None = None
 
-    def usable(self, makers: Sequence[nn.Module], task: Task | None) -> bool:
-        """Whether what is generated without noise or given embeddings will be generated again: in evaluation."""
+    def get(self, make: Callable[[], Tensors], makers: Sequence[nn.Module], task: Task | None) -> Tensors | None:
+        """The tensors that ``make`` returns for a task, or returned while these modules were the same.
+
+        ``None`` where the next call may need others: except in evaluation without gradients.
+        """
         if any(m.training for m in makers) or torch.is_grad_enabled() or isinstance(task, Tensor):
-            return False
+            return None
         if torch.compiler.is_compiling() or transformed():
-            return False
+            return None
         # Hooks and modules in training mode may do something else at every call.
         modules = [m for maker in makers for m in maker.modules()]
         if any(m.training or m._forward_hooks or m._forward_pre_hooks for m in modules):
-            return False
-        return not any(torch.is_autocast_enabled(t.device.type) for t in _tensors(modules)[:1])
-
-    def get(self, make: Callable[[], Tensors], makers: Sequence[nn.Module], task: Task | None) -> Tensors:
-        """The tensors that ``make`` returns for a task, or returned while these modules were the same."""
-        modules = [m for maker in makers for m in maker.modules()]
+            return None
         sources = _tensors(modules)
+        if any(torch.is_autocast_enabled(t.device.type) for t in sources[:1]):
+            return None
         trainers = {m.trainer for m in modules if isinstance(m, LinearMap) and m.trainer is not None}
         key = (type(task), task, frozenset((trainer, trainer.revision) for trainer in trainers))
         entry = self._entry  # once: another thread may change it

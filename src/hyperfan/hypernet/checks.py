@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, get_args
 
 import torch
-import torch.distributed as dist
 from torch import Tensor, nn
 
 from hyperfan.codes.draw import Distribution
@@ -25,11 +24,12 @@ if TYPE_CHECKING:
 def ranks_agree(net: "GeneratedNet") -> bool:
     """Whether all processes were found to train the same heads alike, and hold the same fixed embeddings.
 
-    Raise in all of them if not; false where there is nothing to compare, outside of DDP and FSDP2.
+    Raise in all of them if not; false where there is nothing to compare, outside of DDP and FSDP2. Called where
+    torch.distributed is initialised.
     """
     ddp = active_ddp() if torch.is_grad_enabled() else None
     if ddp is None:
-        if not (dist.is_available() and dist.is_initialized() and is_sharded(net)):
+        if not is_sharded(net):
             return False
         check_equal({f"embeddings.{name}": table for name, table in net.embeddings.named_buffers()})
     trainers = {name: m.trainer for name, m in net.heads.named_modules() if isinstance(m, LinearMap)}

@@ -11,7 +11,6 @@ from hyperfan.codes.codes import Codes
 from hyperfan.codes.embedding import Task
 from hyperfan.codes.embeddings import Embeddings
 from hyperfan.distributed.sharded import check_whole, unsharded
-from hyperfan.errors import CallError
 from hyperfan.generators.base import Generator
 from hyperfan.generators.linear_map import NetTrainer, zero_held_gradients
 from hyperfan.hypernet import attributes, batch_loss, checks
@@ -74,7 +73,7 @@ class GeneratedNet(nn.Module):
         kwargs = kwargs if labels is None else {**kwargs, "labels": labels}
         special = grouped or shared or counts is not None or code_index is not None
         if embedding is None and not noise and not special:
-            known = self._known_tensors(task, noise)
+            known = self._known_tensors(task)
             if known is not None:
                 return self.run(known, *args, **kwargs)
         heads = cast(Generator, self._modules["heads"])  # at every call, where an attribute takes ten times as long
@@ -86,17 +85,18 @@ class GeneratedNet(nn.Module):
             return batch_loss.of_batch(out) if batch_loss.ITEMS in kwargs else out
         return self.skeleton(heads.for_layers(codes), *args, **kwargs)
 
-    def _known_tensors(self, task: Task | None, noise: bool | None) -> Mapping[str, Tensor] | None:
+    def _known_tensors(self, task: Task | None) -> Mapping[str, Tensor] | None:
         """What stored embeddings made before, if it still holds: in evaluation, or from an optimiser's last step."""
-        makers = [m for m in (self.embeddings, self.trunk, self.heads) if m is not None]
-        if self._cache.usable(makers, task):
-            return self._cache.get(lambda: self._generate(task, noise), makers, task)
-        return self.trainer.tensors() if task is None and self.trainer is not None else None
 
-    def _generate(self, task: Task | None, noise: bool | None) -> dict[str, Any]:
-        """The generated tensors, or the factors of those that need not be made."""
-        made: dict[str, Any] = self.heads(self.codes(task=task, noise=noise), defer=self.heads.deferrable(many=False))
-        return made
+        def generate() -> dict[str, Any]:
+            tensors: dict[str, Any] = self.heads(self.codes(task=task), defer=self.heads.deferrable(many=False))
+            return tensors
+
+        makers = [m for m in (self.embeddings, self.trunk, self.heads) if m is not None]
+        known = self._cache.get(generate, makers, task)
+        if known is None and task is None and self.trainer is not None:
+            return self.trainer.tensors()
+        return known
 
     def run(self, tensors: Mapping[str, Tensor], *args: Any, **kwargs: Any) -> Any:
         """Run the mainnet with these tensors in place of those generated now, as :meth:`generate` returns them."""
@@ -133,9 +133,8 @@ class GeneratedNet(nn.Module):
 
     def freeze(self, *, task: int | None = None, embedding: Tensor | None = None) -> nn.Module:
         """An ordinary module with the parameters generated now, without noise; it shares nothing with this net."""
-        tensors, first = self.generate(task=task, embedding=embedding, noise=False), self.heads.tensors[0]
-        if tensors[first.name].ndim > len(first.shape):
-            raise CallError("freeze() makes one net: pass one task or one embedding, not one per sample")
+        tensors = self.generate(task=task, embedding=embedding, noise=False)
+        attributes.check_one_net(self, tensors, "freeze()")
         with unsharded(self):
             return self.skeleton.materialise(tensors)
 

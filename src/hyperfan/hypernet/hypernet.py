@@ -12,11 +12,12 @@ from hyperfan.codes.embedding import Embedding
 from hyperfan.codes.trunk import Trunk
 from hyperfan.generators.config import GeneratorConfig
 from hyperfan.generators.layout import Sharing
-from hyperfan.hypernet import adapter, checks, description, other_mainnet, saving, signature, start, tasks
+from hyperfan.hypernet import adapter, checks, description, other_mainnet, saving, sharding, signature, start, tasks
 from hyperfan.hypernet.bases import (
     BaseArgument,
     BaseOperation,
-    frozen_at_risk,
+    frozen_names,
+    keeps_values,
     read_base_arguments,
     restarted_share,
     share_of,
@@ -24,9 +25,8 @@ from hyperfan.hypernet.bases import (
 from hyperfan.hypernet.condition_defaults import what_to_generate
 from hyperfan.hypernet.generated_net import GeneratedNet
 from hyperfan.hypernet.kept_values import KeptValues, read_kept_values, set_mode
-from hyperfan.hypernet.parts import build_parts
+from hyperfan.hypernet.parts import build_parts, read_heads
 from hyperfan.hypernet.plain import fill_missing_buffers, load_beside_frozen, plain_skeleton, write_tied_once
-from hyperfan.hypernet.sharding import shard_heads_
 from hyperfan.init.plan import Plan
 from hyperfan.init.registry import Fidelity, Method, as_method
 from hyperfan.mainnet.read import NonlinearityArgument, read
@@ -39,7 +39,7 @@ class HyperNet(GeneratedNet):
 
     Each generated tensor is ``W = H·h(e) + β``: its embedding ``e`` goes through the trunk ``h`` to a linear head
     ``(H, β)``. Parameters that are not generated stay trainable, and keep their values, except that a bias beside a
-    generated weight starts at zero if it is fresh. The mainnet itself is left as it is.
+    generated weight starts at zero if it is as torch draws it. The mainnet itself is left as it is.
 
     Args:
         mainnet: any module.
@@ -101,16 +101,18 @@ class HyperNet(GeneratedNet):
         nonlinearity: NonlinearityArgument = None,
     ) -> None:
         checks.check_choices(mainnet, fidelity, distribution)
-        method, spec = as_method(init), read(mainnet, example, nonlinearity, warn=False)
-        chosen = what_to_generate(generate, embedding, heads, base)
-        generated = select(spec, chosen, frozen_at_risk(mainnet, base, heads))
-        asked, bases = read_base_arguments(share, base, base_op, mainnet, generated, embedding, heads, method)
+        embedding = embedding if isinstance(embedding, Embedding) else Embedding(embedding)
+        heads, method = read_heads(heads, embedding), as_method(init)
+        spec, keeps = read(mainnet, example, nonlinearity, warn=False), keeps_values(heads, base)
+        chosen = what_to_generate(embedding, keeps) if generate is None else generate
+        generated = select(spec, chosen, () if keeps else frozen_names(mainnet))
+        requested, bases = read_base_arguments(share, base, base_op, mainnet, generated, embedding, heads, method)
         parts = build_parts(generated, embedding, trunk, heads, next(mainnet.parameters()).device, bases)
         super().__init__(parts.embeddings, parts.trunk, parts.generator, plain_skeleton(mainnet, generated))
         self.init, self.fidelity, self.distribution = method, fidelity, distribution
         self.spec, self.generated, self.trunk_spec = spec, generated, parts.trunk_spec
-        self._asked_share = asked
-        self.share = share_of(asked, parts.embeddings.config, parts.generator, method, fidelity)
+        self._requested_share = requested
+        self.share = share_of(requested, embedding, parts.generator, method, fidelity)
         checks.set_examples(self, example_embeddings)
         self.kept_values = read_kept_values(mainnet, spec, generated, bases, trunk, init_trunk, init_biases)
         write_tied_once(self)
@@ -142,9 +144,9 @@ class HyperNet(GeneratedNet):
     def restart_(self, init: str | Method, spec: Spec | None = None) -> None:
         """Draw everything anew by another method, for which the mainnet may have been read again."""
         other_mainnet.check_own_heads(self)
-        checks.check_constant_embeddings(self, as_method(init))
         method, config = as_method(init), self.embeddings.config
-        self.share = restarted_share(self._asked_share, self.share, config, self.heads, method, self.fidelity)
+        checks.check_constant_embeddings(self, method)
+        self.share = restarted_share(self._requested_share, self.share, config, self.heads, method, self.fidelity)
         self.init = method
         if spec is not None:
             self.spec, self.generated = spec, tuple(spec[t.name] for t in self.generated)
@@ -205,7 +207,7 @@ class HyperNet(GeneratedNet):
         ``fully_shard(net, ignored_params=net.shard_heads_())`` shards all else. No head is ever gathered: each process
         makes its part of every tensor, and these are exchanged. Use one seed in all processes.
         """
-        return shard_heads_(self, mesh)
+        return sharding.shard_heads_(self, mesh)
 
     def print_trainable_parameters(self) -> None:
         """Print how many parameters are trained, and how many the mainnet has."""
@@ -216,7 +218,7 @@ class HyperNet(GeneratedNet):
         return description.summary(self)
 
     def save_pretrained(self, path: str | os.PathLike[str], *, overwrite: bool = False, frozen: bool = False) -> None:
-        """Save to a folder: ``config.json`` and a safetensors file. An existing one is only replaced if asked.
+        """Save to a folder: ``config.json`` and a safetensors file. An existing one is only replaced if ``overwrite``.
 
         Parameters that were frozen in the mainnet are its own, and only saved if ``frozen``.
         """

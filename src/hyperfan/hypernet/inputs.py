@@ -144,9 +144,7 @@ class Inputs:
         return pytree.tree_map(lambda x: x if isinstance(x, Tensor) else put(x), result.out)
 
     def spread(self, x: Tensor) -> Tensor:
-        """An input as (codes, batch, …); a number has no part for each code."""
-        if x.ndim == 0:
-            return x
+        """An input with a part for each code as (codes, batch, …)."""
         return x.unsqueeze(1) if self.kind == "sample" else x.view_as(x)
 
     def gathered(self, out: Any, spread: Callable[[Tensor], Tensor]) -> Any:
@@ -168,7 +166,7 @@ def _check_input(x: Tensor, codes: int, grouped: bool) -> None:
     each = "one per group" if grouped else "one per sample"
     if x.ndim < 1 + grouped or x.shape[0] != codes:
         wanted = f"({codes}, batch, …)" if grouped else f"({codes}, …)"
-        repeat = ": if it is the same for all codes, pass shared=True" if x.ndim and x.shape[0] == 1 else ""
+        repeat = ": if it is the same for all codes, pass shared=True" if x.shape[0] == 1 else ""
         raise CallError(
             f"{codes} codes were given, {each}; an input has shape {tuple(x.shape)} and should have {wanted}{repeat}"
         )

@@ -11,7 +11,7 @@ from hyperfan.mainnet.spec import Spec, TensorSpec
 from hyperfan.mainnet.trained_values import trained_biases
 
 FROZEN = "kept: it is frozen"
-ASKED = "kept: init_biases=False"
+REQUESTED = "kept: init_biases=False"
 BASED = "kept: the base of its weight is given"
 REST = "kept: all that is generated stands on given values"
 
@@ -21,7 +21,7 @@ class KeptValues:
     """The values of plain parameters and trunk that every start leaves as they are, and why.
 
     Args:
-        init_trunk: whether the trunk is drawn, because it was given by its widths or because that was asked for.
+        init_trunk: whether the trunk is drawn, because it was given by its widths or because that was requested.
         init_biases: whether biases beside generated weights are written; ``None`` leaves it to what they are.
         beside: the biases beside generated weights.
         based: those of them whose weight has a base that was given.
@@ -52,7 +52,7 @@ class KeptValues:
         if not parameter.requires_grad:
             return FROZEN
         if name in self.beside and self.init_biases is False:
-            return ASKED
+            return REQUESTED
         if name in self.based:
             return BASED
         if self.keeps_mainnet:

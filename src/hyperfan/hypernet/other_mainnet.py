@@ -10,6 +10,7 @@ from hyperfan.generators.sliced import Slices
 from hyperfan.hypernet.checks import check_values
 from hyperfan.mainnet.read import NonlinearityArgument
 from hyperfan.mainnet.spec import TensorSpec
+from hyperfan.mainnet.training_modes import training_modes_restored
 
 if TYPE_CHECKING:
     from hyperfan.hypernet.hypernet import HyperNet
@@ -25,8 +26,7 @@ def for_mainnet(net: _Net, mainnet: nn.Module, example: Any, nonlinearity: Nonli
             "what is generated lies on a base that was given for one mainnet (base=, or LoRA), and another has none: "
             "use base='start', or leave base= out"
         )
-    modes = [(module, module.training) for module in net.modules()]
-    try:
+    with training_modes_restored(net):  # of parts that both have
         return type(net)(
             mainnet,
             net.embeddings.config,
@@ -40,9 +40,6 @@ def for_mainnet(net: _Net, mainnet: nn.Module, example: Any, nonlinearity: Nonli
             example=example,
             nonlinearity=nonlinearity,
         )
-    finally:  # parts that both have stay in the mode they are in
-        for module, mode in modes:
-            module.training = mode
 
 
 def check_own_heads(net: "HyperNet") -> None:

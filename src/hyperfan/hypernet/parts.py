@@ -29,30 +29,34 @@ class Parts(NamedTuple):
     generator: Generator
 
 
+def read_heads(heads: Sharing | GeneratorConfig | None, embedding: Embedding) -> GeneratorConfig:
+    """The choice of a generator; by default linear heads, which are shared if no two codes are equal."""
+    if isinstance(heads, GeneratorConfig):
+        return heads
+    have_distinct_codes = embedding.per == "tensor" or embedding.identity is not None
+    return Linear(heads or ("shared" if have_distinct_codes else "separate"))
+
+
 def build_parts(
     tensors: Sequence[TensorSpec],
-    embedding: int | Embedding,
+    embedding: Embedding,
     trunk: Trunk,
-    heads: Sharing | GeneratorConfig | None,
+    heads: GeneratorConfig,
     device: torch.device,
     bases: Bases | None,
 ) -> Parts:
     """The parts without values; arguments as of :class:`HyperNet`."""
-    embedding = embedding if isinstance(embedding, Embedding) else Embedding(embedding)
-    told_apart = embedding.per == "tensor" or embedding.identity is not None
-    heads = heads or ("shared" if told_apart else "separate")
-    config = heads if isinstance(heads, GeneratorConfig) else Linear(heads)
-    unfit = config.why_unfit(embedding, has_trunk=isinstance(trunk, nn.Module) or bool(trunk))
+    unfit = heads.why_unfit(embedding, has_trunk=isinstance(trunk, nn.Module) or bool(trunk))
     if unfit is not None:
         raise HyperfanError(unfit)
-    if (codes := config.codes) is not None:
-        generator = config.build(BuildContext(tensors, embedding.size, embedding.normalise, device, tensors[0].dtype))
+    if (codes := heads.codes) is not None:
+        generator = heads.build(BuildContext(tensors, embedding.size, embedding.normalise, device, tensors[0].dtype))
         return Parts(codes.embeddings, codes.trunk, None, generator)
-    dtype, identities = tensors[0].dtype, _identities(embedding, config)
+    dtype, identities = tensors[0].dtype, _identities(embedding, heads)
     size = embedding.size + sum(identity.size for identity in identities.values())
     module = make_trunk(trunk, size, device, dtype)
     width = trunk_width(module, size)
-    generator = config.build(BuildContext(tensors, width, embedding.normalise, device, dtype))
+    generator = heads.build(BuildContext(tensors, width, embedding.normalise, device, dtype))
     if bases is not None and (bases.values or bases.multiply or not generator.base_in_bias):
         based = [t for t in tensors if t.start is None or t.name in bases.values]
         generator.base = Base(based, bases.values, device, multiply=bases.multiply)

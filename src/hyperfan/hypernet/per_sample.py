@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils import _pytree as pytree
 
-from hyperfan.errors import CallError
+from hyperfan.errors import CallError, one_line
 from hyperfan.generators.base import Generator
 from hyperfan.generators.stand_in import Order, Sizes, StandIn, cheaper
 from hyperfan.hypernet.batched import (
@@ -47,14 +47,17 @@ class Call(NamedTuple):
         heads: what makes its tensors.
         codes: of each sample or group.
         inputs: what the mainnet is called with.
-        key: their kind and shapes.
     """
 
     skeleton: Skeleton
     heads: Generator
     codes: Tensor
     inputs: Inputs
-    key: tuple[Any, ...]
+
+    @property
+    def key(self) -> tuple[Any, ...]:
+        """The kind and shapes of the inputs."""
+        return (self.inputs.kind, *[tuple(x.shape) for x in self.inputs.tensors])
 
     def held(self) -> list[Tensor]:
         """The tensors that are not of a run: those in the mainnet, and the inputs."""
@@ -78,8 +81,8 @@ class PerSample:
         """For the shapes of the inputs: the order of each tensor that layers were run with."""
         self.mixing: dict[tuple[Any, ...], str | None] = {}
         """For what the mainnet's choice of functions may depend on (shapes and dtypes of the inputs, other arguments,
-        layers in training, gradients): the function because of which it is run by vmap, or, with "rows", because of
-        which groups are not padded; ``None`` if there is none. A chain of torch's own layers is not asked."""
+        layers in training, gradients): the function or error because of which it is run by vmap, or, with "rows",
+        because of which groups are not padded; ``None`` if there is none. A chain of torch's own layers has none."""
 
         self._mixing_rows: dict[tuple[Any, ...], bool] = {}
         """States of the mainnet in which it is not known to treat rows one by one."""
@@ -94,44 +97,43 @@ class PerSample:
 
     def _run(self, skeleton: Skeleton, heads: Generator, codes: Tensor, inputs: Inputs) -> Any:
         """Outputs for all codes, with changes of objects among the inputs, which are not made in these yet."""
-        call = Call(skeleton, heads, codes, inputs, (inputs.kind, *[tuple(x.shape) for x in inputs.tensors]))
-        n, modules = codes.shape[0], skeleton.modules
+        call, n = Call(skeleton, heads, codes, inputs), codes.shape[0]
         plain = not torch.compiler.is_compiling() and not transformed()
         chain = skeleton.chain() if plain and n > 1 and inputs.has_rows() else None
         out: Any = None if chain is None else self._by_chain(call, chain)
         if out is not None:
             return out
-        _check_norms(modules)
+        _check_norms(skeleton.modules)
         if plain and n == 1:
             return _alone(call)
         # By vmap where the number of samples would not say how to divide what there is.
-        out = self._try_batched(call, modules, Samples(n, call.held)) if plain and n else REFUSED
+        out = self._try_batched(call, Samples(n, call.held)) if plain and n else REFUSED
         return self._by_vmap(call) if out is REFUSED else out
 
     def _run_group(self, skeleton: Skeleton, heads: Generator, codes: Tensor, inputs: Inputs, padded: bool) -> Any:
         """Run on groups; where some are padded, only if the mainnet is known to treat rows one by one."""
         if not padded:
             return self._run(skeleton, heads, codes, inputs)
-        modules = skeleton.modules
         if torch.compiler.is_compiling() or transformed() or skeleton.state() in self._mixing_rows:
             return None
-        call = Call(skeleton, heads, codes, inputs, (inputs.kind, *[tuple(x.shape) for x in inputs.tensors]))
+        call = Call(skeleton, heads, codes, inputs)
         chain = skeleton.chain() if inputs.has_rows() and inputs.tensors[0].ndim > 2 else None
         if chain is not None:
             return self._by_chain(call, chain)
-        _check_norms(modules)
-        out = self._try_batched(call, modules, Rows(codes.shape[0], call.held))
+        _check_norms(skeleton.modules)
+        out = self._try_batched(call, Rows(codes.shape[0], call.held))
         return None if out is REFUSED else out
 
-    def _try_batched(self, call: Call, modules: Mapping[str, nn.Module], s: Samples) -> Any:
-        """What a batched run makes; ``REFUSED``, with everything as it was, if it cannot be."""
+    def _try_batched(self, call: Call, s: Samples) -> Any:
+        """Outputs of a batched run, or of vmap if it fails; ``REFUSED``, with everything as it was, if it cannot be."""
         arguments, known = call.inputs.signature()
         key = (*arguments, *call.skeleton.state(), torch.is_grad_enabled(), *([] if type(s) is Samples else ["rows"]))
         if self.mixing.get(key) is not None:
             return REFUSED
         first = not known or key not in self.mixing
-        rng = torch.get_rng_state() if first else None
-        safe = Untouched(modules.values(), call.inputs, copy=first)
+        random_states = _get_random_states() if first else []
+        failure: str | None = None
+        safe = Untouched(call.skeleton.modules.values(), call.inputs, copy=first)
         try:
             out = self._batched(call._replace(inputs=safe.inputs), s, first)
             safe.check()
@@ -140,21 +142,24 @@ class PerSample:
             return out
         except DisagreementError as error:
             safe.restore(error)
-            if rng is not None:
-                torch.set_rng_state(rng)
+            _set_random_states(random_states)
             return REFUSED if isinstance(s, Rows) else self._in_parts(call, error.same)
         except MixingError as error:
             _remember(self.mixing, key, str(error))
             if isinstance(s, Rows):
                 _remember(self._mixing_rows, call.skeleton.state(), True)
             safe.restore(error)
-        except Exception as error:  # of the mainnet, which vmap will meet too, or of a rule: not to be remembered
+        except Exception as error:  # of the mainnet, which vmap will meet too, or of a rule
             safe.restore(error)
             if isinstance(error, CallError):
                 raise
-        if rng is not None:
-            torch.set_rng_state(rng)  # as if it had not been tried
-        return REFUSED
+            failure = one_line(error)
+        _set_random_states(random_states)  # as if it had not been tried
+        if failure is None or isinstance(s, Rows):
+            return REFUSED
+        out = self._by_vmap(call)
+        _remember(self.mixing, key, failure)
+        return out
 
     def _in_parts(self, call: Call, same: Tensor) -> Any:
         """Run samples apart from those from which they differ in a value that the mainnet's code asks for."""
@@ -215,7 +220,7 @@ class PerSample:
         if by_rows:
             check_rows(out)
         self._remember_orders(call, orders)
-        return call.inputs.gathered(out, lambda x: s.unmarked(x))
+        return call.inputs.gathered(out, s.unmarked)
 
     def _by_vmap(self, call: Call) -> Any:
         orders, defer = self._orders(call)
@@ -279,6 +284,19 @@ def _remember(known: dict[tuple[Any, ...], Any], key: tuple[Any, ...], value: An
         while len(known) >= MAX_SHAPES:
             del known[next(iter(known))]
         known[key] = value
+
+
+def _get_random_states() -> list[Tensor]:
+    """The states of torch's random number generators: the CPU's, then those of CUDA's devices if any are in use."""
+    return [torch.get_rng_state(), *(torch.cuda.get_rng_state_all() if torch.cuda.is_initialized() else ())]
+
+
+def _set_random_states(states: Sequence[Tensor]) -> None:
+    """Restore these states; none are left as they are."""
+    if states:
+        cpu, *cuda = states
+        torch.set_rng_state(cpu)
+        torch.cuda.set_rng_state_all(cuda)
 
 
 def _alone(call: Call) -> Any:

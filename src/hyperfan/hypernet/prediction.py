@@ -1,7 +1,6 @@
 """What a classifier with noisy embeddings predicts: its outputs averaged over draws of its weights."""
 
-from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import nullcontext
 from dataclasses import dataclass
 
 import torch
@@ -12,6 +11,7 @@ from hyperfan.codes.draw import preserved_random_state
 from hyperfan.codes.embedding import Task
 from hyperfan.errors import CallError
 from hyperfan.hypernet.hypernet import HyperNet
+from hyperfan.mainnet.training_modes import training_modes_restored
 
 
 @dataclass(frozen=True, eq=False)
@@ -71,7 +71,8 @@ def predict(
         raise CallError(f"x has shape {tuple(x.shape)}: there is nothing to predict")
     mean: Tensor | None = None
     inside = torch.zeros(())
-    with _evaluating(net), nullcontext() if seed is None else preserved_random_state():
+    with training_modes_restored(net), nullcontext() if seed is None else preserved_random_state():
+        net.eval()
         if seed is not None:
             torch.manual_seed(seed)
         for _ in range(samples):
@@ -95,16 +96,3 @@ def _classes(out: object) -> Tensor:
 
 def _entropy(p: Tensor, logs: Tensor) -> Tensor:
     return -torch.where(p == 0, 0, p * logs).sum(1)  # what is not a number stays so
-
-
-@contextmanager
-def _evaluating(net: HyperNet) -> Iterator[None]:
-    """Put a net into evaluation mode, and then each module back into the mode it was in."""
-    modules = list(net.modules())
-    modes = [m.training for m in modules]
-    net.eval()
-    try:
-        yield
-    finally:
-        for module, mode in zip(modules, modes, strict=True):
-            module.training = mode

@@ -1,7 +1,8 @@
 """A saved hypernet: ``config.json`` and the safetensors file it names. No pickle, and never half-written.
 
 The weights' file is named after its content and is complete before ``config.json`` points to it, so that an
-interrupted save leaves the previous one intact.
+interrupted save leaves the previous one intact. In the checkpoint of a Trainer it has to replace the Trainer's own;
+one whose ``config.json`` is then missing, or has another checksum, cannot be loaded.
 """
 
 import dataclasses
@@ -20,7 +21,16 @@ from hyperfan.codes.trunk import trunk_widths
 from hyperfan.distributed.ranks import gather_objects
 from hyperfan.distributed.sharded import gathered, is_sharded
 from hyperfan.errors import CheckpointError, HyperfanError
-from hyperfan.files import checksum, explain_write_errors, parse_json, read_tensors, write_tensors
+from hyperfan.files import (
+    checksum,
+    explain_write_errors,
+    parse_json,
+    read_tensors,
+    replace_file,
+    temporary_file,
+    write_tensors,
+    write_text,
+)
 from hyperfan.generators import GeneratorConfig
 from hyperfan.hypernet.checks import check_unchanged
 from hyperfan.hypernet.unsaved import check_marks, frozen_values, given_bases, marks
@@ -80,7 +90,7 @@ def write(net: "HyperNet", folder: Path, *, frozen: bool, name: str | None = Non
 
     def write_files() -> None:
         remedy = "Make room, or choose another place; what was saved there before is as it was"
-        with explain_write_errors(str(folder), remedy):
+        with explain_write_errors(str(folder), remedy, CheckpointError):
             _write_files(net, folder, name, state, {"frozen_values": marks(frozen_there), "buffers": list(others)})
 
     _in_first_process(write_files, is_sharded(net))
@@ -112,16 +122,12 @@ def _write_files(
         replaced = os.path.basename(_read_config(folder)["weights"])
     except CheckpointError:
         replaced = None
-    partial = folder / f".partial-{os.getpid()}"
-    try:
+    with temporary_file(folder) as partial:
         write_tensors(partial, state)
         digest = checksum(partial)
         weights = name or f"model-{digest[:12]}.safetensors"
-        os.replace(partial, folder / weights)
-        partial.write_text(json.dumps(_config(net, weights, digest) | more, indent=2) + "\n", encoding="utf-8")
-        os.replace(partial, folder / CONFIG)
-    finally:
-        partial.unlink(missing_ok=True)
+        replace_file(partial, folder / weights)
+    write_text(folder / CONFIG, json.dumps(_config(net, weights, digest) | more, indent=2) + "\n")
     if replaced is not None and replaced != weights:
         (folder / replaced).unlink(missing_ok=True)
 

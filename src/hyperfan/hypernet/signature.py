@@ -1,6 +1,7 @@
 """Which arguments a net's forward takes: those of its mainnet, and the net's own."""
 
 import inspect
+from inspect import Parameter
 from types import MethodType
 from typing import TYPE_CHECKING, Any
 
@@ -8,8 +9,6 @@ from torch import nn
 
 if TYPE_CHECKING:
     from hyperfan.hypernet.hypernet import HyperNet
-
-_Kind = inspect.Parameter
 
 
 def show_arguments(net: "HyperNet", mainnet: nn.Module) -> None:
@@ -27,18 +26,18 @@ def show_arguments(net: "HyperNet", mainnet: nn.Module) -> None:
 
 def _signature(function: Any, mainnet: nn.Module) -> inspect.Signature:
     net_self, *own = inspect.signature(function).parameters.values()
-    keywords = {p.name: p for p in own if p.kind == _Kind.KEYWORD_ONLY and p.name != "labels"}
+    keywords = {p.name: p for p in own if p.kind == Parameter.KEYWORD_ONLY and p.name != "labels"}
     theirs = [p for p in _arguments(mainnet) if p.name not in keywords]
-    before = [p for p in theirs if p.kind in (_Kind.POSITIONAL_ONLY, _Kind.POSITIONAL_OR_KEYWORD, _Kind.VAR_POSITIONAL)]
-    behind = [p for p in theirs if p.kind == _Kind.VAR_KEYWORD]
-    between = [p for p in theirs if p.kind == _Kind.KEYWORD_ONLY]
+    before = [p for p in theirs if p.kind not in (Parameter.KEYWORD_ONLY, Parameter.VAR_KEYWORD)]
+    behind = [p for p in theirs if p.kind == Parameter.VAR_KEYWORD]
+    between = [p for p in theirs if p.kind == Parameter.KEYWORD_ONLY]
     return inspect.Signature([net_self, *before, *between, *keywords.values(), *behind])
 
 
-def _arguments(mainnet: nn.Module) -> list[inspect.Parameter]:
+def _arguments(mainnet: nn.Module) -> list[Parameter]:
     """The arguments of a mainnet; where one of PEFT's passes on whatever it is given, those of the model inside."""
     found = list(inspect.signature(mainnet.forward).parameters.values())
     inside = getattr(mainnet, "get_base_model", None)
-    if inside is not None and all(p.kind in (_Kind.VAR_POSITIONAL, _Kind.VAR_KEYWORD) for p in found):
+    if inside is not None and all(p.kind in (Parameter.VAR_POSITIONAL, Parameter.VAR_KEYWORD) for p in found):
         return _arguments(inside())
     return found

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 AS_IT_CAME = "as the mainnet has it"
 
 
-def plain_tensors(net: "HyperNet") -> list[TensorSpec]:
+def _plain_tensors(net: "HyperNet") -> list[TensorSpec]:
     """The mainnet's parameters that are not generated."""
     generated = {t.name for t in net.generated}
     return [t for t in net.spec if t.name not in generated]
@@ -43,13 +43,13 @@ def first_plan(net: "HyperNet") -> Plan:
     meta device, where nothing can be drawn, the plan says what is known before.
     """
     plain = [
-        t for t in plain_tensors(net) if t.name in net.kept_values.beside and _why_kept(net, t, first=True) is None
+        t for t in _plain_tensors(net) if t.name in net.kept_values.beside and _why_kept(net, t, first=True) is None
     ]
     if not net.heads.owns_heads:
         return _adopt(net, plain)
     _set_code_square(net)
     if not any(t.is_meta for t in net.heads.parameters()):
-        return write(net, plain)
+        return _write(net, plain)
     targets, moments = _targets(net), _expected_moments(net)
     return _plan(net, targets, net.heads.solve(targets.aims(), moments), moments, plain)
 
@@ -70,8 +70,8 @@ def reset(net: "HyperNet", generator: torch.Generator | None, embeddings: torch.
     """Draw everything that has a rule and is not kept, and let the buffers of norms start as they should."""
     net.heads.sync()
     _set_code_square(net)
-    plain = [t for t in plain_tensors(net) if t.has_rule and _why_kept(net, t) is None and _can_draw(net, t)]
-    plan = write(net, plain, generator, embeddings)
+    plain = [t for t in _plain_tensors(net) if t.has_rule and _why_kept(net, t) is None and _can_draw(net, t)]
+    plan = _write(net, plain, generator, embeddings)
     _start_buffers(net.mainnet, [b for b in net.spec.buffers if not _frozen(net, b[0])])
     if net.trunk is not None and net.trunk_spec is not None and not net.kept_values.keeps_trunk:
         _start_buffers(net.trunk, net.trunk_spec.buffers)
@@ -103,7 +103,7 @@ def _frozen(net: "HyperNet", buffer: str) -> bool:
     return bool(beside) and not any(p.requires_grad or name in net.kept_values.valueless for name, p in beside.items())
 
 
-def write(
+def _write(
     net: "HyperNet",
     plain: Sequence[TensorSpec],
     generator: torch.Generator | None = None,
@@ -168,10 +168,6 @@ def _targets(net: "HyperNet") -> Targets:
     return Targets(net.generated, net.init, net.fidelity, net.share, multiplies=multiplies, needs_gain=needs_gain)
 
 
-def _kept_bases(net: "HyperNet") -> set[str]:
-    return set() if net.heads.base is None else net.heads.base.kept
-
-
 def _expected_moments(net: "HyperNet") -> list[float | None]:
     exact, preserves = net.fidelity == "exact", net.init.trunk is fan_in_trunk and not net.kept_values.keeps_trunk
     moments = net.heads.expected_moments(net.code_source, exact=exact, trunk_preserves=preserves)
@@ -209,7 +205,7 @@ def _code_factor(net: "HyperNet") -> float:
 def _plan(
     net: "HyperNet", targets: Targets, solutions: Sequence[Solution], moments: Moments, plain: Sequence[TensorSpec]
 ) -> Plan:
-    given = _kept_bases(net)
+    given = set() if net.heads.base is None else net.heads.base.kept
     rows = [
         generated_row(
             t, targets.reading(t.name), solution, moment, base_given=t.name in given and solution.aim.share > 0

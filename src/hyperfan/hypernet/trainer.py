@@ -4,6 +4,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from hyperfan.distributed.ranks import gather_objects
+from hyperfan.distributed.sharded import is_sharded
 from hyperfan.hypernet import saving
 
 if TYPE_CHECKING:
@@ -26,7 +28,11 @@ class SaveConfig:
     def on_save(self, args: Any, state: Any, control: Any, *, model: "HyperNet", **_others: Any) -> None:
         """Write a checkpoint again, so that it holds all that a net needs."""
         folder = Path(args.output_dir) / f"checkpoint-{state.global_step}"
-        if state.is_world_process_zero and folder.is_dir():
+        if is_sharded(model):  # all processes have a part to give, and the first writes
+            there = gather_objects(folder.is_dir())[0]
+        else:
+            there = state.is_world_process_zero and folder.is_dir()
+        if there:
             saving.write(model, folder, frozen=self.frozen, name="model.safetensors")  # from which it resumes
 
     def __getattr__(self, name: str) -> Callable[..., None]:

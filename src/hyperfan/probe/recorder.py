@@ -15,6 +15,7 @@ from torch.utils import _pytree as pytree
 
 from hyperfan.mainnet.rules import uses
 from hyperfan.mainnet.spec import qualified_name
+from hyperfan.mainnet.training_modes import training_modes_restored
 from hyperfan.probe.found_layers import FoundLayers, FoundWeight
 from hyperfan.probe.layer_output import LayerOutput
 
@@ -168,12 +169,9 @@ def batch_statistics(module: nn.Module) -> Iterator[None]:
 
     A norm that alone is in evaluation mode was frozen by the user, and stays so.
     """
-    before = {m: m.training for m in module.modules()}
-    try:
-        for m in before:
-            frozen = module.training and not m.training
+    training = module.training
+    with training_modes_restored(module):
+        for m in module.modules():
+            frozen = training and not m.training
             m.training = isinstance(m, nn.modules.batchnorm._NormBase) and not frozen
         yield
-    finally:
-        for m, mode in before.items():
-            m.training = mode

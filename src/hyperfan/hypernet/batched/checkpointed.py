@@ -8,7 +8,7 @@ from typing import Any
 from torch import Tensor
 
 from hyperfan.generators.stand_in import StandIn
-from hyperfan.hypernet.batched.mode import MADE, Samples
+from hyperfan.hypernet.batched.mode import WEIGHTS, Samples
 from hyperfan.mainnet.checkpointing import Call
 from hyperfan.mainnet.skeleton import Skeleton
 
@@ -32,9 +32,9 @@ class SamplesCall(Call):
         stack.enter_context(self._skeleton.bound(tensors))
         return stack
 
-    def fresh(self) -> Callable[[], Mapping[str, Tensor]]:
+    def recreated_tensors(self) -> Callable[[], Mapping[str, Tensor]]:
         """Weights that were not made yet are made again, as the checkpoint will compare what is computed."""
-        unmade = {name: t for name, t in self.tensors.items() if isinstance(t, StandIn) and not hasattr(t, MADE)}
+        unmade = {name: t for name, t in self.tensors.items() if isinstance(t, StandIn) and not hasattr(t, WEIGHTS)}
         return lambda: {**self.tensors, **{name: t.of_parts(t.parts()) for name, t in unmade.items()}}
 
     def like(self, new: Any, old: Any) -> Any:

@@ -21,7 +21,7 @@ def value(s: Samples, func: Any, x: Any) -> Any:
     if x.numel() != s.n:
         refuse(func)
     values = x.detach().reshape(s.n)
-    same = values == values[0]
+    same = (values == values[0]) | (values.isnan() & values[0].isnan())
     if not same.all():
         if values.dtype == torch.bool and _asking_module() in MASK_MODULES:
             return False

@@ -1,4 +1,4 @@
-"""Rules of layers, whose weights may be each sample's own: linear, convolutions, norms, look-ups, products, pools."""
+"""Rules of layers, whose weights may be each sample's own, of attention and of losses."""
 
 from collections.abc import Callable
 from typing import Any
@@ -49,7 +49,7 @@ def lazy_linear(s: Samples, func: Any, input: Any, weight: Any, bias: Any = None
     made = weight.linear(x.reshape(s.n, -1, x.shape[-1]), None)
     if made is NotImplemented:
         return None
-    return _plus(s, s.mark(made.view(*x.shape[:-1], made.shape[-1])), s.made(bias))
+    return _plus(s, s.mark(made.view(*x.shape[:-1], made.shape[-1])), s.weights(bias))
 
 
 def _plus(s: Samples, x: Tensor, bias: Tensor | None) -> Any:
@@ -111,7 +111,7 @@ def lazy_convolution(s: Samples, func: Any, input: Any, weight: Any, bias: Any =
     made = weight.convolution(func, s.batched(input).flatten(0, 1), None, (stride, padding, dilation))
     if made is NotImplemented:
         return None
-    return _per_channel(s, torch.add, s.mark(made.unflatten(0, (s.n, -1))), s.made(bias), nd)
+    return _per_channel(s, torch.add, s.mark(made.unflatten(0, (s.n, -1))), s.weights(bias), nd)
 
 
 @rule(*TRANSPOSED)
@@ -272,3 +272,42 @@ def einsum(s: Samples, func: Any, equation: str, *operands: Any) -> Any:
         refuse(func)
     marked = [free[0] * s.has(x) + term for term, x in zip(terms, tensors, strict=True)]
     return s.mark(func(f"{','.join(marked)}->{free[0]}{output}", *tensors))
+
+
+# ── attention and losses ───────────────────────────────────────────────────────────────────────────────────────────
+
+
+@rule(F.scaled_dot_product_attention)
+def scaled_dot_product_attention(s: Samples, func: Any, query: Any, key: Any, value: Any, attn_mask: Any = None,
+                                 dropout_p: float = 0.0, is_causal: bool = False, **kwargs: Any) -> Any:  # fmt: skip
+    """A product over positions, of all samples' batches, one behind the other."""
+    qkv = (query, key, value)
+    if not s.any((*qkv, attn_mask)):
+        return refuse(func) if dropout_p else func(*qkv, attn_mask, dropout_p, is_causal, **kwargs)
+    nd = s.ndim(query)
+    if any(s.ndim(x) != nd for x in qkv) or nd < 3 or len({s.shape(x)[0] for x in qkv}) > 1:
+        refuse(func)
+    mask = attn_mask
+    if mask is not None and (s.has(mask) or (mask.ndim == nd and len(mask) > 1)):
+        if s.ndim(mask) != nd or s.shape(mask)[0] != s.shape(query)[0]:
+            refuse(func)
+        mask = s.batched(mask).flatten(0, 1)
+    made = func(*(s.batched(x).flatten(0, 1) for x in qkv), mask, dropout_p, is_causal, **kwargs)
+    return s.mark(made.view(s.n, len(made) // s.n, *made.shape[1:]))
+
+
+@rule(F.cross_entropy)
+def cross_entropy(s: Samples, func: Any, input: Any, target: Any, weight: Any = None, size_average: Any = None,
+                  ignore_index: int = -100, reduce: Any = None, reduction: str = "mean",
+                  label_smoothing: float = 0.0) -> Any:  # fmt: skip
+    """Of (rows, classes) logits and (rows,) classes, in each sample by itself."""
+    if not s.any((input, target, weight)):
+        return func(input, target, weight, None, ignore_index, None, reduction, label_smoothing)
+    plain = weight is None and size_average is None and reduce is None and not label_smoothing
+    if not plain or s.ndim(input) != 2 or s.ndim(target) != 1:
+        refuse(func)
+    input, target = s.batched(input), s.batched(target)
+    each = func(input.flatten(0, 1), target.flatten(), ignore_index=ignore_index, reduction="none").view(target.shape)
+    if reduction == "none":
+        return s.mark(each)
+    return s.mark(each.sum(1) if reduction == "sum" else each.sum(1) / (target != ignore_index).sum(1))

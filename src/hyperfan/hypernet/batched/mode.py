@@ -26,8 +26,8 @@ Rule = Callable[..., Any]
 RULES: dict[Any, Rule] = {}
 LAZY_RULES: dict[Any, Rule] = {}
 """Rules of layers that may run from the codes of their weights; they return ``None`` if they do not."""
-MARK, MADE = "_hyperfan_samples", "_hyperfan_made"
-PLAIN = (Tensor, nn.Parameter, nn.Buffer) if hasattr(nn, "Buffer") else (Tensor, nn.Parameter)
+MARK, WEIGHTS = "_hyperfan_samples", "_hyperfan_weights"
+PLAIN = (Tensor, nn.Parameter, nn.Buffer)
 
 
 class MixingError(BaseException):
@@ -101,7 +101,7 @@ class Samples(TorchFunctionMode):
         made = None if lazy is None else lazy(self, func, *args, **kwargs)
         if made is not None:
             return made
-        return rule(self, func, *self.made(args), **{name: self.made(x) for name, x in kwargs.items()})
+        return rule(self, func, *self.weights(args), **{name: self.weights(x) for name, x in kwargs.items()})
 
     def is_held(self, x: Tensor) -> bool:
         """Whether a tensor that is the same for all samples was there before the run."""
@@ -138,20 +138,20 @@ class Samples(TorchFunctionMode):
         """A tensor with the dimension of samples, of stride 0 if it is the same for all."""
         return x if self.has(x) else x.expand(self.n, *x.shape)
 
-    def made(self, x: Any) -> Any:
+    def weights(self, x: Any) -> Any:
         """Weights in place of their stand-ins."""
         if isinstance(x, StandIn):
-            made = getattr(x, MADE, None)
+            made = getattr(x, WEIGHTS, None)
             if made is None or (torch.is_grad_enabled() and not made.requires_grad):  # made where none are taken
                 made = self.mark(x.make())
-                setattr(x, MADE, made)
+                setattr(x, WEIGHTS, made)
             return made
-        return type(x)(map(self.made, x)) if type(x) in (list, tuple) else x
+        return type(x)(map(self.weights, x)) if type(x) in (list, tuple) else x
 
     def unmarked(self, x: Tensor) -> Tensor:
         """A tensor with the dimension of samples, for use outside of the mode."""
         if self.has(x):
-            return x.view_as(x)  # without the mark, which the mainnet's own may be asked for once more
+            return x.view_as(x)  # without the mark, which a tensor that the mainnet holds keeps
         return x.expand(self.n, *x.shape)
 
     def dim(self, x: Tensor, dim: Any) -> Any:
