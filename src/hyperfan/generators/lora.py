@@ -1,6 +1,7 @@
 """Low-rank updates of weights that are there already, from a code: LoRA (Hu et al. 2021).
 
-W = W⁰ + (α/r)·B·A, with A (r × in) and B (out × r) generated. B's head starts at zero, weight and bias, so that the net
+W = W⁰ + (α/r)·B·A, with A (r × in) and B (out × r) generated; a weight that is stored as (in, out), as GPT-2's and those
+of transposed convolutions, has the update (α/r)·(B·A)ᵀ. B's head starts at zero, weight and bias, so that the net
 starts as the mainnet is; A's does not, since from two factors that are zero nothing is learnt. A starts at
 Var(A) = gain/d_in, with which A·x has mean square 1 where x has the mean square 1/gain that an init means it to have;
 the gain counts as 1 where the nonlinearity before the layer is not known. As of other weights, a share ρ of it is
@@ -34,6 +35,7 @@ from hyperfan.generators.config import BuildContext, GeneratorConfig
 from hyperfan.generators.layout import HeadLayout, Sharing, tensor_name
 from hyperfan.generators.products import CodePer, Products, check_rank, matrix_size, why_ranks_are_equal
 from hyperfan.generators.solving import solve_layout
+from hyperfan.mainnet.spec import TensorSpec
 
 
 @dataclass(frozen=True)
@@ -109,9 +111,21 @@ class Updates(Products):
     def __init__(self, config: LoRA, context: BuildContext) -> None:
         per_rank = config.code_per == "rank"
         super().__init__(config, context, config.rank, sharing=config.sharing, per_rank=per_rank)
+        for layout in self.layouts.values():
+            first, *others = (self.tensors[i] for i in layout.tensors)
+            for t in others:
+                if t.in_first != first.in_first:
+                    raise HyperfanError(
+                        f"one of '{first.name}' and '{t.name}' is stored as (in, out) and one as (out, in), so that one "
+                        f"head cannot make A of both: use {config.separate_heads}, or leave one out of generate="
+                    )
 
     def _scales(self) -> Tensor:
         return self.config.factor * self.scale
+
+    def _both(self, index: int, factors: Factors) -> tuple[Tensor, Tensor]:
+        left, right = factors
+        return (right.mT, left.mT) if self.tensors[index].in_first else (left, right)
 
     @abstractmethod
     def _solve_update(
@@ -172,11 +186,13 @@ class LoRAHeads(Updates):
         for layout in self.layouts.values() if self.per_rank else ():
             if layout.tensors[0] in self.matrices:
                 tensor, first = self.tensors[layout.tensors[0]], next(iter(layout.heads))
-                empty = torch.empty(self.rank, matrix_size(tensor)[1], device=context.device, dtype=tensor.dtype)
+                _, d_in = update_size(tensor)
+                empty = torch.empty(self.rank, d_in, device=context.device, dtype=tensor.dtype)
                 self.register_parameter(f"{first}0", nn.Parameter(empty))
 
-    def _factor_sizes(self, rows: int, columns: int) -> dict[str, int]:
-        return {"A": columns, "B": rows}
+    def _factor_sizes(self, tensor: TensorSpec) -> dict[str, int]:
+        d_out, d_in = update_size(tensor)
+        return {"A": d_in, "B": d_out}
 
     def _split(self, index: int, outputs: Sequence[Tensor]) -> Factors:
         a, b = outputs
@@ -205,8 +221,8 @@ class LoRAHeads(Updates):
         return None if variance is None else share_of_a * variance, scales, note
 
     def _variance_of_a(self, index: int, aim: Aim) -> float:
-        _, columns = matrix_size(self.tensors[index])
-        return (aim.gain or 1.0) / columns
+        _, d_in = update_size(self.tensors[index])
+        return (aim.gain or 1.0) / d_in
 
     def write_(self, solutions: Sequence[Solution], draw: Draw) -> None:
         """Draw A's heads."""
@@ -234,7 +250,7 @@ class CoreHeads(Updates):
     def __init__(self, config: LoRA, context: BuildContext) -> None:
         super().__init__(config, context)
         for t in (self.tensors[i] for i in self.matrices):
-            for side, size in zip("UV", matrix_size(t), strict=True):
+            for side, size in zip("UV", update_size(t), strict=True):
                 empty = torch.empty(size, self.rank, device=context.device, dtype=t.dtype)
                 self.register_buffer(f"{tensor_name(t)}-{side}", empty)
 
@@ -242,7 +258,7 @@ class CoreHeads(Updates):
         """One of the fixed factors of a matrix."""
         return self.get_buffer(f"{tensor_name(self.tensors[index])}-{side}")
 
-    def _factor_sizes(self, rows: int, columns: int) -> dict[str, int]:
+    def _factor_sizes(self, tensor: TensorSpec) -> dict[str, int]:
         return {"R": self.rank}
 
     def _split(self, index: int, outputs: Sequence[Tensor]) -> Factors:
@@ -250,7 +266,7 @@ class CoreHeads(Updates):
         return (self._fixed(index, "U") @ self._rows(core),)
 
     def _both(self, index: int, factors: Factors) -> tuple[Tensor, Tensor]:
-        return factors[0], self._fixed(index, "V").mT
+        return super()._both(index, (*factors, self._fixed(index, "V").mT))
 
     def _solve_update(
         self, layout: HeadLayout, aims: Sequence[Aim], moments: Moments
@@ -265,6 +281,7 @@ class CoreHeads(Updates):
             assert self.base is not None
             left, right = self._fixed(i, "U"), self._fixed(i, "V")
             base = self.base.value(self.tensors[i].name).flatten(1)
+            base = base.mT if self.tensors[i].in_first else base
             u, values, vt = torch.linalg.svd(base if base.element_size() > 2 else base.float(), full_matrices=False)
             u, values, v = u[:, : self.rank], values[: self.rank], vt[: self.rank].mT
             if values[-1] <= torch.finfo(values.dtype).eps * values[0]:
@@ -276,3 +293,9 @@ class CoreHeads(Updates):
     def summary(self) -> str:
         """The size of the cores, in words."""
         return f"updates by cores of {self.rank}×{self.rank}"
+
+
+def update_size(t: TensorSpec) -> tuple[int, int]:
+    """d_out and d_in of a weight's update B·A: the size of its matrix, or of the transposed one if inputs are first."""
+    rows, columns = matrix_size(t)
+    return (columns, rows) if t.in_first else (rows, columns)

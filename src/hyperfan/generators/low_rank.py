@@ -24,7 +24,8 @@ from hyperfan.codes.moments import measured_overlaps
 from hyperfan.formulas.contraction import Contraction, overlapping_terms
 from hyperfan.generators.base import Factors, Generator
 from hyperfan.generators.config import BuildContext, GeneratorConfig
-from hyperfan.generators.products import CodePer, Products, check_rank, why_ranks_are_equal
+from hyperfan.generators.products import CodePer, Products, check_rank, matrix_size, why_ranks_are_equal
+from hyperfan.mainnet.spec import TensorSpec
 
 
 @dataclass(frozen=True)
@@ -65,8 +66,8 @@ class LowRankHeads(Products):
         super().__init__(config, context, config.rank, sharing="separate", per_rank=config.code_per == "rank")
         self.scattered = {self.tensors[i].name for i in self.matrices}
 
-    def _factor_sizes(self, rows: int, columns: int) -> dict[str, int]:
-        return {"left": rows, "right": columns}
+    def _factor_sizes(self, tensor: TensorSpec) -> dict[str, int]:
+        return dict(zip(("left", "right"), matrix_size(tensor), strict=True))
 
     def _split(self, index: int, outputs: Sequence[Tensor]) -> Factors:
         left, right = (self._columns(values) for values in outputs)

@@ -80,15 +80,15 @@ class Products(Generator):
             members = [i for i, other in enumerate(self.names) if other == name]
             tensor, heads = self.tensors[members[0]], {"": self.tensors[members[0]].numel}
             if members[0] in self.matrices:
-                sizes = self._factor_sizes(*matrix_size(tensor))
+                sizes = self._factor_sizes(tensor)
                 heads = {f"-{factor}": size * (1 if per_rank else rank) for factor, size in sizes.items()}
             outputs = {f"{name}{suffix}": size for suffix, size in heads.items()}
             layouts[name] = HeadLayout(outputs, members, merge_spans([self.spans[i] for i in members]))
         self._build(layouts, (len(self.tensors),), context)
 
     @abstractmethod
-    def _factor_sizes(self, rows: int, columns: int) -> dict[str, int]:
-        """How many values of each generated factor one rank of a matrix of this size has, by the factor's name."""
+    def _factor_sizes(self, tensor: TensorSpec) -> dict[str, int]:
+        """How many values of each generated factor one rank of a matrix has, by the factor's name."""
 
     @abstractmethod
     def _split(self, index: int, outputs: Sequence[Tensor]) -> Factors:
@@ -182,5 +182,5 @@ class Products(Generator):
 
 
 def matrix_size(t: TensorSpec) -> tuple[int, int]:
-    """Rows and columns of a weight (out, in, *kernel), seen as a matrix."""
+    """Rows and columns of a weight, seen as a matrix with its first dimension as rows."""
     return t.shape[0], t.numel // max(t.shape[0], 1)

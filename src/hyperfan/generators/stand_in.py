@@ -219,8 +219,8 @@ class Product(StandIn):
     """A weight (out, in, …) that is a product, on a base or not: as a matrix, base + left·right.
 
     Shape:
-        left (out, rank), right (rank, in·…), base (out, in, …). For the weights of n samples left is (n, out, rank),
-        right the same for all or (n, rank, in·…), and inputs are (n, rows, in) or (n·batch, in, …).
+        left (out, rank), right (rank, in·…), base (out, in, …). For the weights of n samples left is (n, out, rank) or
+        right is (n, rank, in·…), or both, and inputs are (n, rows, in) or (n·batch, in, …).
     """
 
     left: Tensor
