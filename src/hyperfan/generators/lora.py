@@ -1,7 +1,7 @@
 """Low-rank updates of weights that are there already, from a code: LoRA (Hu et al. 2021).
 
-W = W⁰ + (α/r)·B·A, with A (r × in) and B (out × r) generated; a weight that is stored as (in, out), as GPT-2's and those
-of transposed convolutions, has the update (α/r)·(B·A)ᵀ. B's head starts at zero, weight and bias, so that the net
+W = W⁰ + (α/r)·B·A, with A (r × in) and B (out × r) generated; a weight that is stored as (in, out), as GPT-2's and
+those of transposed convolutions, has the update (α/r)·(B·A)ᵀ. B's head starts at zero, weight and bias, so that the net
 starts as the mainnet is; A's does not, since from two factors that are zero nothing is learnt. A starts at
 Var(A) = gain/d_in, with which A·x has mean square 1 where x has the mean square 1/gain that an init means it to have;
 the gain counts as 1 where the nonlinearity before the layer is not known. As of other weights, a share ρ of it is
@@ -116,8 +116,8 @@ class Updates(Products):
             for t in others:
                 if t.in_first != first.in_first:
                     raise HyperfanError(
-                        f"one of '{first.name}' and '{t.name}' is stored as (in, out) and one as (out, in), so that one "
-                        f"head cannot make A of both: use {config.separate_heads}, or leave one out of generate="
+                        f"one of '{first.name}' and '{t.name}' is stored as (in, out) and one as (out, in), so that "
+                        f"one head cannot make A of both: use {config.separate_heads}, or leave one out of generate="
                     )
 
     def _scales(self) -> Tensor:

@@ -124,10 +124,11 @@ class SlicedTensors(Generator):
         here, there, found = aims(self.tensors), aims(self.source.tensors), []
         for index, (t, aim, i) in enumerate(zip(self.tensors, here, self.places, strict=True)):
             wanted, has = aim.target, there[i].target
-            if wanted == 0 and has:
+            if (wanted == 0) != (has == 0):
                 raise InitError(
-                    f"'{t.name}' should start at 0 in this mainnet, and a slice times 0 never learns: generate it in "
-                    "neither, or use init='hyperfan-in'"
+                    f"'{t.name}' should start with variance {wanted:g} in this mainnet, and has {has:g} in the one that "
+                    "the hypernet was built for, which no factor mends if one of them is 0: generate it in neither, or "
+                    "use init='hyperfan-in'"
                 )
             factor = math.sqrt(wanted / has) if wanted and has else 1.0
             found.append(

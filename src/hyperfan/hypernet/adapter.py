@@ -53,7 +53,7 @@ def save_adapter(net: "HyperNet", path: str | os.PathLike[str], made: Mapping[st
             )
         if t.role != "weight":
             raise CallError(
-                f"it is not known whether '{t.name}' is stored as (out, in) or as (in, out), which an adapter must say: "
+                f"it is not known whether '{t.name}' is stored as (out, in) or (in, out), which an adapter must say: "
                 "build the net with example=, inputs on which its layer runs"
             )
         left, right = product.left, product.right

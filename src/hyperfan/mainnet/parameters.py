@@ -164,7 +164,7 @@ def _first_dimension(call: Call, source: Tensor, output: Tensor, first: int | No
 
 @dataclass(frozen=True)
 class _Layer:
-    """A call read as a layer; ``inputs`` is the first dimension of its weight that is summed with the layer's inputs."""
+    """A call read as a layer; ``inputs`` is the first dimension of its weight over which the layer sums."""
 
     weight: Any
     fans: Fans
