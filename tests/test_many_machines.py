@@ -4,7 +4,6 @@ import json
 from pathlib import Path
 
 import pytest
-
 from benchmarks.many_machines import (
     BaseSize,
     HypernetSize,

@@ -272,7 +272,7 @@ BAD = {
         "'0.bias' should start with variance 0 in this mainnet, and has 0.333333 in the one",
     ),
     "a bias to zero": (
-        lambda net: build(6, 9, 4, generate=["*weight", "2.bias"], init="hyperfan-out").for_mainnet(mlp(6, 3, 4)),
+        lambda net: build(6, 9, 4, generate="2.*", init="hyperfan-out").for_mainnet(mlp(6, 3, 4)),
         "'2.bias' should start with variance 0.25 in this mainnet, and has 0 in the one .* use init='hyperfan-in'",
     ),
 }  # fmt: skip

@@ -126,9 +126,9 @@ class SlicedTensors(Generator):
             wanted, has = aim.target, there[i].target
             if (wanted == 0) != (has == 0):
                 raise InitError(
-                    f"'{t.name}' should start with variance {wanted:g} in this mainnet, and has {has:g} in the one that "
-                    "the hypernet was built for, which no factor mends if one of them is 0: generate it in neither, or "
-                    "use init='hyperfan-in'"
+                    f"'{t.name}' should start with variance {wanted:g} in this mainnet, and has {has:g} in the one "
+                    "that the hypernet was built for, which no factor mends if one of them is 0: generate it in "
+                    "neither, or use init='hyperfan-in'"
                 )
             factor = math.sqrt(wanted / has) if wanted and has else 1.0
             found.append(
