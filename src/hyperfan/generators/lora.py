@@ -27,19 +27,18 @@ from typing import get_args
 import torch
 from torch import Tensor, nn
 
-from hyperfan.codes.embedding import Embedding
 from hyperfan.errors import HyperfanError
 from hyperfan.generators.aims import Aim, Draw, Moments, Solution
 from hyperfan.generators.base import Factors, Generator, Steps
-from hyperfan.generators.config import BuildContext, GeneratorConfig
-from hyperfan.generators.layout import HeadLayout, Sharing, tensor_name
-from hyperfan.generators.products import CodePer, Products, check_rank, matrix_size, why_ranks_are_equal
+from hyperfan.generators.config import BuildContext
+from hyperfan.generators.layout import HeadLayout, Sharing, attribute_name
+from hyperfan.generators.products import CodePer, Products, RankConfig, matrix_size
 from hyperfan.generators.solving import solve_layout
 from hyperfan.mainnet.spec import TensorSpec
 
 
 @dataclass(frozen=True)
-class LoRA(GeneratorConfig):
+class LoRA(RankConfig):
     """Updates of low rank on the mainnet's own weights; ``HyperNet(mainnet, 50, heads=LoRA(rank=8, alpha=16))``.
 
     The net starts as the mainnet is. Generated tensors stand on the mainnet's values, which are frozen, held once and
@@ -66,7 +65,7 @@ class LoRA(GeneratorConfig):
     code_per: CodePer = "tensor"
 
     def __post_init__(self) -> None:
-        check_rank(self)
+        super().__post_init__()
         if self.sharing not in get_args(Sharing):
             raise HyperfanError(
                 f"LoRA(sharing={self.sharing!r}): heads are 'separate', 'shared' by shape, or by 'module'"
@@ -80,22 +79,18 @@ class LoRA(GeneratorConfig):
 
     @property
     def updates_mainnet(self) -> bool:
-        """Whether what is generated starts at zero, on the mainnet's values: yes."""
+        """Always true: what is generated starts at zero, on the mainnet's values."""
         return True
 
     @property
     def separate_heads(self) -> str:
-        """What a user writes for heads of each tensor's own."""
+        """What a user writes for a head for each tensor."""
         return "LoRA(…, sharing='separate')"
 
     @property
     def factor(self) -> float:
         """The factor on the product, α/r."""
         return 1.0 if self.alpha is None else self.alpha / self.rank
-
-    def why_unfit(self, embedding: Embedding, has_trunk: bool) -> str | None:
-        """Whether ranks would be equal."""
-        return why_ranks_are_equal(self, embedding)
 
     def build(self, context: BuildContext) -> Generator:
         """Two heads for each weight, or one for its core."""
@@ -111,6 +106,7 @@ class Updates(Products):
     def __init__(self, config: LoRA, context: BuildContext) -> None:
         per_rank = config.code_per == "rank"
         super().__init__(config, context, config.rank, sharing=config.sharing, per_rank=per_rank)
+        self.factor = config.factor
         for layout in self.layouts.values():
             first, *others = (self.tensors[i] for i in layout.tensors)
             for t in others:
@@ -119,9 +115,6 @@ class Updates(Products):
                         f"one of '{first.name}' and '{t.name}' is stored as (in, out) and one as (out, in), so that "
                         f"one head cannot make A of both: use {config.separate_heads}, or leave one out of generate="
                     )
-
-    def _scales(self) -> Tensor:
-        return self.config.factor * self.scale
 
     def _both(self, index: int, factors: Factors) -> tuple[Tensor, Tensor]:
         left, right = factors
@@ -167,10 +160,6 @@ class Updates(Products):
             self.base.write_(aims, draw, means=True)
         self._set_scales_([s.scale for s in solutions])
 
-    def summary(self) -> str:
-        """The rank of the updates, in words."""
-        return f"updates of rank {self.rank}{', a code for each rank' if self.per_rank else ''}"
-
 
 class LoRAHeads(Updates):
     """B·A, both generated."""
@@ -178,8 +167,9 @@ class LoRAHeads(Updates):
     scaled = 1
 
     def summary(self) -> str:
-        """The heads in a few words, with the share of A that is generated."""
-        return f"{super().summary()}, share={self.config.share:g} of A"
+        """The rank of the updates, and the share of A that is generated, in words."""
+        per_rank = ", a code for each rank" if self.per_rank else ""
+        return f"updates of rank {self.rank}{per_rank}, share={self.config.share:g} of A"
 
     def __init__(self, config: LoRA, context: BuildContext) -> None:
         super().__init__(config, context)
@@ -252,11 +242,11 @@ class CoreHeads(Updates):
         for t in (self.tensors[i] for i in self.matrices):
             for side, size in zip("UV", update_size(t), strict=True):
                 empty = torch.empty(size, self.rank, device=context.device, dtype=t.dtype)
-                self.register_buffer(f"{tensor_name(t)}-{side}", empty)
+                self.register_buffer(f"{attribute_name(t)}-{side}", empty)
 
     def _fixed(self, index: int, side: str) -> Tensor:
         """One of the fixed factors of a matrix."""
-        return self.get_buffer(f"{tensor_name(self.tensors[index])}-{side}")
+        return self.get_buffer(f"{attribute_name(self.tensors[index])}-{side}")
 
     def _factor_sizes(self, tensor: TensorSpec) -> dict[str, int]:
         return {"R": self.rank}

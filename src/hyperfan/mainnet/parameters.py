@@ -45,7 +45,7 @@ class Parameters:
     def __init__(self, parameters: Mapping[int, tuple[str, Role]]) -> None:
         self.uses: dict[str, Use] = {}
         self._origins = {key: Origin(name, role) for key, (name, role) in parameters.items()}
-        self._made: set[int] = set()
+        self._computed: set[int] = set()
         self._seen: dict[str, set[bool]] = {}
 
     def get(self, value: Any) -> Origin | None:
@@ -59,15 +59,15 @@ class Parameters:
         """The parameters among these tensors."""
         return [self._origins[id(t)] for t in tensors if id(t) in self._origins]
 
-    def made(self, tensor: Tensor) -> bool:
+    def is_computed(self, tensor: Tensor) -> bool:
         """Whether a tensor was computed from parameters and from nothing that is traced."""
-        return id(tensor) in self._made
+        return id(tensor) in self._computed
 
     def derive(self, call: Call, outputs: Sequence[Tensor]) -> bool:
         """Whether a call that read nothing traced made its outputs of one parameter, whose they are from now on."""
         found = [] if call.name in op.SHAPE_ONLY else self.of(call.tensors)
-        if found or any(self.made(t) for t in call.tensors):
-            self._made.update(id(t) for t in outputs)
+        if found or any(self.is_computed(t) for t in call.tensors):
+            self._computed.update(id(t) for t in outputs)
         if len({origin.name for origin in found}) != 1:
             return False
         raw = call.name in op.UNCHANGED | op.REARRANGEMENTS | op.SELECTIONS
@@ -203,11 +203,7 @@ def _convolution(call: Call) -> Iterator[_Layer]:
     weight, groups = _argument(call, 1, "weight"), _argument(call, 6, "groups") or 1
     transposed = "transpose" in call.name
     if isinstance(weight, Tensor) and weight.ndim > 2:
-        stride, kernel = _argument(call, 3, "stride") or 1, weight.shape[2:]
-        strides = (stride,) * len(kernel) if isinstance(stride, int) else tuple(stride)
-        first, second = weight.shape[0], weight.shape[1] * groups
-        sizes = (first, second) if transposed else (second, first)
-        fans = Fans.conv(*sizes, kernel, strides, groups, transposed)
+        fans = Fans.of_weight(weight.shape, _argument(call, 3, "stride") or 1, groups, transposed)
         yield _Layer(weight, fans, 0 if transposed else 1, _argument(call, 2, "bias"))
 
 

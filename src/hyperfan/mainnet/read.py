@@ -52,7 +52,7 @@ def read(module: nn.Module, example: Any = None, nonlinearity: NonlinearityArgum
         if example is not None:
             _run(copied, example, tracer)
         elif is_sequential(copied) or rule_class(copied):
-            walk(copied, roles, tracer)
+            walk(copied, tracer)
     for name, use in tracer.parameters.uses.items():
         tensors[name] = replace(
             tensors[name], role=use.role, fans=use.fans, in_first=use.in_first, weights=use.weights, start=use.start

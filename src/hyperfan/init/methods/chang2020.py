@@ -13,6 +13,7 @@ from functools import partial
 from hyperfan.errors import InitError
 from hyperfan.formulas import targets
 from hyperfan.generators.aims import Aim
+from hyperfan.init.classical import MEANS
 from hyperfan.init.registry import Method, Reading, register
 
 PAPER = "Chang, Flokas & Lipson 2020"
@@ -63,15 +64,14 @@ def mean_of_both(read: Reading, bias_share: float = 0.5, *, name: str) -> Aim:
     forward, backward = hyperfan_in(read, bias_share), hyperfan_out(read)
     assert forward.target is not None
     assert backward.target is not None
-    return Aim(f"v = {name} mean of in and out", target=MEANS[name](forward.target, backward.target))
+    return Aim(f"v = {name} mean of in and out", target=MEANS[name][0](forward.target, backward.target))
 
 
-MEANS = {"harmonic": targets.harmonic, "geometric": targets.geometric, "arithmetic": targets.arithmetic}
 _BIAS_SHARE = {"bias_share": 0.5}
 _GIST = "hyperfan-in as in the authors' code, with twice the variance"
 register(Method("hyperfan-in", PAPER, "keeps the mainnet's forward variance", hyperfan_in, _BIAS_SHARE))
 register(Method("hyperfan-out", PAPER, "keeps the mainnet's backward variance", hyperfan_out))
 register(Method("chang2020-gist", PAPER, _GIST, gist, needs_nonlinearity=False))
-for _name in MEANS:
+for _name in ("harmonic", "geometric", "arithmetic"):
     _summary = f"{_name} mean of hyperfan-in and -out"
     register(Method(f"hyperfan-{_name}", PAPER, _summary, partial(mean_of_both, name=_name), _BIAS_SHARE))
