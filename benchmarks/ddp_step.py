@@ -17,7 +17,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 import hyperfan as hf
 from benchmarks.harness import conclude, main
-from hyperfan.formulas.many_machines import HypernetSize, Machine, wire_bytes
+from benchmarks.many_machines import HypernetSize, Machine, wire_bytes
 from hyperfan.models import mnist_net
 
 CLAIM = (

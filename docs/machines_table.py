@@ -1,10 +1,10 @@
-"""Write the tables of many machines into docs/guides/many-machines.md, by ``python docs/machines_table.py``."""
+"""Write the tables of many machines into docs/guides/many-machines.md, by ``python -m docs.machines_table``."""
 
 import json
 import re
 from pathlib import Path
 
-from hyperfan.formulas.many_machines import (
+from benchmarks.many_machines import (
     BaseSize,
     HypernetSize,
     Machine,

@@ -36,6 +36,11 @@ class HyperfanWarning(UserWarning):
     """Something works, but probably not as intended."""
 
 
+def closest(name: str, options: Iterable[str]) -> str | None:
+    """The option that was probably meant; ``None`` if none is like the name."""
+    return next(iter(difflib.get_close_matches(name, list(options), n=1)), None)
+
+
 def nearest(name: str, options: Iterable[str]) -> str:
     """The option that was probably meant, as the end of a sentence.
 
@@ -45,8 +50,8 @@ def nearest(name: str, options: Iterable[str]) -> str:
     'known: hyperfan-in, m2'
     """
     names = list(options)
-    close = difflib.get_close_matches(name, names, n=1)
-    return f"did you mean '{close[0]}'?" if close else f"known: {', '.join(names)}"
+    meant = closest(name, names)
+    return f"known: {', '.join(names)}" if meant is None else f"did you mean '{meant}'?"
 
 
 def first_line(error: BaseException) -> str:

@@ -110,16 +110,51 @@ def test_an_adapter_that_is_generated_can_be_saved_by_peft(tmp_path):
     assert torch.equal(read(**ONE).logits, net(**ONE, task=1).logits)
 
 
-@pytest.mark.parametrize(("name", "core"), [("Llama", False), ("Llama", True), ("GPT-2", False)])
+def one_step(net, example, vector):
+    """Train the heads once, so that updates are not zero."""
+    out = net(**example, embedding=vector) if isinstance(example, dict) else net(example, embedding=vector)
+    getattr(out, "logits", out).square().mean().backward()
+    torch.optim.Adam(net.heads.parameters(), lr=0.05).step()
+
+
+class Subclass(nn.Linear):
+    pass
+
+
+class Model(nn.Sequential):
+    config = None
+
+
+@pytest.mark.parametrize("layer", [nn.Linear, Subclass, hub.pytorch_utils.Conv1D])
+def test_a_square_weight_is_saved_the_right_way_round(tmp_path, layer):
+    torch.manual_seed(0)
+    model, x, vector = Model(layer(6, 6), nn.Tanh(), nn.Linear(6, 6)).eval(), torch.randn(5, 6), torch.randn(8)
+    condition = hf.Embedding(8, given=True, per="net")
+    net = hf.HyperNet(model, condition, generate="0.weight", heads=hf.LoRA(2), example=x)
+    one_step(net, x, vector)
+    net.save_adapter(tmp_path, embedding=vector)
+    expected, before = net(x, embedding=vector), model(x)
+    read = peft.PeftModel.from_pretrained(model, tmp_path)
+    torch.testing.assert_close(read(x), expected)
+    assert not torch.allclose(expected, before)
+
+
+def test_a_weight_of_which_nobody_knows_how_it_is_stored_is_not_saved(tmp_path):
+    model = nn.Sequential(hub.pytorch_utils.Conv1D(6, 6))
+    net = hf.HyperNet(model, TASKS, generate="0.weight", heads=hf.LoRA(2), init="m2")
+    with pytest.raises(hf.HyperfanError, match=r"whether '0.weight' is stored as .* build the net with example="):
+        net.save_adapter(tmp_path / "a", task=1)
+
+
+@pytest.mark.parametrize(("name", "core"), [("Llama", False), ("Llama", True), ("GPT-2", False), ("GPT-2", True)])
 def test_lora_of_one_condition_is_a_folder_of_peft(tmp_path, name, core):
     model, example = make(name)
     pattern = {"Llama": "*.[qv]_proj.weight", "GPT-2": ["*.c_attn.weight", "*.mlp.c_proj.weight"]}[name]
     embedding = hf.Embedding(8, given=True, per="net")
     net = hf.HyperNet(model, embedding, generate=pattern, heads=hf.LoRA(4, alpha=8, core=core), example=example).eval()
     torch.manual_seed(1)
-    for p in net.heads.parameters():
-        nn.init.normal_(p, std=0.2)
     vector = torch.randn(8)
+    one_step(net, example, vector)
     net.save_adapter(tmp_path, embedding=vector)
     made = net.generate(embedding=vector)
     config = json.loads((tmp_path / "adapter_config.json").read_text())

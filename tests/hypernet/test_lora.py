@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 import hyperfan as hf
 from checks import assert_close, assert_variance
-from hyperfan.generators.stand_in import StandIn
+from hyperfan.generators.stand_in import Product
 from hyperfan.optim.gradient import FactoredGradient
 
 
@@ -187,6 +187,44 @@ def test_a_starts_at_its_variance_and_b_at_zero(init):
         assert row.equation.startswith("W⁰ kept; B = 0, Var(A) = gain/d_in, Var(H) = 0.3·Var(A)/‖h‖²")
 
 
+class Stored(nn.Module):
+    """A linear layer whose weight is stored as (in, out), as GPT-2's are."""
+
+    def __init__(self, linear: nn.Linear):
+        super().__init__()
+        self.weight, self.bias = nn.Parameter(linear.weight.detach().mT.contiguous()), linear.bias
+
+    def forward(self, x):
+        return torch.addmm(self.bias, x, self.weight)
+
+
+@pytest.mark.parametrize("sizes", [(8, 12), (8, 8)])
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_weight_of_inputs_first_has_the_update_of_its_transpose(kind, sizes):
+    """A lies on the side of the inputs, with their number in its variance, and B, which is zero, on the other."""
+    heads, identity = KINDS[kind]
+    linear, x, e = nn.Linear(*sizes).double(), torch.randn(5, sizes[0]).double(), torch.randn(5, 7).double()
+    nets = [conditioned(heads, main, identity, example=x, generate="weight") for main in (linear, Stored(linear))]
+    for net in nets:
+        net.reset_parameters(torch.Generator().manual_seed(0))
+    drawn = [[p.detach().clone() for p in net.heads.parameters()] for net in nets]
+    assert all(torch.equal(a, b) for a, b in zip(*drawn, strict=True))
+    usual, stored = map(moved, nets)
+    assert usual.plan.rows[0].equation == stored.plan.rows[0].equation
+    assert_close(stored.generate(embedding=e)["weight"], usual.generate(embedding=e)["weight"].mT)
+    for codes in (e, e[0]):
+        assert_close(stored(x, embedding=codes).detach(), usual(x, embedding=codes).detach())
+        assert not torch.allclose(usual(x, embedding=codes), linear(x))
+
+
+def test_a_of_a_transposed_convolution_reads_its_input_channels():
+    net = hf.HyperNet(nn.ConvTranspose2d(200, 50, 3), hf.Embedding(32, normalise=True), heads=hf.LoRA(8, share=0.3))
+    a, b = (net.heads.head(f"/weight-{factor}") for factor in "AB")
+    assert_variance(a(net.codes()), 1 / 200)
+    assert (len(a.bias), len(b.bias)) == (8 * 200, 8 * 50 * 9)
+    assert not b.weight.any()
+
+
 def test_shared_heads_have_a_scale_for_each_gain():
     main = nn.Sequential(nn.Linear(200, 200), nn.ReLU(), nn.Linear(200, 200))
     net = hf.HyperNet(main, hf.Embedding(32, normalise=True), heads=hf.LoRA(8, sharing="shared"))
@@ -308,7 +346,8 @@ def test_no_weight_is_made_to_run_a_layer(kind, grouped, monkeypatch):
     else:
         slow = torch.stack([net.run(net.generate(embedding=e[i]), x[i] if grouped else x[i : i + 1]) for i in range(4)])
     made = []
-    monkeypatch.setattr(StandIn, "make", lambda self: made.append(tuple(self.shape)) or self._weight())
+    make = Product.make
+    monkeypatch.setattr(Product, "make", lambda self: made.append(tuple(self.shape)) or make(self))
     fast = net(x, embedding=e, **({} if grouped is None else {"grouped": grouped}))
     assert set(made) <= {(4, 2, 1, 1)}  # of the layer in groups
     assert_close(fast, slow.view(fast.shape))
@@ -376,6 +415,16 @@ BAD = {
     "rank": (
         lambda: conditioned(hf.LoRA(4)),
         r"rank 4 is more than '5\.weight' has, a matrix of 4 × 2: .* at most 2, or",
+    ),
+    "both orders": (
+        lambda: conditioned(
+            hf.LoRA(2, sharing="shared"),
+            nn.Sequential(nn.Linear(4, 4), Stored(nn.Linear(4, 4))),
+            3,
+            example=torch.randn(2, 4),
+            generate="*weight",
+        ),
+        r"one of '0\.weight' and '1\.weight' is stored as \(in, out\) .* use LoRA\(…, sharing='separate'\)",
     ),
     "share": (lambda: conditioned(hf.LoRA(2), share=0.1), r"share=0\.1 does not go with LoRA, .*: leave it out"),
     "operation": (lambda: conditioned(hf.LoRA(2), base_op="multiply"), "base_op='multiply' does not go with LoRA"),

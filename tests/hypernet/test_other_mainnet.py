@@ -269,7 +269,11 @@ BAD = {
     ),
     "a bias from zero": (
         lambda net: build(6, 9, 4, generate="weights+biases", init="hyperfan-out").for_mainnet(mlp(6, 5, 4)),
-        "'0.bias' should start at 0 in this mainnet",
+        "'0.bias' should start with variance 0 in this mainnet, and has 0.333333 in the one",
+    ),
+    "a bias to zero": (
+        lambda net: build(6, 9, 4, generate="2.*", init="hyperfan-out").for_mainnet(mlp(6, 3, 4)),
+        "'2.bias' should start with variance 0.25 in this mainnet, and has 0 in the one .* use init='hyperfan-in'",
     ),
 }  # fmt: skip
 

@@ -9,7 +9,7 @@ from torch import nn
 
 import hyperfan as hf
 from checks import assert_close
-from hyperfan.generators.stand_in import Sizes, StandIn, cheaper
+from hyperfan.generators.stand_in import FromCode, Sizes, cheaper
 from hyperfan.hypernet.per_sample import PerSample
 from products import covered
 
@@ -282,7 +282,7 @@ def test_no_weights_are_made_where_codes_come_last(monkeypatch):
     made = []
     forward = net.heads.forward
     monkeypatch.setattr(net.heads, "forward", lambda *a, **k: made.append(forward(*a, **k)) or made[-1])
-    monkeypatch.setattr("hyperfan.generators.stand_in.StandIn.make", lambda self: pytest.fail("made a weight"))
+    monkeypatch.setattr("hyperfan.generators.stand_in.FromCode.make", lambda self: pytest.fail("made a weight"))
     net(x, embedding=e)
     assert [[f.shape for f in factors] for factors in made[0].values()] == 3 * [[(N, 4)]]  # codes
 
@@ -355,7 +355,7 @@ def test_an_optimiser_of_ours_makes_no_weight_that_a_layer_runs_without(optimise
     net.per_sample = PerSample(ORDERS["codes"])
     opt = optimiser(net, lr=0.1)
     made = []
-    monkeypatch.setattr(StandIn, "make", lambda self: made.append(self))
+    monkeypatch.setattr(FromCode, "make", lambda self: made.append(self))
     net(torch.randn(N, *features), embedding=torch.randn(N, 3)).sum().backward()
     opt.step()
     assert not made

@@ -3,6 +3,7 @@
 import json
 import signal
 
+import numpy as np
 import pytest
 import safetensors.torch
 import torch
@@ -88,6 +89,16 @@ def test_a_trunk_of_ones_own_must_be_given_again(tmp_path):
     net.save_pretrained(tmp_path / "net")
     with pytest.raises(hf.HyperfanError, match="pass one like it with trunk="):
         load(tmp_path / "net")
+
+
+@pytest.mark.parametrize("heads", [hf.LowRank(np.int64(2)), hf.LoRA(np.int64(2)), hf.Chunks(size=np.int64(4))])
+def test_integers_of_numpy_are_integers(heads, tmp_path):
+    main = nn.Sequential(nn.Linear(8, 8))
+    net = hf.HyperNet(main, 6, heads=heads)
+    net.save_pretrained(tmp_path)
+    read = hf.HyperNet.from_pretrained(tmp_path, main)
+    assert read.heads.config == heads
+    assert torch.equal(read.generate()["0.weight"], net.generate()["0.weight"])
 
 
 def test_no_silent_overwrite_and_no_leftovers(saved):

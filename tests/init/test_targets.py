@@ -35,6 +35,24 @@ def test_hyperfan(name, role):
     assert aim.target == pytest.approx(MEANS[name](IN[role], OUT[role]), rel=1e-12)
 
 
+FACTORS = {"entry": 0.3, "row": 0.7, "branch": 0.25, "logits": 3.0, "output": 0.3}
+
+
+@pytest.mark.parametrize("factor", [*FACTORS, None])
+@pytest.mark.parametrize("role", ["weight", "bias"])
+@pytest.mark.parametrize("name", ["hyperfan-in", "hyperfan-out"])
+def test_the_equation_that_is_printed_is_the_value(name, role, factor):
+    """With each factor of a reading alone, and with all of them."""
+    summands = 2 if role == "bias" else 1
+    changed = FACTORS if factor is None else {factor: FACTORS[factor]}
+    read = Reading(role, **{**LAYER, "branch": 1.0, "summands": summands, **changed})
+    aim = method(name).aims()(read)
+    names = {**vars(read), "gain": aim.gain, "bias_share": 0.5, "blocks": 1 / read.branch, "biases": summands}
+    names["v_W"] = read.gain_out / read.fan_out
+    value = eval(aim.equation.removeprefix("v = ").translate({ord("·"): "*", ord("−"): "-"}), {"max": max}, names)
+    assert value == pytest.approx(aim.target, rel=1e-12)
+
+
 @pytest.mark.parametrize("name", [n for n in MEANS if n != "hyperfan-out"])
 def test_the_bias_share_reaches_every_mean(name):
     aim = method(name, bias_share=0.2).aims()(Reading("bias", **LAYER))

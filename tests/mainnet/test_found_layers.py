@@ -78,6 +78,19 @@ def test_a_product_with_a_parameter_is_a_layer(function, shape, b):
     assert (gradient == spec["2.W"].fans.fan_out).all()
 
 
+@pytest.mark.parametrize(("function", "shape", "b"), LAYERS.values(), ids=LAYERS)
+def test_the_side_of_inputs_is_known_of_square_weights_too(function, shape, b):
+    square = [OUT if size == WIDTH else size for size in shape]
+    assert read(Raw(function, *square), torch.randn(6, OUT))["W"].in_first == (shape[0] == WIDTH)
+
+
+def test_inputs_come_first_in_transposed_convolutions():
+    spec = read(nn.Sequential(nn.Conv1d(4, 4, 3), nn.ConvTranspose1d(4, 4, 3), nn.Linear(4, 4)), torch.randn(2, 4, 4))
+    assert [t.in_first for t in spec if t.role == "weight"] == [False, True, False]
+    module = Raw(lambda x, w, b: F.conv_transpose1d(x, w), OUT, OUT, 3)
+    assert read(module, torch.randn(2, OUT, 4))["W"].in_first
+
+
 def test_fans_of_fused_experts_are_those_of_one():
     spec = read(nn.Sequential(nn.Linear(4, WIDTH), Raw(experts, 3, OUT, WIDTH)), torch.randn(6, 4))
     assert spec["1.W"].fans == Fans(WIDTH, OUT)

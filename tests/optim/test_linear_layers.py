@@ -7,7 +7,7 @@ from torch import nn
 from twins import Twins, assert_same, batches
 
 import hyperfan as hf
-from hyperfan.generators.stand_in import StandIn
+from hyperfan.generators.stand_in import FromCode
 
 LR = 1e-3
 
@@ -142,8 +142,8 @@ def test_lower_precision_is_left_to_autocast(twins):
 
 def test_a_layer_that_runs_from_its_code_makes_no_weight_and_no_dense_gradient(monkeypatch):
     made = []
-    make = StandIn.make
-    monkeypatch.setattr(StandIn, "make", lambda self: made.append(tuple(self.shape)) or make(self))
+    make = FromCode.make
+    monkeypatch.setattr(FromCode, "make", lambda self: made.append(tuple(self.shape)) or make(self))
     torch.manual_seed(0)
     mainnet = nn.Sequential(nn.Linear(40, 40), nn.Tanh(), nn.Linear(40, 40)).double()
     net = hf.HyperNet(mainnet, hf.Embedding(7, given=True, per="net"), heads="separate")

@@ -8,7 +8,7 @@ from torch.utils.checkpoint import checkpoint
 from twins import Twins, assert_same, batches, build, loss_of
 
 import hyperfan as hf
-from hyperfan.generators.stand_in import StandIn
+from hyperfan.generators.stand_in import FromCode
 
 LR = 1e-3
 CONSTANT = {"heads": "separate"}
@@ -131,7 +131,7 @@ def test_stand_ins_are_not_made_to_look_at_them(monkeypatch):
     net = hf.HyperNet(nn.Linear(40, 30).double(), hf.Embedding(7, given=True, per="net"), nonlinearity="linear")
     opt = hf.SGD(net)
     made = []
-    monkeypatch.setattr(StandIn, "make", lambda self: made.append(self))
+    monkeypatch.setattr(FromCode, "make", lambda self: made.append(self))
     net(torch.randn(3, 40).double(), embedding=torch.randn(3, 7).double())
     assert not made
     del opt

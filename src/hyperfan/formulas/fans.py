@@ -47,6 +47,18 @@ class Fans:
         """The fans of a convolution with any number of dimensions. Dilation and padding do not change the sums."""
         return cls(in_channels // groups, out_channels // groups, math.prod(kernel), math.prod(stride), transposed)
 
+    @classmethod
+    def of_weight(cls, shape: Sequence[int], stride: int | Sequence[int], groups: int, transposed: bool) -> "Fans":
+        """The fans of a convolution by its weight (out, in / groups, *kernel), transposed (in, out / groups, *kernel).
+
+        >>> Fans.of_weight((6, 4, 3), stride=2, groups=1, transposed=True) == Fans.conv(6, 4, (3,), (2,), 1, True)
+        True
+        """
+        first, second, *kernel = shape
+        sizes = (first, second * groups) if transposed else (second * groups, first)
+        strides = [stride] * len(kernel) if isinstance(stride, int) else stride
+        return cls.conv(*sizes, kernel, strides, groups, transposed)
+
     @property
     def fan_in(self) -> float:
         """Terms in the forward sum. A transposed convolution hits each output 1/stride as often."""

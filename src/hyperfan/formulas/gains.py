@@ -7,7 +7,9 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-VARIANCES: tuple[float, ...] = tuple(2.0 ** (k / 2) for k in range(-16, 17))
+HALF_OCTAVES = 16
+"""Half octaves from a variance of 1 to either end of the table."""
+VARIANCES: tuple[float, ...] = tuple(2.0 ** (k / 2) for k in range(-HALF_OCTAVES, HALF_OCTAVES + 1))
 """Pre-activation variances q at which a :class:`GainCurve` is tabulated: half octaves from 1/256 to 256."""
 
 
@@ -36,7 +38,7 @@ class GainCurve:
 
     def at(self, variance: float) -> Gains:
         """Interpolate between the tabulated variances, in logarithms; constant beyond them."""
-        place = 2 * math.log2(variance) + 16 if variance > 0 else 0.0
+        place = 2 * math.log2(variance) + HALF_OCTAVES if variance > 0 else 0.0
         place = min(max(place, 0.0), len(VARIANCES) - 1.0)
         i = min(int(place), len(VARIANCES) - 2)
         return Gains(_interpolate(self.forward, i, place - i), _interpolate(self.backward, i, place - i))

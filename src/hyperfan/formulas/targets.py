@@ -53,6 +53,15 @@ def sine_entry(frequency: float, fan_in: float, reads_inputs: bool) -> float:
     return 1 / (3 * fan_in) if reads_inputs and frequency > 1 else frequency**-2
 
 
+SINE_PHASES = "phases of a sine, 1/(3·fan_in)"
+"""The equation of :func:`sine_phases`, in words."""
+
+
+def sine_phases(fan_in: float) -> float:
+    """Variance of the bias of a layer beside sin(ω·z), its phase: as torch draws it, and SIREN leaves it."""
+    return 1 / (3 * fan_in)
+
+
 def harmonic(a: float, b: float) -> float:
     """Harmonic mean 2/(1/a + 1/b); of 1/d_j and 1/d_i it is Glorot's 2/(d_j + d_i).
 

@@ -19,7 +19,7 @@ from torch import Tensor, nn
 
 from hyperfan.errors import InitError
 from hyperfan.generators.aims import Aim, Draw
-from hyperfan.generators.layout import tensor_name
+from hyperfan.generators.layout import attribute_name
 from hyperfan.mainnet.spec import TensorSpec
 
 
@@ -42,7 +42,7 @@ class Base(nn.Module):
         self, tensors: Sequence[TensorSpec], values: Mapping[str, Tensor], device: torch.device, *, multiply: bool
     ) -> None:
         super().__init__()
-        self.names, self.multiply = {t.name: tensor_name(t) for t in tensors}, multiply
+        self.names, self.multiply = {t.name: attribute_name(t) for t in tensors}, multiply
         self.kept = {t.name for t in tensors if t.name in values and not values[t.name].is_meta}
         self.given = {t.name for t in tensors if t.name in values}
         for t in tensors:

@@ -99,6 +99,10 @@ class Generator(nn.Module, ABC):
         assert isinstance(found, Head)
         return found
 
+    def heads_of(self, index: int) -> list[Head]:
+        """The heads that make a tensor."""
+        return [self.head(name) for name in self.layouts[self.names[index]].heads]
+
     @property
     def code_dtype(self) -> torch.dtype:
         """The dtype that codes should have."""

@@ -15,7 +15,7 @@ from torch import Tensor
 from hyperfan.errors import HyperfanError
 from hyperfan.generators.base import NO_STEPS, Steps
 from hyperfan.generators.chunks import ChunkGenerator
-from hyperfan.generators.layout import HeadLayout, layouts_by_name, shape_name, tensor_name
+from hyperfan.generators.layout import HeadLayout, attribute_name, layouts_by_name, shape_name
 from hyperfan.mainnet.spec import TensorSpec
 
 MAX_SIZES_LISTED = 8
@@ -41,7 +41,7 @@ class ChannelChunks(ChunkGenerator):
 
     def _head_name(self, t: TensorSpec) -> str:
         if not _has_channels(t):
-            return tensor_name(t)
+            return attribute_name(t)
         name = shape_name((self.size, *t.shape[2:]), t, self.tensors)
         return name if self.config.one_head or self._along_outputs(t) else f"{name}-inputs"
 

@@ -22,7 +22,7 @@ import torch
 from torch import Tensor
 
 from hyperfan.codes.codes import Codes, normalise_rms
-from hyperfan.codes.embedding import Embedding
+from hyperfan.codes.embedding import Embedding, is_index
 from hyperfan.codes.moments import stored_squares
 from hyperfan.errors import HyperfanError
 from hyperfan.formulas.fans import Fans
@@ -68,7 +68,7 @@ class Chunks(GeneratorConfig):
     def __post_init__(self) -> None:
         for name, least in (("size", 1), ("inputs", 0), ("embedding", 0)):
             value = getattr(self, name)
-            if value is not None and (not isinstance(value, int) or isinstance(value, bool) or value < least):
+            if value is not None and (not is_index(value) or value < least):
                 raise HyperfanError(f"Chunks({name}={value!r}): give an integer from {least}")
         if self.flat and self.size is None:
             raise HyperfanError("Chunks(flat=True): say how many values a chunk has with size=")

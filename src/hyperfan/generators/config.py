@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 import torch
 
 from hyperfan.codes.codes import Codes
-from hyperfan.codes.embedding import Embedding
+from hyperfan.codes.embedding import Embedding, is_index
 from hyperfan.mainnet.spec import TensorSpec
 
 if TYPE_CHECKING:
@@ -64,7 +64,8 @@ class GeneratorConfig(ABC):
     def to_json(self) -> dict[str, Any]:
         """Plain values from which :meth:`from_json` makes the same."""
         assert dataclasses.is_dataclass(self)
-        return {"kind": type(self).__name__, **dataclasses.asdict(self)}
+        fields = {name: int(value) if is_index(value) else value for name, value in dataclasses.asdict(self).items()}
+        return {"kind": type(self).__name__, **fields}
 
     @staticmethod
     def from_json(content: Mapping[str, Any]) -> "GeneratorConfig":

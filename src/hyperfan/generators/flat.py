@@ -12,7 +12,7 @@ from torch import Tensor
 
 from hyperfan.errors import HyperfanError
 from hyperfan.generators.chunks import ChunkGenerator
-from hyperfan.generators.layout import HeadLayout, tensor_name
+from hyperfan.generators.layout import HeadLayout, attribute_name
 
 FLAT = "flat"
 
@@ -41,7 +41,7 @@ class FlatChunks(ChunkGenerator):
                 self.names.append(FLAT)
                 self.spans.append(slice((ends[i] - t.numel) // self.size, -(-ends[i] // self.size)))
             else:
-                self.names.append(tensor_name(t))
+                self.names.append(attribute_name(t))
                 self.spans.append(slice(self.n, self.n + 1))
                 layouts[self.names[-1]] = HeadLayout({self.names[-1]: t.numel}, [i], [self.spans[-1]])
                 self.n += 1

@@ -52,9 +52,9 @@ def local_shard(parameter: Tensor) -> Tensor:
     return local
 
 
-def own_shard(parameter: Tensor) -> Tensor:
+def local_shard_with_grad(parameter: Tensor) -> Tensor:
     """What this process has of a sharded parameter, whose gradient becomes that of the mean over processes."""
-    made: Tensor = apply_function(_OwnShard, parameter)
+    made: Tensor = apply_function(_LocalShard, parameter)
     return made
 
 
@@ -78,7 +78,7 @@ def product(codes: Tensor, weight: Tensor, bias: Tensor, multiply: Product | Non
     count = torch.tensor([len(codes)], device=codes.device)
     counts = [int(n) for n in _gathered(count, group)]
     everyone: Tensor = apply_function(_GatherCodes, codes.to(weight.dtype), counts, group)
-    pair = own_shard(weight), own_shard(bias)
+    pair = local_shard_with_grad(weight), local_shard_with_grad(bias)
     made = torch.addmm(pair[1], everyone, pair[0]) if multiply is None else multiply(everyone, *pair)
     return _exchanged(made, counts, weight)
 
@@ -148,7 +148,7 @@ class _Exchange(torch.autograd.Function):
         return received.view(ctx.shape), None, None, None
 
 
-class _OwnShard(torch.autograd.Function):
+class _LocalShard(torch.autograd.Function):
     """This process's part of a parameter; its gradient becomes that of the mean of the processes' losses."""
 
     @staticmethod

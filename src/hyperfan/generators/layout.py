@@ -42,11 +42,22 @@ def layouts_by_name(
     >>> layouts_by_name(["a", "b", "a"], [4, 2, 4], [slice(0, 1), slice(1, 2), slice(2, 3)], [False] * 3)["a"].tensors
     [0, 2]
     """
-    members = {name: [i for i, other in enumerate(names) if other == name] for name in dict.fromkeys(names)}
     return {
         name: HeadLayout({name: outputs[of[0]]}, of, merge_spans([spans[i] for i in of]), any_target[of[0]])
-        for name, of in members.items()
+        for name, of in members_by_name(names).items()
     }
+
+
+def members_by_name(names: Sequence[str]) -> dict[str, list[int]]:
+    """The indices at which each name is.
+
+    >>> members_by_name(["a", "b", "a"])
+    {'a': [0, 2], 'b': [1]}
+    """
+    members: dict[str, list[int]] = {}
+    for i, name in enumerate(names):
+        members.setdefault(name, []).append(i)
+    return members
 
 
 def merge_spans(spans: Sequence[slice]) -> list[slice]:
@@ -78,8 +89,8 @@ def evenly_spaced(spans: Sequence[slice]) -> slice | None:
     return slice(spans[0].start, spans[-1].stop, step) if even and alone and step > 0 else None
 
 
-def tensor_name(tensor: TensorSpec) -> str:
-    """A name for a tensor's head that is stable, free of dots, and no attribute of a module."""
+def attribute_name(tensor: TensorSpec) -> str:
+    """A tensor's name for what a module has of it, as its head: stable, free of dots, and no attribute of modules."""
     return tensor.name.replace(".", "/") if "." in tensor.name else f"/{tensor.name}"
 
 
@@ -99,11 +110,11 @@ def head_names(tensors: Sequence[TensorSpec], sharing: Sharing, weights: Collect
     Biases and norm parameters are small, and start at values of their own.
     """
     if sharing == "separate":
-        return [tensor_name(t) for t in tensors]
+        return [attribute_name(t) for t in tensors]
     if sharing == "module":
         _check_modules([tensors[i] for i in weights])
     return [
-        tensor_name(t) if i not in weights else shape_name(t.shape, t, tensors) if sharing == "shared" else _kind(t)
+        attribute_name(t) if i not in weights else shape_name(t.shape, t, tensors) if sharing == "shared" else _kind(t)
         for i, t in enumerate(tensors)
     ]
 

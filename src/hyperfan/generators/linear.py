@@ -130,7 +130,7 @@ class LinearHeads(Generator):
         return [i for i, head in heads.items() if not head.hooked and not head.sharded]
 
     def factors(self, codes: Tensor, indices: Skip) -> dict[int, Factors]:
-        """The code of each."""
+        """The code of each tensor, as the one factor that it is made from."""
         codes = codes if self._unscaled() else self.head_inputs(codes)
         return {i: (codes[..., 0 if codes.shape[-2] == 1 else i, :],) for i in indices}
 

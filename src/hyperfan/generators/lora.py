@@ -1,6 +1,7 @@
 """Low-rank updates of weights that are there already, from a code: LoRA (Hu et al. 2021).
 
-W = W⁰ + (α/r)·B·A, with A (r × in) and B (out × r) generated. B's head starts at zero, weight and bias, so that the net
+W = W⁰ + (α/r)·B·A, with A (r × in) and B (out × r) generated; a weight that is stored as (in, out), as GPT-2's and
+those of transposed convolutions, has the update (α/r)·(B·A)ᵀ. B's head starts at zero, weight and bias, so that the net
 starts as the mainnet is; A's does not, since from two factors that are zero nothing is learnt. A starts at
 Var(A) = gain/d_in, with which A·x has mean square 1 where x has the mean square 1/gain that an init means it to have;
 the gain counts as 1 where the nonlinearity before the layer is not known. As of other weights, a share ρ of it is
@@ -26,18 +27,18 @@ from typing import get_args
 import torch
 from torch import Tensor, nn
 
-from hyperfan.codes.embedding import Embedding
 from hyperfan.errors import HyperfanError
 from hyperfan.generators.aims import Aim, Draw, Moments, Solution
 from hyperfan.generators.base import Factors, Generator, Steps
-from hyperfan.generators.config import BuildContext, GeneratorConfig
-from hyperfan.generators.layout import HeadLayout, Sharing, tensor_name
-from hyperfan.generators.products import CodePer, Products, check_rank, matrix_size, why_ranks_are_equal
+from hyperfan.generators.config import BuildContext
+from hyperfan.generators.layout import HeadLayout, Sharing, attribute_name
+from hyperfan.generators.products import CodePer, Products, RankConfig, matrix_size
 from hyperfan.generators.solving import solve_layout
+from hyperfan.mainnet.spec import TensorSpec
 
 
 @dataclass(frozen=True)
-class LoRA(GeneratorConfig):
+class LoRA(RankConfig):
     """Updates of low rank on the mainnet's own weights; ``HyperNet(mainnet, 50, heads=LoRA(rank=8, alpha=16))``.
 
     The net starts as the mainnet is. Generated tensors stand on the mainnet's values, which are frozen, held once and
@@ -64,7 +65,7 @@ class LoRA(GeneratorConfig):
     code_per: CodePer = "tensor"
 
     def __post_init__(self) -> None:
-        check_rank(self)
+        super().__post_init__()
         if self.sharing not in get_args(Sharing):
             raise HyperfanError(
                 f"LoRA(sharing={self.sharing!r}): heads are 'separate', 'shared' by shape, or by 'module'"
@@ -78,22 +79,18 @@ class LoRA(GeneratorConfig):
 
     @property
     def updates_mainnet(self) -> bool:
-        """Whether what is generated starts at zero, on the mainnet's values: yes."""
+        """Always true: what is generated starts at zero, on the mainnet's values."""
         return True
 
     @property
     def separate_heads(self) -> str:
-        """What a user writes for heads of each tensor's own."""
+        """What a user writes for a head for each tensor."""
         return "LoRA(…, sharing='separate')"
 
     @property
     def factor(self) -> float:
         """The factor on the product, α/r."""
         return 1.0 if self.alpha is None else self.alpha / self.rank
-
-    def why_unfit(self, embedding: Embedding, has_trunk: bool) -> str | None:
-        """Whether ranks would be equal."""
-        return why_ranks_are_equal(self, embedding)
 
     def build(self, context: BuildContext) -> Generator:
         """Two heads for each weight, or one for its core."""
@@ -109,9 +106,19 @@ class Updates(Products):
     def __init__(self, config: LoRA, context: BuildContext) -> None:
         per_rank = config.code_per == "rank"
         super().__init__(config, context, config.rank, sharing=config.sharing, per_rank=per_rank)
+        self.factor = config.factor
+        for layout in self.layouts.values():
+            first, *others = (self.tensors[i] for i in layout.tensors)
+            for t in others:
+                if t.in_first != first.in_first:
+                    raise HyperfanError(
+                        f"one of '{first.name}' and '{t.name}' is stored as (in, out) and one as (out, in), so that "
+                        f"one head cannot make A of both: use {config.separate_heads}, or leave one out of generate="
+                    )
 
-    def _scales(self) -> Tensor:
-        return self.config.factor * self.scale
+    def _both(self, index: int, factors: Factors) -> tuple[Tensor, Tensor]:
+        left, right = factors
+        return (right.mT, left.mT) if self.tensors[index].in_first else (left, right)
 
     @abstractmethod
     def _solve_update(
@@ -153,10 +160,6 @@ class Updates(Products):
             self.base.write_(aims, draw, means=True)
         self._set_scales_([s.scale for s in solutions])
 
-    def summary(self) -> str:
-        """The rank of the updates, in words."""
-        return f"updates of rank {self.rank}{', a code for each rank' if self.per_rank else ''}"
-
 
 class LoRAHeads(Updates):
     """B·A, both generated."""
@@ -164,19 +167,22 @@ class LoRAHeads(Updates):
     scaled = 1
 
     def summary(self) -> str:
-        """The heads in a few words, with the share of A that is generated."""
-        return f"{super().summary()}, share={self.config.share:g} of A"
+        """The rank of the updates, and the share of A that is generated, in words."""
+        per_rank = ", a code for each rank" if self.per_rank else ""
+        return f"updates of rank {self.rank}{per_rank}, share={self.config.share:g} of A"
 
     def __init__(self, config: LoRA, context: BuildContext) -> None:
         super().__init__(config, context)
         for layout in self.layouts.values() if self.per_rank else ():
             if layout.tensors[0] in self.matrices:
                 tensor, first = self.tensors[layout.tensors[0]], next(iter(layout.heads))
-                empty = torch.empty(self.rank, matrix_size(tensor)[1], device=context.device, dtype=tensor.dtype)
+                _, d_in = update_size(tensor)
+                empty = torch.empty(self.rank, d_in, device=context.device, dtype=tensor.dtype)
                 self.register_parameter(f"{first}0", nn.Parameter(empty))
 
-    def _factor_sizes(self, rows: int, columns: int) -> dict[str, int]:
-        return {"A": columns, "B": rows}
+    def _factor_sizes(self, tensor: TensorSpec) -> dict[str, int]:
+        d_out, d_in = update_size(tensor)
+        return {"A": d_in, "B": d_out}
 
     def _split(self, index: int, outputs: Sequence[Tensor]) -> Factors:
         a, b = outputs
@@ -205,8 +211,8 @@ class LoRAHeads(Updates):
         return None if variance is None else share_of_a * variance, scales, note
 
     def _variance_of_a(self, index: int, aim: Aim) -> float:
-        _, columns = matrix_size(self.tensors[index])
-        return (aim.gain or 1.0) / columns
+        _, d_in = update_size(self.tensors[index])
+        return (aim.gain or 1.0) / d_in
 
     def write_(self, solutions: Sequence[Solution], draw: Draw) -> None:
         """Draw A's heads."""
@@ -234,15 +240,15 @@ class CoreHeads(Updates):
     def __init__(self, config: LoRA, context: BuildContext) -> None:
         super().__init__(config, context)
         for t in (self.tensors[i] for i in self.matrices):
-            for side, size in zip("UV", matrix_size(t), strict=True):
+            for side, size in zip("UV", update_size(t), strict=True):
                 empty = torch.empty(size, self.rank, device=context.device, dtype=t.dtype)
-                self.register_buffer(f"{tensor_name(t)}-{side}", empty)
+                self.register_buffer(f"{attribute_name(t)}-{side}", empty)
 
     def _fixed(self, index: int, side: str) -> Tensor:
         """One of the fixed factors of a matrix."""
-        return self.get_buffer(f"{tensor_name(self.tensors[index])}-{side}")
+        return self.get_buffer(f"{attribute_name(self.tensors[index])}-{side}")
 
-    def _factor_sizes(self, rows: int, columns: int) -> dict[str, int]:
+    def _factor_sizes(self, tensor: TensorSpec) -> dict[str, int]:
         return {"R": self.rank}
 
     def _split(self, index: int, outputs: Sequence[Tensor]) -> Factors:
@@ -250,7 +256,7 @@ class CoreHeads(Updates):
         return (self._fixed(index, "U") @ self._rows(core),)
 
     def _both(self, index: int, factors: Factors) -> tuple[Tensor, Tensor]:
-        return factors[0], self._fixed(index, "V").mT
+        return super()._both(index, (*factors, self._fixed(index, "V").mT))
 
     def _solve_update(
         self, layout: HeadLayout, aims: Sequence[Aim], moments: Moments
@@ -265,6 +271,7 @@ class CoreHeads(Updates):
             assert self.base is not None
             left, right = self._fixed(i, "U"), self._fixed(i, "V")
             base = self.base.value(self.tensors[i].name).flatten(1)
+            base = base.mT if self.tensors[i].in_first else base
             u, values, vt = torch.linalg.svd(base if base.element_size() > 2 else base.float(), full_matrices=False)
             u, values, v = u[:, : self.rank], values[: self.rank], vt[: self.rank].mT
             if values[-1] <= torch.finfo(values.dtype).eps * values[0]:
@@ -276,3 +283,9 @@ class CoreHeads(Updates):
     def summary(self) -> str:
         """The size of the cores, in words."""
         return f"updates by cores of {self.rank}×{self.rank}"
+
+
+def update_size(t: TensorSpec) -> tuple[int, int]:
+    """d_out and d_in of a weight's update B·A: the size of its matrix, or of the transposed one if inputs are first."""
+    rows, columns = matrix_size(t)
+    return (columns, rows) if t.in_first else (rows, columns)

@@ -19,16 +19,16 @@ from dataclasses import dataclass
 from torch import Tensor
 
 from hyperfan.codes.codes import Codes
-from hyperfan.codes.embedding import Embedding
 from hyperfan.codes.moments import measured_overlaps
 from hyperfan.formulas.contraction import Contraction, overlapping_terms
 from hyperfan.generators.base import Factors, Generator
-from hyperfan.generators.config import BuildContext, GeneratorConfig
-from hyperfan.generators.products import CodePer, Products, check_rank, why_ranks_are_equal
+from hyperfan.generators.config import BuildContext
+from hyperfan.generators.products import CodePer, Products, RankConfig, matrix_size
+from hyperfan.mainnet.spec import TensorSpec
 
 
 @dataclass(frozen=True)
-class LowRank(GeneratorConfig):
+class LowRank(RankConfig):
     """Weights of low rank, each from two heads of its own; ``HyperNet(mainnet, 50, heads=LowRank(4))``.
 
     A weight (out, in, *kernel) counts as a matrix of out rows. Biases and norm parameters have linear heads. Layers run
@@ -42,13 +42,6 @@ class LowRank(GeneratorConfig):
 
     rank: int
     code_per: CodePer = "tensor"
-
-    def __post_init__(self) -> None:
-        check_rank(self)
-
-    def why_unfit(self, embedding: Embedding, has_trunk: bool) -> str | None:
-        """Whether ranks would be equal."""
-        return why_ranks_are_equal(self, embedding)
 
     def build(self, context: BuildContext) -> Generator:
         """Two heads for each weight."""
@@ -65,8 +58,8 @@ class LowRankHeads(Products):
         super().__init__(config, context, config.rank, sharing="separate", per_rank=config.code_per == "rank")
         self.scattered = {self.tensors[i].name for i in self.matrices}
 
-    def _factor_sizes(self, rows: int, columns: int) -> dict[str, int]:
-        return {"left": rows, "right": columns}
+    def _factor_sizes(self, tensor: TensorSpec) -> dict[str, int]:
+        return dict(zip(("left", "right"), matrix_size(tensor), strict=True))
 
     def _split(self, index: int, outputs: Sequence[Tensor]) -> Factors:
         left, right = (self._columns(values) for values in outputs)

@@ -3,16 +3,16 @@
 import itertools
 from abc import abstractmethod
 from collections.abc import Callable, Sequence
-from typing import Literal, Protocol, get_args
+from typing import Literal, get_args
 
 import torch
 from torch import Tensor
 
-from hyperfan.codes.embedding import Embedding
+from hyperfan.codes.embedding import Embedding, is_index
 from hyperfan.errors import HyperfanError
 from hyperfan.generators.base import NO_STEPS, Factors, Generator, Skip, Steps, Tensors
 from hyperfan.generators.config import BuildContext, GeneratorConfig
-from hyperfan.generators.layout import HeadLayout, Sharing, head_names, merge_spans
+from hyperfan.generators.layout import HeadLayout, Sharing, head_names, members_by_name, merge_spans
 from hyperfan.generators.stand_in import Order, Product, Sizes, StandIn
 from hyperfan.mainnet.spec import TensorSpec
 
@@ -20,35 +20,27 @@ CodePer = Literal["tensor", "rank"]
 """What has a code of its own: a tensor, or each rank of a product."""
 
 
-class HasRank(Protocol):
-    """The choices of a user who wants products."""
+class RankConfig(GeneratorConfig):
+    """The choices of a user who wants products: their rank, and what has a code of its own."""
 
-    @property
-    def rank(self) -> int:
-        """The rank of every product."""
+    rank: int
+    code_per: CodePer
 
-    @property
-    def code_per(self) -> CodePer:
-        """Whether a tensor or a rank has a code of its own."""
+    def __post_init__(self) -> None:
+        kind = type(self).__name__
+        if not is_index(self.rank) or self.rank < 1:
+            raise HyperfanError(f"{kind}(rank={self.rank!r}): give an integer from 1")
+        if self.code_per not in get_args(CodePer):
+            raise HyperfanError(f"{kind}(code_per={self.code_per!r}): each 'tensor' has a code, or each 'rank'")
 
-
-def check_rank(config: HasRank) -> None:
-    """Raise if a rank is none, or if it is not known what has a code."""
-    kind = type(config).__name__
-    if not isinstance(config.rank, int) or isinstance(config.rank, bool) or config.rank < 1:
-        raise HyperfanError(f"{kind}(rank={config.rank!r}): give an integer from 1")
-    if config.code_per not in get_args(CodePer):
-        raise HyperfanError(f"{kind}(code_per={config.code_per!r}): each 'tensor' has a code, or each 'rank'")
-
-
-def why_ranks_are_equal(config: HasRank, embedding: Embedding) -> str | None:
-    """Why all ranks of a product would be equal, if they would."""
-    if config.code_per == "tensor" or embedding.per == "tensor" or embedding.identity is not None:
-        return None
-    return (
-        "code_per='rank' with one embedding for the whole net would make all ranks equal: beside a condition give each "
-        "an identity, Embedding(…, identity=8), or use Embedding(…, per='tensor')"
-    )
+    def why_unfit(self, embedding: Embedding, has_trunk: bool) -> str | None:
+        """Why all ranks of a product would be equal, if they would."""
+        if self.code_per == "tensor" or embedding.per == "tensor" or embedding.identity is not None:
+            return None
+        return (
+            "code_per='rank' with one embedding for the whole net would make all ranks equal: beside a condition give "
+            "each an identity, Embedding(…, identity=8), or use Embedding(…, per='tensor')"
+        )
 
 
 class Products(Generator):
@@ -60,6 +52,8 @@ class Products(Generator):
 
     matrices: Sequence[int]
     """Indices of the tensors that are products."""
+    factor = 1.0
+    """The factor on every product."""
     scaled: int
     """Which of a matrix's generated factors, in the order of their sizes, carries the matrix's scale."""
 
@@ -76,19 +70,18 @@ class Products(Generator):
             self.spans = [slice(*pair) for pair in itertools.pairwise([0, *ends])]
             self.n = self.spans[-1].stop
         layouts = {}
-        for name in dict.fromkeys(self.names):
-            members = [i for i, other in enumerate(self.names) if other == name]
+        for name, members in members_by_name(self.names).items():
             tensor, heads = self.tensors[members[0]], {"": self.tensors[members[0]].numel}
             if members[0] in self.matrices:
-                sizes = self._factor_sizes(*matrix_size(tensor))
+                sizes = self._factor_sizes(tensor)
                 heads = {f"-{factor}": size * (1 if per_rank else rank) for factor, size in sizes.items()}
             outputs = {f"{name}{suffix}": size for suffix, size in heads.items()}
             layouts[name] = HeadLayout(outputs, members, merge_spans([self.spans[i] for i in members]))
         self._build(layouts, (len(self.tensors),), context)
 
     @abstractmethod
-    def _factor_sizes(self, rows: int, columns: int) -> dict[str, int]:
-        """How many values of each generated factor one rank of a matrix of this size has, by the factor's name."""
+    def _factor_sizes(self, tensor: TensorSpec) -> dict[str, int]:
+        """How many values of each generated factor one rank of a matrix has, by the factor's name."""
 
     @abstractmethod
     def _split(self, index: int, outputs: Sequence[Tensor]) -> Factors:
@@ -159,7 +152,7 @@ class Products(Generator):
                 continue
             chosen = self._select(codes, merge_spans([self.spans[i] for i in wanted]))
             is_matrix = wanted[0] in self.matrices
-            scale = self._scales()[wanted] if is_matrix else self.scale[wanted]
+            scale = self.factor * self.scale[wanted] if is_matrix else self.scale[wanted]
             for k, head in enumerate(layout.heads):
                 made = self._product(head, chosen.reshape(-1, self.width), steps)
                 ranks = [self.rank] if self.per_rank and is_matrix else []
@@ -172,15 +165,11 @@ class Products(Generator):
                     found.setdefault(i, []).append(values)
         return found
 
-    def _scales(self) -> Tensor:
-        """What matrices are multiplied by, one value for each tensor."""
-        return self.scale
-
     def _common(self, head: str, steps: Steps) -> Tensor | None:
         """What is added to all that a head makes of the codes of ranks, (rank, values), if anything is."""
         return None
 
 
 def matrix_size(t: TensorSpec) -> tuple[int, int]:
-    """Rows and columns of a weight (out, in, *kernel), seen as a matrix."""
+    """Rows and columns of a weight, seen as a matrix with its first dimension as rows."""
     return t.shape[0], t.numel // max(t.shape[0], 1)

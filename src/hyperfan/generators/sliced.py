@@ -57,7 +57,7 @@ class Slices(GeneratorConfig):
         return SlicedTensors(self, context)
 
     def to_json(self) -> dict[str, Any]:
-        """Never: what is saved is the source's."""
+        """Raise, because only the net that has the heads can be saved."""
         raise CheckpointError(
             "this net uses the heads of the net whose for_mainnet() made it: save that one, and call for_mainnet() "
             "again after loading"
@@ -124,9 +124,10 @@ class SlicedTensors(Generator):
         here, there, found = aims(self.tensors), aims(self.source.tensors), []
         for index, (t, aim, i) in enumerate(zip(self.tensors, here, self.places, strict=True)):
             wanted, has = aim.target, there[i].target
-            if wanted == 0 and has:
+            if (wanted == 0) != (has == 0):
                 raise InitError(
-                    f"'{t.name}' should start at 0 in this mainnet, and a slice times 0 never learns: generate it in "
+                    f"'{t.name}' should start with variance {wanted:g} in this mainnet, and has {has:g} in the one "
+                    "that the hypernet was built for, which no factor mends if one of them is 0: generate it in "
                     "neither, or use init='hyperfan-in'"
                 )
             factor = math.sqrt(wanted / has) if wanted and has else 1.0
@@ -136,13 +137,8 @@ class SlicedTensors(Generator):
         self._set_scales_([solution.scale for solution in found])
         return found
 
-    def expected_moments(self, codes: Codes, *, exact: bool, trunk_preserves: bool) -> list[float | None]:
-        """Those of the source's tensors."""
-        moments = self.source.expected_moments(codes, exact=exact, trunk_preserves=trunk_preserves)
-        return [moments[i] for i in self.places]
-
     def measured_moments(self, codes: Codes) -> list[float]:
-        """Those of the source's tensors."""
+        """‖h‖² of what the source's heads read for each tensor."""
         moments = self.source.measured_moments(codes)
         return [moments[i] for i in self.places]
 
@@ -153,10 +149,7 @@ class SlicedTensors(Generator):
 
     def heads_of(self, index: int) -> list[Head]:
         """The heads that make the source's tensor."""
-        source, place = self.source, self.places[index]
-        if isinstance(source, SlicedTensors):
-            return source.heads_of(place)
-        return [source.head(name) for name in source.layouts[source.names[place]].heads]
+        return self.source.heads_of(self.places[index])
 
     def head_fans(self, index: int) -> Fans:
         """The fans of the layer that makes the source's tensor."""

@@ -64,17 +64,13 @@ class StandIn(Composite):
         assert isinstance(found, cls)
         return found
 
+    @abstractmethod
     def make(self) -> Tensor:
-        """The weight itself."""
-        return self._weight()
+        """The weight itself, computed."""
 
     def part(self, cut: Callable[[Tensor], Tensor]) -> Tensor:
         """What a function leaves of the weight, which picks values along its last dimensions."""
         return cut(self.make())
-
-    @abstractmethod
-    def _weight(self) -> Tensor:
-        """The weight itself, computed."""
 
     @abstractmethod
     def linear(self, x: Tensor, bias: Tensor | None) -> Any:
@@ -153,7 +149,7 @@ class FromCode(StandIn):
     weight: Tensor
     bias: Tensor
     order: Callable[[Sizes], Order]
-    own_linear: Callable[[Tensor, Tensor], Tensor | None] | None
+    trainer_linear: Callable[[Tensor, Tensor], Tensor | None] | None
 
     @staticmethod
     def __new__(cls, code: Tensor, head: Head, shape: tuple[int, ...], order: Callable[[Sizes], Order]) -> "FromCode":
@@ -161,7 +157,7 @@ class FromCode(StandIn):
         stand_in = cls._of_shape(shape, head.weight)
         stand_in.weight, stand_in.bias = head.weight, head.bias
         stand_in.code = code.to(stand_in.weight.dtype)
-        stand_in.order, stand_in.own_linear = order, None if head.trainer is None else head.trainer.linear
+        stand_in.order, stand_in.trainer_linear = order, None if head.trainer is None else head.trainer.linear
         return stand_in
 
     def parts(self) -> list[Tensor]:
@@ -172,7 +168,7 @@ class FromCode(StandIn):
         """A weight of the same head, from another code."""
         stand_in = self._of_shape(self.shape, self.weight)
         stand_in.weight, stand_in.bias, (stand_in.code,) = self.weight, self.bias, parts
-        stand_in.order, stand_in.own_linear = self.order, self.own_linear
+        stand_in.order, stand_in.trainer_linear = self.order, self.trainer_linear
         return stand_in
 
     @property
@@ -180,7 +176,8 @@ class FromCode(StandIn):
         """The codes of n weights, (n, d_k), also of one."""
         return self.code if self.code.ndim == 2 else self.code.unsqueeze(0)
 
-    def _weight(self) -> Tensor:
+    def make(self) -> Tensor:
+        """The weight that the head makes of the code."""
         return (self.code @ self.weight + self.bias).view(*self.code.shape[:-1], *self.shape)
 
     def part(self, cut: Callable[[Tensor], Tensor]) -> Tensor:
@@ -194,7 +191,7 @@ class FromCode(StandIn):
         batches = x.reshape(n, -1, inputs)
         if self.order(Sizes(width, outputs * inputs, outputs, batches.shape[1])) == "weights":
             return NotImplemented
-        made = None if self.own_linear is None else self.own_linear(batches, self.codes)
+        made = None if self.trainer_linear is None else self.trainer_linear(batches, self.codes)
         if made is None:
             each = F.linear(batches, self.weight.view(width * outputs, inputs)).view(n, -1, width, outputs)
             made = (self.codes[:, None, None] @ each).squeeze(-2) + F.linear(batches, self.bias.view(outputs, inputs))
@@ -219,8 +216,8 @@ class Product(StandIn):
     """A weight (out, in, …) that is a product, on a base or not: as a matrix, base + left·right.
 
     Shape:
-        left (out, rank), right (rank, in·…), base (out, in, …). For the weights of n samples left is (n, out, rank),
-        right the same for all or (n, rank, in·…), and inputs are (n, rows, in) or (n·batch, in, …).
+        left (out, rank), right (rank, in·…), base (out, in, …). For the weights of n samples left is (n, out, rank) or
+        right is (n, rank, in·…), or both, and inputs are (n, rows, in) or (n·batch, in, …).
     """
 
     left: Tensor
@@ -244,7 +241,8 @@ class Product(StandIn):
         (stand_in.left, stand_in.right), stand_in.base = parts, self.base
         return stand_in
 
-    def _weight(self) -> Tensor:
+    def make(self) -> Tensor:
+        """The product, on its base."""
         product = self.left @ self.right
         product = product.view(*product.shape[:-2], *self.shape)
         return product if self.base is None else product + self.base
@@ -260,7 +258,7 @@ class Product(StandIn):
         return update if bias is None else update + bias.to(update.dtype)  # as a layer does under autocast
 
     def convolution(self, convolve: Callable[..., Tensor], x: Tensor, bias: Tensor | None, settings: Any) -> Any:
-        """The same, where ``left`` is a convolution of width 1."""
+        """Base(x) + left(right(x)), where ``left`` is a convolution of width 1."""
         *samples, outputs, rank = self.left.shape
         kernels = self.right.reshape(-1, *self.shape[1:])
         if self.right.ndim == 2:

@@ -45,21 +45,22 @@ def save_adapter(net: "HyperNet", path: str | os.PathLike[str], made: Mapping[st
     tensors: dict[str, Tensor] = {}
     transposed = set()
     for t in heads.tensors:
-        layer = net.mainnet.get_submodule(t.layer)
-        turned = (
-            t.fans is not None and (t.fans.channels_in, t.fans.channels_out) == t.shape and type(layer) is not nn.Linear
-        )
-        product = made[t.name]
+        layer, product = net.mainnet.get_submodule(t.layer), made[t.name]
         if not isinstance(product, Product) or len(t.shape) != 2 or isinstance(layer, nn.Embedding):
             raise CallError(
                 f"'{t.name}' is generated, the {t.role} of {t.kind}, which save_adapter() cannot write: build the net "
                 "with generate= of the weights of linear layers alone"
             )
+        if t.role != "weight":
+            raise CallError(
+                f"it is not known whether '{t.name}' is stored as (out, in) or (in, out), which an adapter must say: "
+                "build the net with example=, inputs on which its layer runs"
+            )
         left, right = product.left, product.right
-        if left.ndim > 2:
+        if left.ndim > 2 or right.ndim > 2:
             raise CallError("save_adapter() writes one adapter: pass one task or one embedding, not one per sample")
-        a, b = (left.mT, right.mT) if turned else (right, left)
-        transposed.add(turned)
+        a, b = (left.mT, right.mT) if t.in_first else (right, left)
+        transposed.add(t.in_first)
         tensors[f"{PREFIX}{t.layer}.lora_A.weight"], tensors[f"{PREFIX}{t.layer}.lora_B.weight"] = a, b
     if len(transposed) > 1:
         raise CallError("some weights are stored as (in, out) and some as (out, in), for which PEFT has no one setting")

@@ -8,6 +8,7 @@ from typing import Any, Literal
 from hyperfan.charts.html import notebook_table
 from hyperfan.codes.draw import Distribution
 from hyperfan.errors import InitError
+from hyperfan.formulas.targets import SINE_PHASES, sine_phases
 from hyperfan.generators.aims import Solution
 from hyperfan.init.registry import Fidelity, Method, Reading, reading
 from hyperfan.mainnet.spec import TensorSpec
@@ -133,8 +134,7 @@ def written_row(tensor: TensorSpec, method: Method, fidelity: Fidelity, made_by:
     """The row of a parameter that is written itself: constant where its role says so, else like a classical layer."""
     sine = tensor.followed_by is not None and tensor.followed_by.frequency != 1
     if tensor.role == "bias" and fidelity == "exact" and sine and tensor.fans is not None:
-        phases = 1 / (3 * tensor.fans.fan_in)  # as torch draws them, and SIREN leaves them
-        return Row(name, tensor.role, made_by, "phases of a sine, 1/(3·fan_in)", variance=phases)
+        return Row(name, tensor.role, made_by, SINE_PHASES, variance=sine_phases(tensor.fans.fan_in))
     if tensor.role == "bias" or tensor.start is not None:
         mean = tensor.start or 0.0
         return Row(name, tensor.role, made_by, f"= {mean:g}", mean=mean)

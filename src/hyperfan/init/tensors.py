@@ -131,18 +131,15 @@ def _fans(
         raise InitError(f"the head's weight is a {type(weight).__name__}: pass head.weight")
     if len(shape) < 2:
         raise InitError(f"shape={tuple(shape)}: the shape of a layer's weight has at least an output and an input side")
-    if transposed:
-        inputs, outputs = shape[0], shape[1] * groups
-    else:
-        inputs, outputs = shape[1] * groups, shape[0]
+    outputs = shape[1] * groups if transposed else shape[0]
     values = outputs if bias else math.prod(shape)
     if weight.ndim != 2 or weight.shape[0] != values:
         what = f"{values} values ({'a bias' if bias else '×'.join(map(str, shape))})"
         turned = weight.ndim == 2 and weight.shape[1] == values
         hint = "it looks transposed: pass weight.T" if turned else f"it should be ({values}, d_k)"
         raise InitError(f"the head's weight is {tuple(weight.shape)}, but it makes {what}: {hint}")
-    if outputs % groups or inputs % groups:
-        raise InitError(f"groups={groups} does not divide the {inputs} input and {outputs} output channels")
-    kernel = shape[2:]
-    strides = [stride] * len(kernel) if isinstance(stride, int) else stride
-    return Fans.conv(inputs, outputs, kernel, strides, groups, transposed)
+    if shape[0] % groups:
+        raise InitError(
+            f"groups={groups} does not divide the {shape[0]} {'input' if transposed else 'output'} channels"
+        )
+    return Fans.of_weight(shape, stride, groups, transposed)

@@ -47,10 +47,10 @@ class Call:
 
     def wrap(self, function: Callable[..., Any]) -> Callable[..., Any]:
         """A function that can run after the call as it does in it."""
-        recreate = self.recreated_tensors()
+        rebuild = self.rebuild_tensors()
 
         def again(*args: Any, **kwargs: Any) -> Any:
-            with self._bind(recreate()):
+            with self._bind(rebuild()):
                 return function(*args, **kwargs)
 
         return again
@@ -73,8 +73,8 @@ class Call:
 
         return _reentrant(again, preserve, *given)
 
-    def recreated_tensors(self) -> Callable[[], Mapping[str, Tensor]]:
-        """Returns the tensors as they are now, whatever the mainnet does with them later."""
+    def rebuild_tensors(self) -> Callable[[], Mapping[str, Tensor]]:
+        """A function that returns the tensors as they are now, whatever the mainnet does with them later."""
         return lambda: self.tensors
 
     def like(self, new: Any, old: Any) -> Any:

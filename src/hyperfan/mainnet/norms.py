@@ -12,7 +12,7 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor
 
-from hyperfan.mainnet.replay import Recorded, Value, common_roots, draws, evaluate
+from hyperfan.mainnet.replay import Call, Value, common_roots, draws, evaluate
 
 TOLERANCE = 0.01
 """The relative error that results may have: ε in a norm's denominator, and the rounding of bfloat16."""
@@ -21,7 +21,7 @@ MIN_FEATURES = 4
 MAX_ROOTS = 4
 
 
-def find_norm(call: Recorded) -> tuple[Value, float] | None:
+def find_norm(call: Call) -> tuple[Value, float] | None:
     """The value to which a norm was applied that ends with this call, and the mean square that it makes, if any."""
     for _, root in zip(range(MAX_ROOTS), common_roots(call), strict=False):
         found = _mean_square(call, root)
@@ -30,13 +30,13 @@ def find_norm(call: Recorded) -> tuple[Value, float] | None:
     return None
 
 
-def _mean_square(call: Recorded, root: Value) -> float | None:
+def _mean_square(call: Call, root: Value) -> float | None:
     """The mean square of what the call makes of a root, whatever values that has; ``None`` if it is no norm of it."""
     squares: dict[tuple[int, ...], list[Tensor]] = {features: [] for features in _sets_of_features(root.shape)}
     for x in draws(root.shape) if squares else ():
         try:
             with torch.no_grad():
-                y = evaluate(call, root, x)
+                y = evaluate(call, {root: x})
         except Exception:  # the functions of a user may raise anything; it is not known what they do
             return None
         if not isinstance(y, Tensor) or y.shape != x.shape or not y.is_floating_point() or y.is_meta:

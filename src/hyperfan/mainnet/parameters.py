@@ -29,12 +29,14 @@ class Origin:
         role: of the parameter, by rule.
         raw: whether the tensor has the parameter's values, all or some of them, at whatever positions.
         unit_at: the value at which the parameter makes the tensor 1, where that is known.
+        first: the dimension of the tensor that is the parameter's first, where that is known.
     """
 
     name: str
     role: Role
     raw: bool = True
     unit_at: float | None = 1.0
+    first: int | None = 0
 
 
 class Parameters:
@@ -43,7 +45,7 @@ class Parameters:
     def __init__(self, parameters: Mapping[int, tuple[str, Role]]) -> None:
         self.uses: dict[str, Use] = {}
         self._origins = {key: Origin(name, role) for key, (name, role) in parameters.items()}
-        self._made: set[int] = set()
+        self._computed: set[int] = set()
         self._seen: dict[str, set[bool]] = {}
 
     def get(self, value: Any) -> Origin | None:
@@ -57,15 +59,15 @@ class Parameters:
         """The parameters among these tensors."""
         return [self._origins[id(t)] for t in tensors if id(t) in self._origins]
 
-    def made(self, tensor: Tensor) -> bool:
+    def is_computed(self, tensor: Tensor) -> bool:
         """Whether a tensor was computed from parameters and from nothing that is traced."""
-        return id(tensor) in self._made
+        return id(tensor) in self._computed
 
     def derive(self, call: Call, outputs: Sequence[Tensor]) -> bool:
         """Whether a call that read nothing traced made its outputs of one parameter, whose they are from now on."""
         found = [] if call.name in op.SHAPE_ONLY else self.of(call.tensors)
-        if found or any(self.made(t) for t in call.tensors):
-            self._made.update(id(t) for t in outputs)
+        if found or any(self.is_computed(t) for t in call.tensors):
+            self._computed.update(id(t) for t in outputs)
         if len({origin.name for origin in found}) != 1:
             return False
         raw = call.name in op.UNCHANGED | op.REARRANGEMENTS | op.SELECTIONS
@@ -73,8 +75,10 @@ class Parameters:
         unit_at = found[0].unit_at if raw else None
         if call.name == "add" and len(call.args) == 2 and numbers and not call.kwargs and found[0].unit_at is not None:
             unit_at = found[0].unit_at - numbers[0]  # a gain 1 + w
-        new = replace(found[0], raw=found[0].raw and raw, unit_at=unit_at)
-        self._origins.update((id(t), new) for t in outputs)
+        source = next(t for t in call.tensors if t in self)
+        for output in outputs:
+            first = _first_dimension(call, source, output, found[0].first)
+            self._origins[id(output)] = replace(found[0], raw=found[0].raw and raw, unit_at=unit_at, first=first)
         return True
 
     def see(self, call: Call) -> None:
@@ -102,7 +106,8 @@ class Parameters:
         for reading in _readings(call) if any(origin.role == "other" for origin in self.of(call.tensors)) else ():
             weight, bias = self.get(reading.weight), self.get(reading.bias)
             if weight is not None and weight.role == "other" and weight.raw and reading.weight.is_floating_point():
-                self.uses.setdefault(weight.name, Use("weight", reading.fans))
+                in_first = reading.inputs is not None and reading.inputs == weight.first
+                self.uses.setdefault(weight.name, Use("weight", reading.fans, in_first=in_first))
                 if bias is not None and bias.role == "other" and bias.raw:
                     self.uses.setdefault(bias.name, Use("bias", weight=weight.name))
                 return [weight.name]
@@ -147,10 +152,23 @@ def _multiplied(call: Call) -> list[Tensor]:
     return [t for t in call.tensors if t is not mask]
 
 
+def _first_dimension(call: Call, source: Tensor, output: Tensor, first: int | None) -> int | None:
+    """The dimension of a call's output that was this one of its source; ``None`` if that is not known."""
+    if first is None or output.ndim != source.ndim:
+        return None
+    if call.name not in op.REARRANGEMENTS or (output.shape, output.stride()) == (source.shape, source.stride()):
+        return first
+    reversed_layout = source.shape[::-1], source.stride()[::-1]
+    return 1 - first if source.ndim == 2 and (output.shape, output.stride()) == reversed_layout else None
+
+
 @dataclass(frozen=True)
 class _Layer:
+    """A call read as a layer; ``inputs`` is the first dimension of its weight over which the layer sums."""
+
     weight: Any
     fans: Fans
+    inputs: int | None
     bias: Any = None
 
 
@@ -163,7 +181,7 @@ def _readings(call: Call) -> Iterator[_Layer]:
         yield from _convolution(call)
     elif name in op.LOOKUPS:
         weight = _argument(call, 1, "weight")
-        yield _Layer(weight, Fans(1, weight.shape[-1]))
+        yield _Layer(weight, Fans(1, weight.shape[-1]), inputs=None)
     elif name == "einsum" and isinstance(args[0], str):
         yield from _contraction(args[0], args[1] if isinstance(args[1], list | tuple) else args[1:])
     elif name in op.BIASED_PRODUCTS and len(args) > 2:
@@ -177,18 +195,16 @@ def _readings(call: Call) -> Iterator[_Layer]:
 def _matrix(weight: Any, out_first: bool, bias: Any = None) -> Iterator[_Layer]:
     if isinstance(weight, Tensor) and weight.ndim > 1:
         rows, columns = weight.shape[-2:]
-        yield _Layer(weight, Fans(columns, rows) if out_first else Fans(rows, columns), bias)
+        fans, inputs = (Fans(columns, rows), weight.ndim - 1) if out_first else (Fans(rows, columns), weight.ndim - 2)
+        yield _Layer(weight, fans, inputs, bias)
 
 
 def _convolution(call: Call) -> Iterator[_Layer]:
     weight, groups = _argument(call, 1, "weight"), _argument(call, 6, "groups") or 1
     transposed = "transpose" in call.name
     if isinstance(weight, Tensor) and weight.ndim > 2:
-        stride, kernel = _argument(call, 3, "stride") or 1, weight.shape[2:]
-        strides = (stride,) * len(kernel) if isinstance(stride, int) else tuple(stride)
-        first, second = weight.shape[0], weight.shape[1] * groups
-        sizes = (first, second) if transposed else (second, first)
-        yield _Layer(weight, Fans.conv(*sizes, kernel, strides, groups, transposed), _argument(call, 2, "bias"))
+        fans = Fans.of_weight(weight.shape, _argument(call, 3, "stride") or 1, groups, transposed)
+        yield _Layer(weight, fans, 0 if transposed else 1, _argument(call, 2, "bias"))
 
 
 def _contraction(equation: str, operands: Sequence[Tensor]) -> Iterator[_Layer]:
@@ -200,9 +216,10 @@ def _contraction(equation: str, operands: Sequence[Tensor]) -> Iterator[_Layer]:
     for weight, mine, other in ((operands[1], names[1], names[0]), (operands[0], names[0], names[1])):
         if weight.ndim == len(mine):
             sizes = dict(zip(mine, weight.shape, strict=True))
-            forward = math.prod(sizes[i] for i in sizes if i in other and i not in out)
+            summed = [i for i in sizes if i in other and i not in out]
+            forward = math.prod(sizes[i] for i in summed)
             backward = math.prod(sizes[i] for i in sizes if i not in other and i in out)
-            yield _Layer(weight, Fans(forward, backward))
+            yield _Layer(weight, Fans(forward, backward), mine.index(summed[0]) if summed else None)
 
 
 def _argument(call: Call, place: int, name: str) -> Any:

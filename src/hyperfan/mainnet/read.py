@@ -52,9 +52,11 @@ def read(module: nn.Module, example: Any = None, nonlinearity: NonlinearityArgum
         if example is not None:
             _run(copied, example, tracer)
         elif is_sequential(copied) or rule_class(copied):
-            walk(copied, roles, tracer)
+            walk(copied, tracer)
     for name, use in tracer.parameters.uses.items():
-        tensors[name] = replace(tensors[name], role=use.role, fans=use.fans, weights=use.weights, start=use.start)
+        tensors[name] = replace(
+            tensors[name], role=use.role, fans=use.fans, in_first=use.in_first, weights=use.weights, start=use.start
+        )
     for name in tracer.parameters.elementwise - tracer.parameters.uses.keys():
         tensors[name] = replace(tensors[name], elementwise=True)
     weights = [t for t in tensors.values() if t.role == "weight"]
@@ -121,7 +123,7 @@ def _parameters(module: nn.Module) -> tuple[dict[str, TensorSpec], dict[int, str
             weights = tuple(qualified_name(path, weight) for weight in use.weights)
             new = TensorSpec(
                 name, tuple(p.shape), p.dtype, use.role, path, type(owner).__name__,
-                fans=use.fans, weights=weights, start=use.start, hand_set=name in by_hand,
+                fans=use.fans, in_first=use.in_first, weights=weights, start=use.start, hand_set=name in by_hand,
             )  # fmt: skip
             first = owners.setdefault(id(p), name)
             tensors[first] = new if first == name else _tied(tensors[first], new)

@@ -29,6 +29,12 @@ class Call:
         """The tensors that it was given."""
         return tensors((self.args, self.kwargs))
 
+    @property
+    def values(self) -> "list[Value]":
+        """The values that stand in it for traced tensors, each once."""
+        leaves = pytree.tree_leaves((self.args, self.kwargs))
+        return list(dict.fromkeys(leaf for leaf in leaves if isinstance(leaf, Value)))
+
 
 def tensors(tree: Any) -> list[Tensor]:
     """The tensors in nested containers."""
@@ -43,33 +49,18 @@ class Value:
         number: counts values in the order in which they were made.
         trail: of the tensor.
         shape: of the tensor.
-        call: what made it.
+        call: what made it, with values in place of traced tensors, so that others can be put there.
         place: which of the tensors that the call returned.
     """
 
     number: int
     trail: Trail
     shape: tuple[int, ...]
-    call: "Recorded | None" = None
+    call: Call | None = None
     place: int = 0
 
 
-@dataclass(frozen=True, eq=False)
-class Recorded:
-    """A call whose traced tensors are replaced by their values, so that others can be put in their place."""
-
-    func: Callable[..., Any]
-    args: Sequence[Any]
-    kwargs: Mapping[str, Any]
-
-    @property
-    def values(self) -> list[Value]:
-        """The traced values that it was given, each once."""
-        leaves = pytree.tree_leaves((self.args, self.kwargs))
-        return list(dict.fromkeys(leaf for leaf in leaves if isinstance(leaf, Value)))
-
-
-def common_roots(call: Recorded) -> Iterator[Value]:
+def common_roots(call: Call) -> Iterator[Value]:
     """The values from which everything in an expression was computed, the nearest first.
 
     Those are the dominators of its graph. In order of their numbers, the last value of a front that moves back is one
@@ -93,12 +84,9 @@ def common_roots(call: Recorded) -> Iterator[Value]:
                 heapq.heappush(numbers, -other.number)
 
 
-def evaluate(call: Recorded, root: Value, tensor: Tensor) -> Any:
-    """The result of a call with this tensor in place of a root's; an error is that of the function."""
-    return _call(call, {root: tensor})
+def evaluate(call: Call, known: dict[Value, Tensor]) -> Any:
+    """The result of a call with these tensors in place of values; an error is that of the function."""
 
-
-def _call(call: Recorded, known: dict[Value, Tensor]) -> Any:
     def put_in(leaf: Any) -> Any:
         found = _tensor(leaf, known) if isinstance(leaf, Value) else leaf
         return found.clone() if isinstance(found, Tensor) else found  # some functions work in place
@@ -111,7 +99,7 @@ def _tensor(value: Value, known: dict[Value, Tensor]) -> Tensor:
     if value not in known:
         if value.call is None:
             raise ValueError("the expression has another variable")
-        known[value] = tensors(_call(value.call, known))[value.place]
+        known[value] = tensors(evaluate(value.call, known))[value.place]
     return known[value]
 
 

@@ -34,8 +34,8 @@ class Resampler:
         key = (func, *map(_key, args), *((name, _key(x)) for name, x in kwargs.items()))
         if key not in self._made:
             with torch.inference_mode(False), torch.enable_grad():
-                given = [_own(a) for a in args]
-                out = func(*given, **{name: _own(x) for name, x in kwargs.items()})
+                given = [_clone(a) for a in args]
+                out = func(*given, **{name: _clone(x) for name, x in kwargs.items()})
             fits = isinstance(out, Tensor) and out.shape == grid().shape
             self._made[key] = (args, kwargs), out if fits else None
         return self._made[key][1]
@@ -89,5 +89,5 @@ def _key(value: Any) -> Any:
     return (type(value), value) if isinstance(value, (bool, int, float, str)) else id(value)
 
 
-def _own(value: Any) -> Any:
+def _clone(value: Any) -> Any:
     return value.clone() if isinstance(value, Tensor) else value  # some functions work in place

@@ -21,12 +21,14 @@ class Use:
         fans: for a weight; see :class:`hyperfan.formulas.Fans`.
         weight: for a bias, the name of the weight in the same module whose output it is added to (or of several).
         start: for scale, shift and slope, the value it starts at.
+        in_first: for a weight, whether its first dimension is that of the layer's inputs, and not of its outputs.
     """
 
     role: Role
     fans: Fans | None = None
     weight: str | tuple[str, ...] = ()
     start: float | None = None
+    in_first: bool = False
 
     @property
     def weights(self) -> tuple[str, ...]:
@@ -67,7 +69,7 @@ def rule(*kinds: type[nn.Module], norm: bool = False) -> Callable[[_F], _F]:
     >>> @rule(Scale)
     ... def _(layer):
     ...     n, m = layer.W.shape
-    ...     return {"W": Use("weight", Fans(channels_in=n, channels_out=m))}
+    ...     return {"W": Use("weight", Fans(channels_in=n, channels_out=m), in_first=True)}
     """
 
     for kind in kinds:
@@ -110,7 +112,7 @@ def uses(module: nn.Module) -> dict[str, Use]:
 
 
 def _weight_and_bias(fans: Fans) -> dict[str, Use]:
-    return {"weight": Use("weight", fans), "bias": Use("bias", weight="weight")}
+    return {"weight": Use("weight", fans, in_first=fans.transposed), "bias": Use("bias", weight="weight")}
 
 
 @rule(nn.Linear)

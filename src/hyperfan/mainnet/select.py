@@ -4,7 +4,7 @@ import fnmatch
 import warnings
 from collections.abc import Callable, Collection, Sequence
 
-from hyperfan.errors import HyperfanWarning, MainnetError, nearest
+from hyperfan.errors import HyperfanWarning, MainnetError, closest, nearest
 from hyperfan.mainnet.adapters import is_magnitude
 from hyperfan.mainnet.spec import Role, Spec, TensorSpec
 
@@ -85,17 +85,16 @@ def _warn_about_missing_rules(spec: Spec) -> None:
 
 def _meant(pattern: str, spec: Spec) -> str:
     """What a pattern that matches nothing was probably meant to be, as the end of a sentence."""
-    role = nearest(pattern, ROLES)
-    if role.startswith("did") and "." not in pattern:
-        return role
+    if closest(pattern, ROLES) is not None and "." not in pattern:
+        return nearest(pattern, ROLES)
     for wider in (f"*.{pattern}", f"*.{pattern}.weight", f"{pattern}.weight", f"*{pattern}*"):
         found = [t.name for t in spec if _matches(t, wider)]
         if found:
             return f"a pattern is for whole names, as {wider!r}, which matches {len(found)}, such as '{found[0]}'"
     names = [t.name for t in spec]
-    known = nearest(pattern, [*ROLES, *names])
-    if known.startswith("did") or len(names) <= MAX_NAMES_SHOWN:
-        return known
+    known = [*ROLES, *names]
+    if closest(pattern, known) is not None or len(names) <= MAX_NAMES_SHOWN:
+        return nearest(pattern, known)
     return f"there are {', '.join(names[:MAX_NAMES_SHOWN])}, and {len(names) - MAX_NAMES_SHOWN} more"
 
 

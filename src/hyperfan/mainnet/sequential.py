@@ -1,12 +1,9 @@
 """The nonlinearities of an ``nn.Sequential``, from the order of its modules and without an example."""
 
-from collections.abc import Mapping
-
 import torch
 from torch import Tensor, nn
 
 from hyperfan.mainnet.rules import is_declared_norm, rule_class
-from hyperfan.mainnet.spec import Role
 from hyperfan.mainnet.trace import TOKEN_SIZE, Tracer
 
 _TRANSPARENT = tuple(
@@ -15,12 +12,12 @@ _TRANSPARENT = tuple(
 _NORMS = ("torch.nn.modules.batchnorm", "torch.nn.modules.instancenorm", "torch.nn.modules.normalization")
 
 
-def walk(module: nn.Module, roles: Mapping[int, tuple[str, Role]], tracer: Tracer) -> None:
+def walk(module: nn.Module, tracer: Tracer) -> None:
     """Follow a token, which stands for the values, through the modules, for as long as it is known what each does."""
     token = torch.zeros(TOKEN_SIZE)
     tracer.start(token)
     for leaf in leaves(module):
-        following = _step(leaf, token, roles, tracer)
+        following = _step(leaf, token, tracer)
         if following is None:
             return
         token = following
@@ -39,9 +36,9 @@ def leaves(module: nn.Module) -> list[nn.Module]:
     return [module]
 
 
-def _step(leaf: nn.Module, token: Tensor, roles: Mapping[int, tuple[str, Role]], tracer: Tracer) -> Tensor | None:
+def _step(leaf: nn.Module, token: Tensor, tracer: Tracer) -> Tensor | None:
     parameters, package = list(leaf.parameters()), type(leaf).__module__
-    if any(roles[id(p)][1] == "weight" for p in parameters):
+    if any(origin.role == "weight" for origin in tracer.parameters.of(parameters)):
         kind = rule_class(leaf)
         several = isinstance(leaf, nn.RNNBase | nn.RNNCellBase | nn.MultiheadAttention)
         if kind is None or type(leaf).forward is not kind.forward or several:

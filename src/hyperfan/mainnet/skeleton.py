@@ -175,15 +175,6 @@ class Skeleton:
             if place.name in tensors or path != place.name
         }
 
-    def _put(self, tensors: Mapping[str, Any]) -> dict[str, Any]:
-        """Put tensors in their places: what functional_call does, without looking up each. Returns what was there."""
-        places, before = self._places.now(), {}
-        for path, tensor in tensors.items():
-            owner, store, local, _ = places[path]
-            place = getattr(owner, store)
-            before[path], place[local] = place[local], tensor
-        return before
-
     def check(self, tensors: Mapping[str, Tensor]) -> None:
         """Raise unless every name has a tensor, given or held, of the right shape and dtype, all on one device."""
         self._check(tensors, self._places.now())
@@ -254,11 +245,8 @@ class Skeleton:
                 real[name] = value.detach().clone()
                 if isinstance(empty, nn.Parameter):
                     real[name] = nn.Parameter(real[name], requires_grad=empty.requires_grad)
-        before = self._put(self._by_path(real))
-        try:
+        with self.bound(real):
             return duplicate(self.module, {id(value): value for value in real.values()})
-        finally:
-            self._put(before)
 
 
 def duplicate(module: nn.Module, memo: dict[int, Any]) -> nn.Module:

@@ -61,6 +61,7 @@ class TensorSpec:
         layer: path of the module that owns it.
         kind: class name of that module.
         fans: of the weight; a bias has those of the weight it belongs to.
+        in_first: whether a weight's first dimension is that of its layer's inputs, as in a transposed convolution.
         weights: for a bias, the names of the weights to whose output it is added.
         consumes: the nonlinearity whose output the layer reads (``None``: not known).
         reads: the one weight whose layer, through that nonlinearity, feeds this layer; ``None`` if there are several.
@@ -89,6 +90,7 @@ class TensorSpec:
     kind: str
     aliases: tuple[str, ...] = ()
     fans: Fans | None = None
+    in_first: bool = False
     weights: tuple[str, ...] = ()
     consumes: Nonlinearity | None = None
     reads: str | None = None

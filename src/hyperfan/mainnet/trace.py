@@ -22,7 +22,7 @@ from hyperfan.mainnet.gains import grid, prelu, rrelu
 from hyperfan.mainnet.norms import find_norm
 from hyperfan.mainnet.parameters import Parameters, rms
 from hyperfan.mainnet.recurrent import state_trail
-from hyperfan.mainnet.replay import Call, Recorded, Value, tensors
+from hyperfan.mainnet.replay import Call, Value, tensors
 from hyperfan.mainnet.resample import Resampler, summed_values
 from hyperfan.mainnet.spec import IDENTITY, Nonlinearity, Role
 from hyperfan.mainnet.trails import Trail
@@ -44,8 +44,8 @@ class Tracer(TorchFunctionMode):
     def __init__(
         self,
         parameters: Mapping[int, tuple[str, Role]],
-        constants: Iterable[Tensor] = (),
-        tables: Collection[str] = (),
+        constants: Iterable[Tensor],
+        tables: Collection[str],
     ) -> None:
         super().__init__()
         self.wiring = Wiring()
@@ -129,7 +129,7 @@ class Tracer(TorchFunctionMode):
             self._overwrite(args[0], known=name != "setitem")
         return result
 
-    def _follow(self, call: Call, inputs: list[Trail], weights: list[str], recorded: Recorded | None) -> Trail:
+    def _follow(self, call: Call, inputs: list[Trail], weights: list[str], recorded: Call | None) -> Trail:
         name, args, kwargs = call.name, call.args, call.kwargs
         first, node = inputs[0], next(self._nodes)
         if name in op.RECURRENT:
@@ -138,7 +138,8 @@ class Tracer(TorchFunctionMode):
             return self._attention(weights, [self._trails.get(id(t), first) for t in args[:3]], args[1].shape[0])
         if weights:
             return self._layer(name, weights, inputs)
-        if name in op.LAYER_FUNCTIONS and self.parameters.made(call.tensors[1]) and id(call.tensors[0]) in self._trails:
+        computed = name in op.LAYER_FUNCTIONS and self.parameters.is_computed(call.tensors[1])
+        if computed and id(call.tensors[0]) in self._trails:
             return self._computed_layer(inputs)
         if name in op.NORMS:
             known = [(t, self.parameters.get(t)) for t in call.tensors]
@@ -242,7 +243,7 @@ class Tracer(TorchFunctionMode):
             mean_square *= rms(gain) ** 2
         return read.normalise(next(self._nodes), mean_square)
 
-    def _found_norm(self, recorded: Recorded | None) -> Trail | None:
+    def _found_norm(self, recorded: Call | None) -> Trail | None:
         """The result of a norm that is written out and ends with this call, if it is one."""
         found = None if recorded is None else find_norm(recorded)
         return None if found is None else self._norm(found[0].trail, (), found[1])
@@ -269,7 +270,7 @@ class Tracer(TorchFunctionMode):
             return mixed
         return mixed.apply("attention", self._resampler.apply(torch.mul, grid(), attention_mean_square(keys) ** 0.5))
 
-    def _elementwise(self, call: Call, inputs: list[Trail], recorded: Recorded | None) -> Trail:
+    def _elementwise(self, call: Call, inputs: list[Trail], recorded: Call | None) -> Trail:
         name = call.name
         if len({t.node for t in inputs}) == 1:
             if inputs[0].normalised and set(inputs[0].names) <= {"norm"}:
@@ -319,7 +320,7 @@ class Tracer(TorchFunctionMode):
         if not known:
             self._set(tensor, trail)
 
-    def _record(self, call: Call) -> Recorded:
+    def _record(self, call: Call) -> Call:
         """The call, with values in place of traced tensors, and with parameters that have one value everywhere."""
 
         def value(tensor: Tensor) -> Any:
@@ -328,9 +329,9 @@ class Tracer(TorchFunctionMode):
             return torch.full(tensor.shape, rms(tensor)) if tensor in self.parameters else tensor
 
         args, kwargs = pytree.tree_map_only(Tensor, value, (tuple(call.args), dict(call.kwargs)))
-        return Recorded(call.func, args, kwargs)
+        return replace(call, args=args, kwargs=kwargs)
 
-    def _set(self, tensor: Tensor, trail: Trail, made_by: Recorded | None = None, place: int = 0) -> None:
+    def _set(self, tensor: Tensor, trail: Trail, made_by: Call | None = None, place: int = 0) -> None:
         if id(tensor) not in self._trails:
             self._alive.append(tensor)
             self._views.setdefault(id(_base(tensor)), []).append(tensor)

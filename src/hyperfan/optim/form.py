@@ -169,7 +169,7 @@ class Held(torch.autograd.Function):
 def hand_out(form: Form, map: LinearMap, shape: Sequence[int] | None) -> Sequence[Tensor]:
     """What a form holds, for the mainnet; of a map that is sharded, from the forms of all processes."""
     training, sharded = torch.is_grad_enabled(), map.sharded
-    pair = [head_shards.own_shard(p) for p in map.held] if sharded else map.held
+    pair = [head_shards.local_shard_with_grad(p) for p in map.held] if sharded else map.held
     mine = None if sharded else shape
     held: Sequence[Tensor] = apply_function(Held, ((form, mine),), *pair) if training else form.tensors(mine)
     if not sharded:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from torch import Tensor
 
+from hyperfan.formulas.targets import SINE_PHASES, sine_phases
 from hyperfan.probe.moments import mean_square
 
 if TYPE_CHECKING:
@@ -27,8 +28,8 @@ def with_phases(tensors: "Tensors", share: float, made: Mapping[str, Tensor]) ->
                 continue
             whole, realised = weight.target / (1 - share), mean_square(made[name].detach())
             if realised > math.sqrt(weight.target * whole):  # nearer to all of it
-                phases = 1 / (3 * bias.reading.fan_in)
+                phases = sine_phases(bias.reading.fan_in)
                 output = None if weight.layer_output is None else weight.layer_output + phases
                 changed[name] = replace(weight, target=whole, layer_output=output, equation="v = gain/fan_in·entry")
-                changed[bias.spec.name] = replace(bias, target=phases, equation="phases of a sine, 1/(3·fan_in)")
+                changed[bias.spec.name] = replace(bias, target=phases, equation=SINE_PHASES)
     return {**tensors, **changed}

@@ -39,6 +39,7 @@ from hyperfan.experiments.results.pairs import LOSS_MARGIN
 from hyperfan.experiments.results.runs import NamedFigure, Run
 from hyperfan.experiments.results.statistics import Estimate
 from hyperfan.experiments.results.write import Results
+from hyperfan.init.methods.charakorn2025 import doc_to_lora_variances
 from hyperfan.metrics import Kind, Row
 from hyperfan.report import StartScores, losses_and_scores
 from hyperfan.text import table
@@ -268,8 +269,7 @@ class LoraResults(Results[Lora, LoraRun]):
     def _doc_scale(self) -> float:
         """Root mean square of Doc-to-LoRA's A over that of ours, of a code of norm 1."""
         c = self.base
-        variance = 0.25 / (c.code + 2 * c.rank * c.width) + 0.04 / (c.rank * c.width)
-        return math.sqrt(variance * c.width)
+        return math.sqrt(sum(doc_to_lora_variances(c.width, c.width, c.rank, c.code)) * c.width)
 
     def _edges(self) -> str:
         """Which starts learn fastest at an end of their range of rates, where another might be better still."""

@@ -20,9 +20,9 @@ from hyperfan.generators.aims import Aim, Draw, Solution
 from hyperfan.generators.base import Factors, Generator
 from hyperfan.generators.config import BuildContext
 from hyperfan.generators.layout import HeadLayout
-from hyperfan.generators.lora import LoRAHeads, Updates
-from hyperfan.generators.products import matrix_size
+from hyperfan.generators.lora import LoRAHeads, Updates, update_size
 from hyperfan.hypernet import HyperNet
+from hyperfan.init.methods.charakorn2025 import doc_to_lora_variances
 
 
 class StartedHeads(LoRAHeads):
@@ -33,10 +33,10 @@ class StartedHeads(LoRAHeads):
     def _solve_update(
         self, layout: HeadLayout, aims: Sequence[Aim], moments: Sequence[float | None]
     ) -> tuple[float | None, list[float], str]:
-        return self.variances(*matrix_size(self.tensors[layout.tensors[0]]))[0], [1.0] * len(aims), self.NOTE
+        return self.variances(*update_size(self.tensors[layout.tensors[0]]))[0], [1.0] * len(aims), self.NOTE
 
     @abstractmethod
-    def variances(self, rows: int, columns: int) -> tuple[float, float, float, float]:
+    def variances(self, d_out: int, d_in: int) -> tuple[float, float, float, float]:
         """The variances of H_A, β_A, H_B and β_B."""
 
     def write_(self, solutions: Sequence[Solution], draw: Draw) -> None:
@@ -44,7 +44,7 @@ class StartedHeads(LoRAHeads):
         Updates.write_(self, solutions, draw)
         for layout in self.layouts.values():
             a, b = (self.head(name) for name in layout.heads)
-            variances = self.variances(*matrix_size(self.tensors[layout.tensors[0]]))
+            variances = self.variances(*update_size(self.tensors[layout.tensors[0]]))
             for values, variance in zip((a.weight, a.bias, b.weight, b.bias), variances, strict=True):
                 draw(values, variance)
 
@@ -54,9 +54,9 @@ class TextToLoRAHeads(StartedHeads):
 
     NOTE = "Text-to-LoRA: H = 0, β as peft starts a LoRA"
 
-    def variances(self, rows: int, columns: int) -> tuple[float, float, float, float]:
+    def variances(self, d_out: int, d_in: int) -> tuple[float, float, float, float]:
         """A's bias alone."""
-        return 0.0, 1 / (3 * columns), 0.0, 0.0
+        return 0.0, 1 / (3 * d_in), 0.0, 0.0
 
 
 class TorchLinearHeads(StartedHeads):
@@ -64,7 +64,7 @@ class TorchLinearHeads(StartedHeads):
 
     NOTE = "nn.Linear: weights and biases of variance 1/(3·d_k)"
 
-    def variances(self, rows: int, columns: int) -> tuple[float, float, float, float]:
+    def variances(self, d_out: int, d_in: int) -> tuple[float, float, float, float]:
         """One variance for all."""
         return (1 / (3 * self.width),) * 4
 
@@ -80,16 +80,16 @@ class DocToLoRAHeads(StartedHeads):
     def __init__(self, config: LoRA, context: BuildContext) -> None:
         super().__init__(config, context)
         for i in self.matrices:
-            rows, _ = matrix_size(self.tensors[i])
-            sizes = {"scale_a": (self.rank, 1), "scale_b": (self.rank,), "common_b": (rows, self.rank)}
+            d_out, _ = update_size(self.tensors[i])
+            sizes = {"scale_a": (self.rank, 1), "scale_b": (self.rank,), "common_b": (d_out, self.rank)}
             for name, size in sizes.items():
                 values = torch.empty(size, device=context.device, dtype=self.tensors[i].dtype)
                 self.register_parameter(f"{name}_{i}", nn.Parameter(values))
 
-    def variances(self, rows: int, columns: int) -> tuple[float, float, float, float]:
+    def variances(self, d_out: int, d_in: int) -> tuple[float, float, float, float]:
         """The variances for a code of norm 1."""
-        generated = 0.25 / (self.width + self.rank * (rows + columns))
-        return generated, 0.04 / (self.rank * columns), generated, 0.0
+        generated, common = doc_to_lora_variances(d_in, d_out, self.rank, self.width)
+        return generated, common, generated, 0.0
 
     def write_(self, solutions: Sequence[Solution], draw: Draw) -> None:
         """Start the factors of each rank too."""

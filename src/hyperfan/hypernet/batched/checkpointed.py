@@ -32,7 +32,7 @@ class SamplesCall(Call):
         stack.enter_context(self._skeleton.bound(tensors))
         return stack
 
-    def recreated_tensors(self) -> Callable[[], Mapping[str, Tensor]]:
+    def rebuild_tensors(self) -> Callable[[], Mapping[str, Tensor]]:
         """Weights that were not made yet are made again, as the checkpoint will compare what is computed."""
         unmade = {name: t for name, t in self.tensors.items() if isinstance(t, StandIn) and not hasattr(t, WEIGHTS)}
         return lambda: {**self.tensors, **{name: t.of_parts(t.parts()) for name, t in unmade.items()}}

@@ -13,6 +13,7 @@ from functools import partial
 from hyperfan.errors import InitError
 from hyperfan.formulas import targets
 from hyperfan.generators.aims import Aim
+from hyperfan.init.classical import MEANS
 from hyperfan.init.registry import Method, Reading, register
 
 PAPER = "Chang, Flokas & Lipson 2020"
@@ -24,11 +25,12 @@ def hyperfan_in(read: Reading, bias_share: float = 0.5) -> Aim:
         raise InitError(f"bias_share={bias_share:g}: the biases' share of the variance lies in [0, 1)")
     if read.role == "bias":
         v = targets.fan_in_bias(read.output, bias_share) * read.branch / read.logits / read.summands
-        return Aim(_branched("v = bias_share·output", read), target=v)
+        return Aim(_divided("v = bias_share·output", read), target=v)
     part = bias_share if read.bias_generated else 0.0
     v = targets.fan_in_weight(read.fan_in, read.gain_in, part) * read.entry * read.branch * read.row / read.logits
     equation = "v = (1 − bias_share)·gain/fan_in" if part else "v = gain/fan_in"
-    return Aim(_branched(equation, read), target=v, gain=read.gain_in)
+    equation += ("·entry" if read.entry != 1 else "") + ("·row" if read.row != 1 else "")
+    return Aim(_divided(equation, read), target=v, gain=read.gain_in)
 
 
 def hyperfan_out(read: Reading) -> Aim:
@@ -37,9 +39,9 @@ def hyperfan_out(read: Reading) -> Aim:
     if read.role == "bias":
         v = targets.fan_out_bias(read.fan_in, weight, read.consumed, read.output) * read.branch / read.summands
         v /= read.logits
-        return Aim(_branched("v = max(output − fan_in·v_W·consumed, 0)", read), target=v)
+        return Aim(_divided("v = max(output − fan_in·v_W·consumed, 0)", read), target=v)
     target = weight * read.branch / read.logits
-    return Aim(_branched("v = gain/fan_out", read), target=target, gain=read.gain_out)
+    return Aim(_divided("v = gain/fan_out", read), target=target, gain=read.gain_out)
 
 
 def gist(read: Reading) -> Aim:
@@ -52,9 +54,7 @@ def gist(read: Reading) -> Aim:
     return Aim("v = 4/fan_in", target=4 / read.fan_in, gain=2.0, shared_gain=2.0)
 
 
-def _branched(equation: str, read: Reading) -> str:
-    equation += "·entry" if read.entry != 1 and "output" not in equation else ""
-    equation += "·row" if read.row != 1 else ""
+def _divided(equation: str, read: Reading) -> str:
     divisors = {"/blocks": read.branch != 1, "/logits": read.logits != 1, "/biases": read.summands > 1}
     return equation + "".join(name for name, divides in divisors.items() if divides)
 
@@ -64,15 +64,14 @@ def mean_of_both(read: Reading, bias_share: float = 0.5, *, name: str) -> Aim:
     forward, backward = hyperfan_in(read, bias_share), hyperfan_out(read)
     assert forward.target is not None
     assert backward.target is not None
-    return Aim(f"v = {name} mean of in and out", target=MEANS[name](forward.target, backward.target))
+    return Aim(f"v = {name} mean of in and out", target=MEANS[name][0](forward.target, backward.target))
 
 
-MEANS = {"harmonic": targets.harmonic, "geometric": targets.geometric, "arithmetic": targets.arithmetic}
 _BIAS_SHARE = {"bias_share": 0.5}
 _GIST = "hyperfan-in as in the authors' code, with twice the variance"
 register(Method("hyperfan-in", PAPER, "keeps the mainnet's forward variance", hyperfan_in, _BIAS_SHARE))
 register(Method("hyperfan-out", PAPER, "keeps the mainnet's backward variance", hyperfan_out))
 register(Method("chang2020-gist", PAPER, _GIST, gist, needs_nonlinearity=False))
-for _name in MEANS:
+for _name in ("harmonic", "geometric", "arithmetic"):
     _summary = f"{_name} mean of hyperfan-in and -out"
     register(Method(f"hyperfan-{_name}", PAPER, _summary, partial(mean_of_both, name=_name), _BIAS_SHARE))

@@ -15,7 +15,7 @@ first step trains that factor and β of B. Of A's variance over all 2r ranks
 
     ρ = Var(H)/(Var(H) + Var(β))
 
-is generated, 0.75 for d_in = d_out = 2048, r = 8 and d_latent = 512, as :func:`doc_to_lora_share` computes it. That is
+is generated, 0.75 for d_in = d_out = 2048, r = 8 and d_latent = 512, as :func:`doc_to_lora_variances` has them. That is
 ``Embedding(…, normalise=True)`` with ``LoRA(rank, alpha, share=ρ)``, which puts the zero into H of B instead of a
 factor, and adds what is common within r ranks: B learns from the first step, A and the trunk from the second, in both.
 
@@ -23,12 +23,11 @@ Use LoRA's default, a share of 0.1, unless you repeat one of the two.
 """
 
 
-def doc_to_lora_share(d_in: int, d_out: int, rank: int, latent: int) -> float:
-    """Part ρ of A's variance that D2L generates at the start, where all layers have these sizes.
+def doc_to_lora_variances(d_in: int, d_out: int, rank: int, latent: int) -> tuple[float, float]:
+    """D2L's Var(H), of A and of B, and Var(β) of A, where all layers have these sizes.
 
-    >>> round(doc_to_lora_share(2048, 2048, rank=8, latent=512), 2)
+    >>> generated, common = doc_to_lora_variances(2048, 2048, rank=8, latent=512)
+    >>> round(generated / (generated + common), 2)
     0.75
     """
-    generated = 0.25 / (latent + rank * (d_in + d_out))
-    common = 0.04 / (rank * d_in)
-    return generated / (generated + common)
+    return 0.25 / (latent + rank * (d_in + d_out)), 0.04 / (rank * d_in)

@@ -16,14 +16,3 @@ narrowest chunk, and what a chunk covers of a bias and of a weight has one varia
 ``Chunks(…, flat=True, embedding=n_c)`` leave embeddings at their variance, and give each *tensor* a factor, measured
 on the codes that there are, so that each is at its target whatever the condition's size.
 """
-
-
-def identity_variance(target: float, condition: int, identity: int, variance: float = 1.0) -> float:
-    """Variance of a chunk's identity by their correction, for conditions of this size and variance.
-
-    >>> identity_variance(0.004, condition=8, identity=8, variance=0.004)
-    0.004
-    >>> identity_variance(0.004, condition=8, identity=8)  # cut off: the condition alone is too large
-    0.0
-    """
-    return max((condition + identity) * target - condition * variance, 0.0) / identity

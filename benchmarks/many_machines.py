@@ -14,8 +14,10 @@ R·b ≈ 2·P/(G + m·d_k) processes they are the smaller.
 from typing import Literal, NamedTuple
 
 Exchange = Literal["dense", "summed", "gathered"]
-VALUE = 4
+BYTES_PER_VALUE = 4
 """Bytes of a parameter, a moment or a gradient of the hypernet."""
+LAYERS_GATHERED_IN_TURN = 32
+"""How many layers of equal size a sharded net gathers, one at a time."""
 
 
 class HypernetSize(NamedTuple):
@@ -67,14 +69,10 @@ class Machine(NamedTuple):
 
 
 def wire_bytes(net: HypernetSize, ranks: int, how: Exchange) -> float:
-    """Bytes that each process receives in a step for the gradients of the heads.
-
-    >>> wire_bytes(HypernetSize(1e6, 1e4, 2, 50), 2, "dense") / wire_bytes(HypernetSize(1e6, 1e4, 2, 50), 2, "summed")
-    100.0
-    """
+    """Bytes that each process receives in a step for the gradients of the heads."""
     both_ways = 2 * (ranks - 1) / ranks
     return (
-        VALUE
+        BYTES_PER_VALUE
         * {
             "dense": both_ways * net.parameters,
             "summed": both_ways * net.conditions * net.generated,
@@ -84,29 +82,26 @@ def wire_bytes(net: HypernetSize, ranks: int, how: Exchange) -> float:
 
 
 def smallest_exchange(net: HypernetSize, ranks: int, same_codes: bool) -> Exchange:
-    """The exchange of fewest bytes that is possible.
-
-    >>> smallest_exchange(HypernetSize(1e6, 1e4, 2, 50), 8, same_codes=False)
-    'gathered'
-    >>> smallest_exchange(HypernetSize(1e6, 1e4, 2, 50), 1000, same_codes=False)
-    'dense'
-    """
+    """The exchange of fewest bytes that is possible."""
     possible: tuple[Exchange, ...] = ("dense", "summed") if same_codes else ("dense", "gathered")
     return min(possible, key=lambda how: wire_bytes(net, ranks, how))
 
 
 def memory_bytes(net: HypernetSize, base: BaseSize, ranks: int, how: Exchange, sharded: bool) -> float:
-    """Bytes that one process holds: the base, the hypernet with two moments, its gradient, and what is sent.
+    """Bytes that one process holds: the base, the hypernet with two moments, and the gradient of its heads.
 
-    Activations are left out. Sharded, all but what is sent, and the largest part that is gathered at a time, taken as a
-    layer's of 32, is divided between processes.
+    Activations are left out. Sharded, each process has a part of all that, and the largest part that is gathered at a
+    time, taken as one layer of :data:`LAYERS_GATHERED_IN_TURN`. Its part of gathered rows is its columns of them, as
+    many values as its own rows have; but it has the codes of all processes.
     """
-    whole = base.parameters * base.value + 3 * VALUE * net.parameters
-    rows = VALUE * net.conditions * net.generated
-    gradient = VALUE * net.parameters if how == "dense" else rows * (ranks if how == "gathered" else 1)
+    whole = base.parameters * base.value + 3 * BYTES_PER_VALUE * net.parameters
+    dense = BYTES_PER_VALUE * net.parameters
+    rows = BYTES_PER_VALUE * net.conditions * net.generated
+    codes = BYTES_PER_VALUE * net.conditions * net.codes * net.code_size
     if not sharded:
-        return whole + gradient
-    return (whole + VALUE * net.parameters) / ranks + whole / 32
+        return whole + {"dense": dense, "summed": rows, "gathered": ranks * (rows + codes)}[how]
+    gradient = {"dense": dense / ranks, "summed": rows, "gathered": rows + ranks * codes}[how]
+    return whole / ranks + whole / LAYERS_GATHERED_IN_TURN + gradient
 
 
 def step_seconds(net: HypernetSize, base: BaseSize, ranks: int, how: Exchange, machine: Machine) -> float:
@@ -117,6 +112,6 @@ def step_seconds(net: HypernetSize, base: BaseSize, ranks: int, how: Exchange, m
     parameters and moments once. Nothing overlaps.
     """
     operations = 4 * base.parameters * base.tokens + 6 * net.parameters * net.conditions * net.codes
-    stepping = 2 * 3 * VALUE * net.parameters / machine.memory
+    stepping = 2 * 3 * BYTES_PER_VALUE * net.parameters / machine.memory
     sharing = 0.0 if ranks == 1 else machine.latency + wire_bytes(net, ranks, how) / machine.link
     return operations / machine.arithmetic + stepping + sharing
