@@ -122,13 +122,13 @@ class ImagenetRun(ClassifierRun[Imagenet]):
         init, row = self.config.init, self.uncertainty()
         yield "loss", loss_and_accuracy(settings({init: [self.rows]}), 1, TITLE, "batch")
         if row is not None:
-            yield "uncertainty", uncertainty({init: [row]}, row["classes"], UNCERTAINTY_TITLE)
+            yield "uncertainty", uncertainty({init: [row]}, UNCERTAINTY_TITLE)
 
     def data(self) -> RunData:
         """The run as its page shows it, with its uncertainty."""
         row, sections = self.uncertainty(), []
         if row is not None:
-            panels = uncertainty_panels([row], row["classes"], looks([self.config.init])[0], (390, 250))
+            panels = uncertainty_panels([row], looks([self.config.init])[0])
             sections = [Section(UNCERTAINTY_TITLE, UNCERTAINTY_CAPTION, panels)]
         return replace(super().data(), stage=("batch", 1), sections=sections)
 
@@ -225,7 +225,7 @@ class ImagenetResults(ClassifierResults[Imagenet, ImagenetRun]):
         if panels := self._panels(without_norm(self.base)):
             yield "start", training_losses(panels, f"{TITLE} without batch norm")
         if rows := self.uncertainties():
-            yield "uncertainty", uncertainty(rows, next(iter(rows.values()))[0]["classes"], UNCERTAINTY_TITLE)
+            yield "uncertainty", uncertainty(rows, UNCERTAINTY_TITLE)
 
     def numbers(self, runs: Sequence[ImagenetRun]) -> dict[str, Any]:
         """Scores and losses of a setting."""
