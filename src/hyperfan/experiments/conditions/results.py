@@ -133,9 +133,9 @@ class ConditionsRun(SideBySide[Conditions]):
 
     def figures(self) -> Iterator[NamedFigure]:
         """Loss at the end against the share."""
-        title = f"{JOBS_BY_NAME[self.config.job].label}: {len(self.seeds)} runs of each start"
-        curves = {self.config.job: {self.config.optimiser: self.curve(END)}}
-        yield "shares", losses_by_share(curves, self.config.shares, LINEAR, title)
+        c = self.config
+        title = f"{JOBS_BY_NAME[c.job].label}: {len(self.seeds)} runs of each start"
+        yield "shares", losses_by_share({c.job: {c.optimiser: self.curve(END)}}, c.shares, LINEAR, title)
 
     def curve(self, measure: str) -> tuple[Tensor, Tensor]:
         """A measure at each share, (share, seed), and with nn.Linear's start, (seed), each at its best rate."""

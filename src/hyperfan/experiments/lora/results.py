@@ -32,6 +32,7 @@ from hyperfan.experiments.lora.claims import (
     RIGHT_MARGIN,
     SHARES,
 )
+from hyperfan.experiments.lora.starts import doc_to_lora_variances
 from hyperfan.experiments.lora.strings import split
 from hyperfan.experiments.lora.training import HELD_OUT, NAMED_PART, PRETRAINING_RATE, TRAINED
 from hyperfan.experiments.results.claims import markdown_table
@@ -233,14 +234,13 @@ class LoraResults(Results[Lora, LoraRun]):
             "pretraining_rate": PRETRAINING_RATE,
             "loss_margin": LOSS_MARGIN,
             "right_margin": f"{RIGHT_MARGIN:.0%}",
-            "alpha": 2 * c.rank,
             "time": "about 15 minutes on one core",
             **{name: getattr(c, name) for name in self._SIZES},
         }
 
     _SIZES = (
         "pretraining", "pretraining_strings", "steps", "strings", "test_strings", "letters", "length", "width",
-        "blocks", "heads", "rank", "embedding", "code",
+        "blocks", "heads", "rank", "alpha", "embedding", "code",
     )  # fmt: skip
 
     def _best(self) -> str:
@@ -269,8 +269,7 @@ class LoraResults(Results[Lora, LoraRun]):
     def _doc_scale(self) -> float:
         """Root mean square of Doc-to-LoRA's A over that of ours, of a code of norm 1."""
         c = self.base
-        variance = 0.25 / (c.code + 2 * c.rank * c.width) + 0.04 / (c.rank * c.width)
-        return math.sqrt(variance * c.width)
+        return math.sqrt(sum(doc_to_lora_variances(c.code, c.rank, c.width, c.width)) * c.width)
 
     def _edges(self) -> str:
         """Which starts learn fastest at an end of their range of rates, where another might be better still."""

@@ -25,6 +25,11 @@ from hyperfan.generators.products import matrix_size
 from hyperfan.hypernet import HyperNet
 
 
+def doc_to_lora_variances(width: int, rank: int, rows: int, columns: int) -> tuple[float, float]:
+    """The variances of Doc-to-LoRA's H, for a code of norm 1 and this width, and of its β_A."""
+    return 0.25 / (width + rank * (rows + columns)), 0.04 / (rank * columns)
+
+
 class StartedHeads(LoRAHeads):
     """LoRA's heads that start by formulas which do not look at the code."""
 
@@ -87,9 +92,9 @@ class DocToLoRAHeads(StartedHeads):
                 self.register_parameter(f"{name}_{i}", nn.Parameter(values))
 
     def variances(self, rows: int, columns: int) -> tuple[float, float, float, float]:
-        """The variances for a code of norm 1."""
-        generated = 0.25 / (self.width + self.rank * (rows + columns))
-        return generated, 0.04 / (self.rank * columns), generated, 0.0
+        """Those of both heads, and of A's bias."""
+        generated, common = doc_to_lora_variances(self.width, self.rank, rows, columns)
+        return generated, common, generated, 0.0
 
     def write_(self, solutions: Sequence[Solution], draw: Draw) -> None:
         """Start the factors of each rank too."""
@@ -134,10 +139,10 @@ def build(config: Lora, base: nn.Module, start: str, codes: Tensor) -> HyperNet:
         start: one of the starts.
         codes: what the net is trained with, (tasks, size).
     """
-    alpha, shares = 2 * config.rank, {OURS: LoRA.share, PER_TASK: 1.0}
-    heads: LoRA = StartedLoRA(config.rank, alpha, start=start)
+    shares = {OURS: LoRA.share, PER_TASK: 1.0}
+    heads: LoRA = StartedLoRA(config.rank, config.alpha, start=start)
     if start in shares:
-        heads = LoRA(config.rank, alpha, share=shares[start])
+        heads = LoRA(config.rank, config.alpha, share=shares[start])
     trunk = nn.Sequential(nn.Linear(codes.shape[1], config.code), nn.ReLU())
     if start == D2L:
         trunk.append(UnitNorm())

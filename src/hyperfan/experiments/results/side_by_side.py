@@ -24,7 +24,11 @@ def lowest_rate(rates: Sequence[float], scores: Callable[[float], Sequence[float
 
 
 def edge(rate: float, rates: Sequence[float]) -> Literal["smallest", "largest"] | None:
-    """The end of a range of rates that one lies at, if it does: a rate beyond it might be better still."""
+    """The end of a range of rates that one lies at, if it does: a rate beyond it might be better still.
+
+    >>> [edge(rate, (0.1, 0.2, 0.3)) for rate in (0.1, 0.2, 0.3)]
+    ['smallest', None, 'largest']
+    """
     return "smallest" if rate == min(rates) else "largest" if rate == max(rates) else None
 
 

@@ -70,7 +70,11 @@ def _means(runs: "list[ConditionsRun]") -> str:
 
 
 def mean_cell(values: Sequence[float]) -> str:
-    """The geometric mean of ratios, of which some may be infinite, as a cell of a table."""
+    """The geometric mean of ratios as a cell of a table.
+
+    >>> mean_cell([0.5, 8.0]), mean_cell([0.5, math.inf])
+    ('2', '∞')
+    """
     return two_digits(math.prod(values) ** (1 / len(values)))
 
 
