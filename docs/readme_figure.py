@@ -6,7 +6,7 @@ import torch
 
 import hyperfan as hf
 from hyperfan.models import mnist_net
-from hyperfan.report import save, scale_chart
+from hyperfan.report import scale_chart
 
 OUT = Path(__file__).parent / "scale.svg"
 INITS = {"hyperfan-in": "hyperfan-in", "Xavier fan-in": "xavier-fan-in", "Xavier fan-out": "xavier-fan-out"}
@@ -18,7 +18,7 @@ def draw() -> None:
     torch.manual_seed(0)
     x, y = torch.randn(300, 784), torch.randint(10, (300,))
     seen = {label: hf.diagnose(hf.HyperNet(mnist_net(), 50, init=init), x, y) for label, init in INITS.items()}
-    save(scale_chart({label: d.layers for label, d in seen.items()}, title=TITLE), OUT)
+    OUT.write_text(scale_chart({label: d.layers for label, d in seen.items()}, title=TITLE), encoding="utf-8")
 
 
 if __name__ == "__main__":

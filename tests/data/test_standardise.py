@@ -1,9 +1,9 @@
-"""Standardised pictures, and pairs of pictures and labels."""
+"""Standardised pictures."""
 
 import pytest
 import torch
 
-from hyperfan.data import CIFAR10, MNIST, Labelled, standardise
+from hyperfan.data import CIFAR10, MNIST, standardise
 from hyperfan.errors import DataError
 
 
@@ -43,8 +43,3 @@ def test_what_does_not_fit():
     for shape in ((7, 28, 28), (2, 1, 28, 28), (28, 28)):
         with pytest.raises(DataError, match="do not fit pictures of shape"):
             standardise(torch.zeros(shape, dtype=torch.uint8), CIFAR10.mean, CIFAR10.std)
-
-
-def test_as_many_pictures_as_labels():
-    with pytest.raises(DataError, match="2 pictures but 3 labels"):
-        Labelled(torch.zeros(2, 1, 1), torch.zeros(3))

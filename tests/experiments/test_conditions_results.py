@@ -62,7 +62,9 @@ def made_up(job, optimiser, factors, spread=0.02):
     errors = times(LEARNT)[..., None, None].repeat(1, 1, 1, 5, 4)
     errors[..., -1, :-1] = (times(LEARNT) * times(FORGETTING) / level)[..., None]
     end = {"kind": "end", "step": config.total, "outcome": "finished"}
-    made = ConditionsRun(config, [end], {"code": "abc"}, chosen=(config.rates[0],) * len(config.starts))
+    chooser = ConditionsRun(config.choosing(), [end])  # equal rates, of which the first is the best
+    vars(chooser).update(losses=torch.ones(*shape, 3), errors=torch.ones(*shape, 5, 4))
+    made = ConditionsRun(config, [end], {"code": "abc"}, chooser=chooser)
     losses, unseen = (times(m).unsqueeze(-1).repeat(1, 1, 1, 3) for m in (END, UNSEEN))
     vars(made).update(losses=losses, unseen=unseen, errors=errors)
     return made
@@ -156,10 +158,8 @@ def runs(tmp_path_factory):
     pictures.digits.cache_clear()
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(pictures, "mnist", lambda _data_dir: Splits(made_up_digits(300, 0), made_up_digits(200, 1)))
-        for module in (conditions, claims, results):
+        for module in (conditions, claims, claims.trunks, results):
             patch.setattr(module, "JOBS", FEW_JOBS)
-        for module in (conditions, claims.trunks):
-            patch.setattr(module, "TRUNK_JOBS", FEW_JOBS[:1])
         patch.setattr(results, "MEASURED_JOBS", FEW_JOBS[:1])
         patch.setattr(claims.starts, "SEEDS", 1)
         for config in grid(SMOKE):

@@ -19,7 +19,6 @@ from hyperfan.experiments.conditions import (
     RATES,
     STAGES,
     TABLED,
-    TRUNK_JOBS,
     VARIANTS,
     WEIGHTS_ALONE,
     Conditions,
@@ -87,7 +86,7 @@ def weights_alone(net):
 
 def alone(config, share, seed, lr, variant=None):
     """One run by itself, with the library's own parts, in float64; yields the net and the loss before each step."""
-    job = module.JOBS[config.job]
+    job = module.JOBS_BY_NAME[config.job]
     net, world = draw(build(config, share), seed, share, variant).double(), job.world(seed, None)
     net = weights_alone(net) if variant == WEIGHTS_ALONE else net
     length = config.steps // job.stages
@@ -102,7 +101,7 @@ def alone(config, share, seed, lr, variant=None):
             chosen = torch.randperm(job.known, generator=generator(seed, "chosen", step))[: job.batch]
         batch = world.batch(chosen, job.points, generator(seed, "batch", step), False)
         batch = {n: (t.double() if t.is_floating_point() else t).unsqueeze(0) for n, t in batch.items()}
-        condition = {"task": chosen} if job.table else {"embedding": world.conditions[chosen].double()}
+        condition = {"task": chosen} if config.job in TABLED else {"embedding": world.conditions[chosen].double()}
         loss = job.loss(lambda x, c=condition: net(x[0], **c, grouped=True).unsqueeze(0), batch).mean()
         if job.beta and task:
             now = [net.generate(task=i) for i in range(task)]
@@ -175,7 +174,6 @@ def test_variants_change_one_thing_of_the_default():
 
 def test_variants_are_tried_at_the_default_share():
     for job in JOBS:
-        assert (job in TABLED) == module.JOBS[job].table
         (share,) = trunk_setting(Conditions(), job, "SGD").shares
         assert share == (TASKS_SHARE if job in TABLED else GIVEN_SHARE)
 
@@ -188,19 +186,19 @@ def test_every_job_measures_known_and_unseen_conditions(tmp_path, job):
     found, runs = [r for r in rows if r["kind"] == Kind.LOSSES], SMOKE.seeds * len(config.rates) * len(config.starts)
     assert [r["iteration"] for r in found] == [0, 4, 8]
     assert all(len(r["losses"]) == runs for r in found)
-    assert all(("unseen" in r) == (module.JOBS[job].unseen > 0) for r in found)
+    assert all(("unseen" in r) == (module.JOBS_BY_NAME[job].unseen > 0) for r in found)
     errors = [r for r in rows if r["kind"] == Kind.ERRORS]
-    stages = module.JOBS[job].stages
+    stages = module.JOBS_BY_NAME[job].stages
     assert [r["learnt"] for r in errors] == ([] if stages == 1 else list(range(STAGES + 1)))
     assert all(torch.tensor(r["errors"]).shape == (runs, STAGES) for r in errors)
 
 
 def test_conditions_and_targets_have_variance_one():
     for name in ("turned", "projection", "preferences", "policy", "field"):
-        world = module.JOBS[name].world(0, None)
+        world = module.JOBS_BY_NAME[name].world(0, None)
         assert world.conditions.square().mean().item() == pytest.approx(1, rel=0.2)
     for name in ("turned", "projection", "tasks"):
-        job = module.JOBS[name]
+        job = module.JOBS_BY_NAME[name]
         chosen = torch.arange(job.known)
         y = job.world(0, None).batch(chosen, 64, generator(0), False)["y"]
         assert y.var().item() == pytest.approx(1, rel=0.2)
@@ -220,7 +218,7 @@ def test_the_best_answer_to_a_preference_has_no_loss_and_any_other_has_one():
 
 
 def test_clients_have_their_own_digits_and_are_tested_on_others():
-    world = module.JOBS["clients"].world(0, None)
+    world = module.JOBS_BY_NAME["clients"].world(0, None)
     chosen = torch.arange(16)
     train, test = (world.batch(chosen, 200, generator(0), part)["label"].flatten(1) for part in (False, True))
     for a, b in zip(train, test, strict=True):
@@ -265,12 +263,12 @@ def test_one_diverged_run_does_not_end_the_others():
 
 def test_the_grid_has_every_job_on_seeds_that_choose_and_on_others():
     configs = grid(Conditions())
-    assert len(configs) == 2 * (len(JOBS) + len(TRUNK_JOBS)) * len(RATES)
+    assert len(configs) == 2 * 2 * len(JOBS) * len(RATES)
     assert {c.variants for c in configs} == {(), VARIANTS}
     compared = [c for c in configs if c.seed < CHOOSING_SEED]
     assert {c.choosing() for c in compared} == set(configs) - set(compared)
     assert len({c.folder for c in configs}) == len(configs)
-    assert set(module.JOBS) == set(JOBS)
+    assert set(module.JOBS_BY_NAME) == set(JOBS)
 
 
 @pytest.mark.parametrize(

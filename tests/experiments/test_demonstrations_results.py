@@ -21,7 +21,7 @@ from hyperfan.experiments.demonstrations import (
     grid,
     setting,
 )
-from hyperfan.experiments.demonstrations.claims import DURING, END, FACTS, LEARNT, MEASURES, START, Start, start
+from hyperfan.experiments.demonstrations.claims import DURING, END, FACTS, LEARNT, MEASURES, START, MainnetStart, start
 from hyperfan.experiments.demonstrations.results import DemonstrationsResults, DemonstrationsRun
 from hyperfan.experiments.loop import run
 from hyperfan.experiments.results.runs import Runs, read_run
@@ -52,7 +52,7 @@ def made_up(name, factors=None, config=BASE, spread=0.02, diverged=0, rates=None
     return found
 
 
-MADE_UP_START = Start(*({"0.weight": v} for v in (1e-3, 0.5, 1.0, 1e-2)))
+MADE_UP_START = MainnetStart(*({"0.weight": v} for v in (1e-3, 0.5, 1.0, 1e-2)))
 
 
 class MadeUp(DemonstrationsResults):
@@ -109,7 +109,7 @@ def test_the_rates_that_the_compared_seeds_would_choose_are_measured_too():
     worlds = {name: made_up(name) for name in SETTINGS}
     worlds["hyperfan-in"] = made_up("hyperfan-in", rates=[1.0, 1.0, 0.5, 1.0])
     for world in worlds.values():
-        vars(world)["chosen"] = BASE.rates[0]
+        vars(world)["chooser"] = made_up(KAIMING, rates=[0.5, 1.0, 1.0, 1.0])
     (claim,) = MadeUp(worlds)._decide()
     assert claim.facts["hyperfan-in: nothing at the end"] is True
     (label,) = [label for label in claim.measured if label.startswith("hyperfan-in") and "seeds compared" in label]
@@ -133,7 +133,7 @@ def test_few_seeds_decide_nothing():
 def test_the_best_rate_has_the_smallest_median_error_at_the_end_unless_it_was_chosen_elsewhere():
     world = made_up("hyperfan-in", rates=[1.0, 0.5, 0.7, 2.0])
     assert world.best == BASE.rates[1]
-    assert replace(world, chosen=BASE.rates[2]).best == BASE.rates[2]
+    assert replace(world, chooser=made_up("hyperfan-in", rates=[1.0, 1.0, 0.5, 1.0])).best == BASE.rates[2]
     assert made_up("hyperfan-in", rates=[1.0, 0.5, 0.7, 2.0], diverged=12).best == min(BASE.rates)
 
 

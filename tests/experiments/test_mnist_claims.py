@@ -11,7 +11,7 @@ from hyperfan.errors import RunError
 from hyperfan.experiments.experiment import CLASSICAL
 from hyperfan.experiments.mnist import CLOSE_SEEDS, EXPERIMENT, HYPERFANS, MEANS, SEEDS, Mnist, grid
 from hyperfan.experiments.mnist.claims import CLAIMS, _gain
-from hyperfan.experiments.mnist.results import MnistResults, MnistRun, Start
+from hyperfan.experiments.mnist.results import MnistResults, MnistRun, UntrainedNet
 from hyperfan.experiments.results.claims import claim_sections, verdict_table
 from hyperfan.experiments.results.runs import Runs
 from hyperfan.experiments.results.statistics import Estimate, growth
@@ -99,7 +99,7 @@ class World:
             # Above the paper's own sizes the formula says less than 1, so that all of the claim can hold.
             formula = [d / c.embedding for d in ([784, *[500] * 5] if c.init == "hyperfan-out" else [*[500] * 5, 10])]
             flow = [f * noise * 2 * self.flow for f in formula]
-            out.append(Start((*activations[:5], activations[5] * last), tuple(gradients), tuple(flow)))
+            out.append(UntrainedNet((*activations[:5], activations[5] * last), tuple(gradients), tuple(flow)))
         return out
 
     def verdicts(self, base=BASE, seeds=SEEDS):

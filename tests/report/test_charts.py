@@ -10,11 +10,12 @@ import pytest
 from readings import BAD, diagnosis, histogram, layer, layers, scale, tensor
 
 from hyperfan.charts.axis import asinh_axis, linear_axis, log_axis, share_axis, thinned
+from hyperfan.charts.bars import bar_panel
 from hyperfan.charts.density import density, edges, wide_enough
-from hyperfan.charts.figure import bar_chart
+from hyperfan.charts.figure import figure
 from hyperfan.charts.palette import CLASSICAL, INITS, Look, init_label, looks, style
 from hyperfan.charts.panel import DOWN, LABEL_WIDTH, MAX_POINTS, SHAPES, UP, Curve, Note, Panel, draw
-from hyperfan.charts.scale import interval_panel, layer_names, layer_scales, not_on_axis
+from hyperfan.charts.scale import interval_panel, layer_names, not_on_axis, scale_measurements
 from hyperfan.init import available
 from hyperfan.probe.moments import Scale
 from hyperfan.report import diagnosis_page, scale_chart
@@ -112,13 +113,13 @@ def test_black_dashes_are_the_classical_net_and_nothing_else():
 
 
 def test_inits_of_one_figure_differ_in_colour_and_in_dash():
-    for figure in (
+    for shown in (
         ("classical", "xavier-fan-in", "hyperfan-in", "hyperfan-out"),
         ("classical", "kaiming-fan-in", "kaiming-fan-out", "hyperfan-in", "hyperfan-out"),
         ("hyperfan-in@exact", "hyperfan-out@exact", "m2", "m3", "m4"),
     ):
-        for of in zip(*looks(figure), strict=True):
-            assert len(set(of)) == len(figure)
+        for of in zip(*looks(shown), strict=True):
+            assert len(set(of)) == len(shown)
 
 
 def test_names_without_an_init_get_looks_that_differ():
@@ -186,7 +187,7 @@ def chart(series, **options):
 
 def layer_panel(series, of="activations"):
     """As in a page, where points have tips."""
-    return ET.fromstring(draw(interval_panel("title", layer_names(series), layer_scales(series, of))))
+    return ET.fromstring(draw(interval_panel("title", layer_names(series), scale_measurements(series, of))))
 
 
 def series(svg, number):
@@ -227,7 +228,7 @@ ODD = [
 
 
 def test_what_has_no_place_on_the_axis_is_said():
-    rows = layer_scales({"net": ODD}, "activations")
+    rows = scale_measurements({"net": ODD}, "activations")
     said = "net of '0' is infinite; net of '2' is no number; net of '4' is 0; net, theory of '4' is infinite"
     assert not_on_axis(rows, 4) == f"Not on the axis: {said}."
     assert not_on_axis(rows, 3).endswith("'4' is 0; and 1 more.")
@@ -263,7 +264,9 @@ def test_tensors_are_drawn_over_their_targets():
 
 
 def test_bars_are_as_long_as_their_values():
-    svg = ET.fromstring(bar_chart("Times", [("<us>", 1.0, "1 ms", Look(1)), ("they", 4.0, "4 ms", Look(11))]))
+    bars = [("<us>", 1.0, "1 ms", Look(1)), ("they", 4.0, "4 ms", Look(11))]
+    panel = bar_panel("Times", bars, linear_axis(0, 4), size=(400, 100), left=50, right=50)
+    svg = ET.fromstring(figure("", [panel], 1))
     ends = [points(bar[0]) for bar in svg.iter(f"{SVG}g") if "bar" in bar.get("class")]
     theirs, ours = (end[0] - start[0] for start, end in ends)
     assert theirs == pytest.approx(4 * ours, rel=0.01)

@@ -61,11 +61,11 @@ def _panel(panel: AlongPanel, y: Axis, where: str = "") -> Panel:
     notes = []
     named = _spread(list(panel.curves), MAX_NAMED)
     for (name, curve), look in zip(panel.curves.items(), looks(list(panel.curves)), strict=True):
-        points = [(math.log2(size), curve[size].value if size in curve else None) for size in sizes]
-        tips = [f"{panel.along} {size}: {digits(curve[size].value)} times plain" for size in sizes if size in curve]
+        points = [(math.log2(size), curve[size].value) for size in sizes]
+        tips = [f"{panel.along} {size}: {digits(curve[size].value)} times plain" for size in sizes]
         label = f"layer {name}" if panel.along == "width" else name
         curves.append(Curve(label, points, look, tips, kind="line"))
-        ends = [value for _, value in points if value is not None and math.isfinite(value)]
+        ends = [value for _, value in points if math.isfinite(value)]
         if ends and name in named:
             notes.append(Note(label, look, (math.inf, ends[-1]), "start", "name"))
     ends_of_axis = math.log2(sizes[0]) - 0.2, math.log2(sizes[-1]) + 0.2

@@ -3,10 +3,9 @@
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
-from hyperfan.charts.axis import Axis, category_axis
 from hyperfan.charts.markup import Markup, svg, tag, text
 from hyperfan.charts.palette import Look, style
-from hyperfan.charts.panel import LABEL_WIDTH, Curve, Note, Panel, draw
+from hyperfan.charts.panel import LABEL_WIDTH, Panel, draw
 
 WIDTH = 940.0
 """The width of a figure in pixels; about that of a page on GitHub."""
@@ -15,8 +14,6 @@ HEADLINE_SIZE = 16
 """The height of a headline in pixels, as ``chart.css`` has it."""
 SWATCH = 30.0
 """Width of a line in a legend."""
-BARS_WIDTH, BAR_HEIGHT, NAME_WIDTH = 820.0, 27, 6.5
-"""Width of a chart of bars, height of a bar with its gap, and width of a character beside it, in pixels."""
 
 
 def figure(
@@ -66,20 +63,6 @@ def figure(
     ]
     xmlns = "http://www.w3.org/2000/svg"
     return svg((width, height), title or titles, content, width=width, height=height, xmlns=xmlns) + "\n"
-
-
-def bar_chart(title: str, bars: Sequence[tuple[str, float, str, Look]]) -> str:
-    """A self-contained SVG of bars from zero: name, length, the length in words, and look of each."""
-    rows = list(enumerate(reversed(bars)))
-    x = Axis(lambda length: length, 0, max(length for _, length, _, _ in bars), ())
-    y = category_axis([name for _, (name, *_) in rows])
-    curves = [Curve(name, [(0, k), (length, k)], look, kind="bar") for k, (name, length, _, look) in rows]
-    notes = [Note(words, None, (length, k - 0.15), "start", "category") for k, (_, length, words, _) in rows]
-    left = 12 + NAME_WIDTH * max(len(name) for name, *_ in bars)
-    size = (BARS_WIDTH, 10 + BAR_HEIGHT * len(bars))
-    panel = Panel("", curves, x, y, size=size, notes=notes, left=left, right=70)
-    described = ", ".join(f"{name} {words}" for name, _, words, _ in bars)
-    return figure(title, [panel], 1, width=BARS_WIDTH, description=described)
 
 
 def swatch(look: Look) -> Markup:

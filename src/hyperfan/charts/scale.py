@@ -72,7 +72,7 @@ def scale_chart(series: Mapping[str, Readings], of: Of = "activations", title: s
         of: outputs of layers, or gradients at them.
         title: a headline.
     """
-    rows = layer_scales(series, of)
+    rows = scale_measurements(series, of)
     panel = interval_panel(AXES[of], layer_names(series), rows, size=SIZE)
     described = "; ".join(f"{row.label} {row.distance}".strip() for row in rows)
     note, width = not_on_axis(rows, MAX_SENTENCES), SIZE[0] + 2 * MARGIN
@@ -84,7 +84,7 @@ def layer_names(series: Mapping[str, Readings]) -> list[str]:
     return list(dict.fromkeys(reading.layer for readings in series.values() for reading in readings))
 
 
-def layer_scales(series: Mapping[str, Readings], of: Of, given: Sequence[Look] = ()) -> list[Measurements]:
+def scale_measurements(series: Mapping[str, Readings], of: Of, given: Sequence[Look] = ()) -> list[Measurements]:
     """Root mean squares of layers; each label has the look given, or else that of the init it starts with."""
     rows = []
     for (label, readings), look in zip(series.items(), given or looks(list(series)), strict=True):

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
-from torch.utils.data import Dataset
 
 from hyperfan.data.lookup import fetch_advice, find, read_errors
 from hyperfan.errors import DataError
@@ -28,15 +27,14 @@ IMAGENETTE = ("n01440764", "n02102040", "n02979186", "n03000684", "n03028079",
 """The ten classes of Imagenette, as WordNet numbers."""
 
 
-class ImageFolder(Dataset[tuple[Tensor, int]]):
-    """The pictures of a split (.jpg, .jpeg or .png, in any case), and the numbers of their classes.
+class ImageFolder:
+    """The files of the pictures of a split (.jpg, .jpeg or .png, in any case), and the numbers of their classes.
 
     They are in ``<root>/<split>/<class>/``, as ImageNet has them; or in ``<root>/<split>/<class>/images/``, as Tiny
     ImageNet has those to train on; or all in ``<root>/<split>/images/``, as it has those to test on, where
     ``<root>/<split>/<split>_annotations.txt`` has a line for each: its name, a tab, its class, and more after a tab.
 
-    A picture is (3, height, width), uint8, RGB. Classes and files are in the order of their names; hidden ones are
-    passed over, and links are followed. Pictures are decoded when asked for, which needs Pillow.
+    Classes and files are in the order of their names; hidden ones are passed over, and links are followed.
 
     Args:
         root, split: where they are.
@@ -59,13 +57,6 @@ class ImageFolder(Dataset[tuple[Tensor, int]]):
         self.classes = tuple(name for name, paths in found.items() if paths)
         self.empty = tuple(name for name, paths in found.items() if not paths)
         self.files = [(path, label) for label, name in enumerate(self.classes) for path in found[name]]
-
-    def __len__(self) -> int:
-        return len(self.files)
-
-    def __getitem__(self, index: int) -> tuple[Tensor, int]:
-        path, label = self.files[index]
-        return pixels(open_picture(path)), label
 
 
 def imagenette(data_dir: str | os.PathLike[str] | None = None) -> tuple[ImageFolder, ImageFolder]:
@@ -171,6 +162,6 @@ def open_picture(path: str) -> "Image":
 
 
 def pixels(picture: "Image") -> Tensor:
-    """The pixels of a picture as a tensor, (3, height, width), uint8."""
+    """The pixels of a picture in RGB as a tensor, (3, height, width), uint8."""
     flat = torch.frombuffer(bytearray(picture.tobytes()), dtype=torch.uint8)
     return flat.reshape(picture.height, picture.width, 3).permute(2, 0, 1).contiguous()

@@ -16,13 +16,6 @@ class Labelled:
     images: Tensor
     labels: Tensor
 
-    def __post_init__(self) -> None:
-        if len(self.images) != len(self.labels):
-            raise DataError(f"there are {len(self.images)} pictures but {len(self.labels)} labels")
-
-    def __len__(self) -> int:
-        return len(self.labels)
-
 
 @dataclass(frozen=True, eq=False)
 class Splits:

@@ -25,9 +25,12 @@ FUNCTIONS: tuple[tuple[str, Callable[[Tensor], Tensor], float, float], ...] = (
 )
 """Name, function, and the ends of its domain."""
 
+NOISE = 0.05
+"""Standard deviation of the noise on the training points."""
+
 
 def regression_tasks(
-    generator: torch.Generator | None = None, *, train: int = 100, test: int = 50, noise: float = 0.05
+    generator: torch.Generator | None = None, *, train: int = 100, test: int = 50, noise: float = NOISE
 ) -> tuple[Task, ...]:
     """Draw ``train`` points uniform in each domain, with normal noise on y; and ``test`` equidistant points without.
 

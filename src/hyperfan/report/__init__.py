@@ -1,7 +1,5 @@
 """What do people see? Figures and pages, drawn from the metrics of runs and from diagnoses."""
 
-from pathlib import Path
-
 from hyperfan.charts.scale import scale_chart
 from hyperfan.report.coordinate_page import coordinate_page
 from hyperfan.report.diagnosis_page import diagnosis_page
@@ -36,7 +34,6 @@ __all__ = [
     "quartiles",
     "ridges",
     "run_page",
-    "save",
     "scale_chart",
     "settings",
     "task_panels",
@@ -44,8 +41,3 @@ __all__ = [
     "uncertainty",
     "uncertainty_panels",
 ]
-
-
-def save(figure: str, path: Path) -> None:
-    """Write an SVG to a path, whose ending becomes ``.svg``."""
-    path.with_suffix(".svg").write_text(figure, encoding="utf-8")

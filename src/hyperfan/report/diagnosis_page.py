@@ -15,9 +15,9 @@ from hyperfan.charts.scale import (
     Measurements,
     interval_panel,
     layer_names,
-    layer_scales,
     not_on_axis,
     root,
+    scale_measurements,
 )
 from hyperfan.probe.diagnosis import Diagnosis, LayerReading, TensorReading
 from hyperfan.report.inside import RIDGES, Layers, ridge_panels
@@ -79,7 +79,7 @@ def scale_section(
 
     ``switch`` is the prefix of a label's switch; its look is by default that of the init it starts with.
     """
-    found = {AXES[of]: layer_scales(layers, of, looks) for of in ("activations", "gradients")}
+    found = {AXES[of]: scale_measurements(layers, of, looks) for of in ("activations", "gradients")}
     shown = {title: rows for title, rows in found.items() if any(row.values for row in rows)}
     names = layer_names(layers)
     panels = [interval_panel(title, names, rows, switches=("layer", switch)) for title, rows in shown.items()]

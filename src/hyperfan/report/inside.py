@@ -32,7 +32,7 @@ RIDGES = (
 def evolution(
     settings: Sequence[Setting],
     quantity: str,
-    panels: Sequence[Sequence[tuple[str, str]]],
+    panels: Sequence[tuple[str, str]],
     epoch_batches: int,
     title: str,
 ) -> str:
@@ -73,14 +73,14 @@ def _evolution_axis(found: Sequence[History]) -> Axis:
 
 
 def ridges(
-    settings: Sequence[Setting], quantity: str, panels: Sequence[Sequence[tuple[str, str]]], title: str, *, last: bool
+    settings: Sequence[Setting], quantity: str, panels: Sequence[tuple[str, str]], title: str, *, last: bool
 ) -> str:
     """The distribution of values in each layer, as an SVG: a ridge for each setting, with its standard deviation.
 
     Args:
         settings: the settings compared, from top to bottom.
         quantity: which of the probe's quantities.
-        panels: rows of panels, each a layer as the probe calls it, and its title.
+        panels: each a layer as the probe calls it, and its title.
         title: of the figure.
         last: whether at the end of training or before its start.
     """
@@ -146,6 +146,6 @@ def _ridge(
     return curves, f"σ {digits(std, 2)}"
 
 
-def _layers(panels: Sequence[Sequence[tuple[str, str]]]) -> Layers:
+def _layers(panels: Sequence[tuple[str, str]]) -> Layers:
     """The panels of a figure, which has no switches."""
-    return [(name, title, ()) for row in panels for name, title in row]
+    return [(name, title, ()) for name, title in panels]

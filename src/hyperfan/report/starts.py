@@ -7,7 +7,8 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from hyperfan.charts.axis import category_axis, linear_axis, log_axis
+from hyperfan.charts.axis import linear_axis, log_axis
+from hyperfan.charts.bars import bar_panel
 from hyperfan.charts.figure import figure
 from hyperfan.charts.markup import short_name
 from hyperfan.charts.palette import Look
@@ -20,9 +21,6 @@ ROOM = 0.06
 MAX_NAME = 24
 """Characters of a name beside a curve."""
 
-Interval = tuple[float, float | None, float | None]
-"""A value, and where its interval begins and ends, if it has one."""
-
 
 @dataclass(frozen=True)
 class StartScores:
@@ -32,13 +30,13 @@ class StartScores:
         label: its name.
         look: its colour and dash.
         losses: step → mean loss.
-        score: a share from 0 to 1 with its interval; ``None`` where there is none.
+        score: a share from 0 to 1 with the ends of its interval, if it has one; ``None`` where there is no score.
     """
 
     label: str
     look: Look
     losses: dict[int, float]
-    score: Interval | None
+    score: tuple[float, float | None, float | None] | None
 
 
 def losses_and_scores(starts: Sequence[StartScores], title: str, score: str, note: str) -> str:
@@ -50,8 +48,7 @@ def losses_and_scores(starts: Sequence[StartScores], title: str, score: str, not
         score: what the bars are.
         note: a line below.
     """
-    scored = [start for start in starts if start.score is not None]
-    return figure(title, [_losses(starts), _scores(scored, score)], 2, note=note)
+    return figure(title, [_losses(starts), _scores(starts, score)], 2, note=note)
 
 
 def _losses(starts: Sequence[StartScores]) -> Panel:
@@ -68,16 +65,12 @@ def _losses(starts: Sequence[StartScores]) -> Panel:
 
 
 def _scores(starts: Sequence[StartScores], title: str) -> Panel:
-    curves, notes = [], []
-    for k, s in enumerate(reversed(starts)):
-        assert s.score is not None
-        value, low, high = s.score
-        curves.append(Curve(s.label, [(0, k), (value, k)], s.look, kind="bar"))
-        interval = "" if low is None or high is None else f" [{100 * max(low, 0):.0f}, {100 * min(high, 1):.0f}]"
-        notes.append(Note(f"{100 * value:.0f} %{interval}", None, (value, k - 0.12), "start", "category"))
-    top = max([s.score[0] for s in starts if s.score is not None], default=1.0) or 1.0
-    axis = linear_axis(0, top, 4)
-    marks = tuple((mark, f"{100 * mark:.4g} %") for mark, _ in axis.marks)
-    x = replace(axis, marks=marks)
-    y = category_axis([short_name(s.label, MAX_NAME) for s in reversed(starts)])
-    return Panel(title, curves, x, y, size=(470.0, PANEL_HEIGHT), notes=notes, left=NAMES_WIDTH + 14, right=86)
+    bars = []
+    for s in starts:
+        if s.score is not None:
+            value, low, high = s.score
+            interval = "" if low is None or high is None else f" [{100 * max(low, 0):.0f}, {100 * min(high, 1):.0f}]"
+            bars.append((short_name(s.label, MAX_NAME), value, f"{100 * value:.0f} %{interval}", s.look))
+    axis = linear_axis(0, max((value for _, value, *_ in bars), default=0.0) or 1.0, 4)
+    x = replace(axis, marks=tuple((mark, f"{100 * mark:.4g} %") for mark, _ in axis.marks))
+    return bar_panel(title, bars, x, size=(470.0, PANEL_HEIGHT), left=NAMES_WIDTH + 14, right=86)

@@ -18,25 +18,20 @@ MIN_SHARE = 0.005
 NOTE = "Dots: accuracy by confidence; a calibrated net is on the diagonal. Areas and dashes: share of images."
 
 
-def uncertainty(found: Mapping[str, Sequence[Scores]], classes: int, title: str) -> str:
-    """Reliability above and entropies below, as an SVG: a column for each label, over all of its runs.
-
-    ``classes`` is the number of classes that the nets were trained on.
-    """
+def uncertainty(found: Mapping[str, Sequence[Scores]], title: str) -> str:
+    """Reliability above and entropies below, as an SVG: a column for each label, over all of its runs."""
     pairs = [
-        uncertainty_panels(runs, classes, look, prefix=f"{label}: ")
+        uncertainty_panels(runs, look, f"{label}: ")
         for (label, runs), look in zip(found.items(), looks(list(found)), strict=True)
     ]
     panels = [panel for row in zip(*pairs, strict=True) for panel in row]
     return figure(title, panels, max(len(found), 2), note=NOTE)
 
 
-def uncertainty_panels(
-    runs: Sequence[Scores], classes: int, look: Look, size: tuple[float, float] = LARGE, prefix: str = ""
-) -> list[Panel]:
+def uncertainty_panels(runs: Sequence[Scores], look: Look, prefix: str = "") -> list[Panel]:
     """Reliability, and entropies of known and unknown classes, over several runs."""
-    panels = [_reliability(runs, look), _entropies(runs, math.log(classes), look)]
-    return [replace(panel, title=f"{prefix}{panel.title}", size=size) for panel in panels]
+    panels = [_reliability(runs, look), _entropies(runs, look)]
+    return [replace(panel, title=f"{prefix}{panel.title}", size=LARGE) for panel in panels]
 
 
 def _reliability(runs: Sequence[Scores], look: Look) -> Panel:
@@ -57,8 +52,8 @@ def _reliability(runs: Sequence[Scores], look: Look) -> Panel:
     return Panel("accuracy", curves, axis, axis, "confidence")
 
 
-def _entropies(runs: Sequence[Scores], guessing: float, look: Look) -> Panel:
-    curves = []
+def _entropies(runs: Sequence[Scores], look: Look) -> Panel:
+    curves, guessing = [], math.log(runs[0]["classes"])
     for name, its_look in (("known", look), ("unknown", UNKNOWN)):
         if name in runs[0]:
             counts = [sum(column) for column in zip(*(run[name]["entropy"] for run in runs), strict=True)]

@@ -21,17 +21,15 @@ from hyperfan.experiments.cifar10 import (
     neighbours,
     search,
 )
-from hyperfan.experiments.classifier import build
+from hyperfan.experiments.cifar10.training import build
 from hyperfan.experiments.experiment import CLASSICAL, HYPERFANS, KAIMINGS
 from hyperfan.experiments.results.claims import Claim, Claims, Fact
 from hyperfan.experiments.results.classifier import ClassifierResults, mean_of
 from hyperfan.experiments.results.runs import ClassifierRun, NamedFigure, mean
 from hyperfan.experiments.results.statistics import Estimate
 from hyperfan.experiments.results.write import PAPER
-from hyperfan.generators import Chunks
 from hyperfan.hypernet import HyperNet
 from hyperfan.metrics import Kind
-from hyperfan.models import all_cnn
 from hyperfan.report import accuracy_by_rate, loss_and_accuracy, settings
 
 TITLE = "Loss and Test Accuracy Plots on CIFAR-10"
@@ -143,9 +141,7 @@ def kernel_excess(config: Cifar10) -> float:
 
 def _untrained(config: Cifar10) -> HyperNet:
     """The net of a run before training."""
-    with torch.device("meta"):
-        mainnet = all_cnn()
-    net, _ = build(mainnet, config, config.embedding, heads=Chunks(one_head=True))
+    net, _ = build(config)
     assert isinstance(net, HyperNet)
     return net
 
@@ -171,6 +167,7 @@ class Cifar10Results(ClassifierResults[Cifar10, Cifar10Run]):
     """Accuracy at every learning rate, and one claim."""
 
     claims = CLAIMS
+    data_set = "cifar10"
     columns = (
         ("init", "init", ""),
         ("rate", "rate", "g"),

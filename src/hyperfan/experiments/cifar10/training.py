@@ -2,14 +2,16 @@
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from hyperfan.data import CIFAR10, cifar10, standardise
 from hyperfan.data.augment import shift_and_flip
+from hyperfan.experiments import classifier
 from hyperfan.experiments.cifar10 import Cifar10
-from hyperfan.experiments.classifier import Classifier, build, join_ranks, optimiser
+from hyperfan.experiments.classifier import Classifier, join_ranks, optimiser
 from hyperfan.experiments.seeds import generator
 from hyperfan.generators import Chunks
 from hyperfan.metrics import Row
@@ -32,9 +34,7 @@ class Cifar10Training(Classifier):
         self.x, self.y = data.train.images.to(device), data.train.labels.to(device)
         self.test_x = data.test.images[: config.test_images].to(device)
         self.test_y = data.test.labels[: config.test_images].to(device)
-        with torch.device("meta"):
-            mainnet = all_cnn()
-        net, plan = build(mainnet, config, config.embedding, heads=Chunks(one_head=True))
+        net, plan = build(config)
         super().__init__(config, net, plan, optimiser(net.to(device), config.rate), ranks)
 
     def inputs(self, images: Tensor, step: int | None) -> Tensor:
@@ -53,3 +53,10 @@ class Cifar10Training(Classifier):
         for group in self.optimiser.param_groups:
             group["lr"] = self.config.rate_at(step)
         return super().step(step)
+
+
+def build(config: Cifar10) -> tuple[nn.Module, Any]:
+    """The net of a run, and what was written into it, as JSON."""
+    with torch.device("meta"):
+        mainnet = all_cnn()
+    return classifier.build(mainnet, config, config.embedding, heads=Chunks(one_head=True))

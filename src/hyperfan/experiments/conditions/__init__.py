@@ -39,8 +39,8 @@ JOBS = (
 """Names of the jobs, which ``jobs.py`` and ``pictures.py`` describe."""
 TABLED = ("tasks", "clients", "sequence", "remembered")
 """Jobs whose conditions are a table of trained embeddings."""
-TRUNK_JOBS = JOBS
-"""Jobs on which the variants of the default are tried."""
+KINDS = {"given": tuple(job for job in JOBS if job not in TABLED), "tasks": TABLED}
+"""Jobs by what their conditions are."""
 LONGER = {"joint": 3}
 """How many times as long a job is trained."""
 STAGES = 4
@@ -157,8 +157,8 @@ def trunk_setting(base: Conditions, job: str, optimiser: Optimiser) -> Condition
 
 def grid(base: Conditions) -> list[Conditions]:
     """Every job with both optimisers, on the seeds that choose rates and on those that are compared."""
-    pairs = [(setting, job) for job in JOBS] + [(trunk_setting, job) for job in TRUNK_JOBS]
-    every = [make(base, job, optimiser) for make, job in pairs for optimiser in RATES]
+    makers = (setting, trunk_setting)
+    every = [make(base, job, optimiser) for make in makers for job in JOBS for optimiser in RATES]
     return [config for one in every for config in (one.choosing(), one)]
 
 

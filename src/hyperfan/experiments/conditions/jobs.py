@@ -42,7 +42,6 @@ class Job(ABC):
     Attributes:
         label: what it is, in a few words.
         size: of a condition.
-        table: whether conditions are a table of embeddings that are trained, instead of given vectors.
         known: conditions in training.
         unseen: conditions that only tests have.
         batch: conditions in a batch.
@@ -57,7 +56,6 @@ class Job(ABC):
     label: ClassVar[str]
     size: ClassVar[int]
     inputs: ClassVar[int]
-    table: ClassVar[bool] = False
     known: ClassVar[int] = 128
     unseen: ClassVar[int] = 32
     batch: ClassVar[int] = 16
@@ -168,7 +166,6 @@ class Tasks(Job):
 
     label = "tasks: a table of trained embeddings"
     size = inputs = 8
-    table = True
     known, unseen = 16, 0
     FEATURES: ClassVar[int] = 24
 

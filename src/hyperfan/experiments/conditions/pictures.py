@@ -67,7 +67,6 @@ class Clients(Job):
 
     label = "federated clients"
     size, inputs, outputs = 8, 49, CLASSES
-    table = True
     known, unseen = 16, 0
     batch, points = 4, 16
     SIDE: ClassVar[int] = 7

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from hyperfan.experiments.conditions import JOBS, LINEAR, RATES, STAGES, Conditions, Optimiser, setting
+from hyperfan.experiments.conditions import JOBS, KINDS, LINEAR, RATES, STAGES, Conditions, Optimiser, setting
 from hyperfan.experiments.conditions.claims import (
     ALL,
     CLAIMS,
@@ -26,12 +26,19 @@ from hyperfan.experiments.conditions.claims import (
     named,
 )
 from hyperfan.experiments.conditions.claims.starts import MEASURED_JOBS, AtStart, at_start
-from hyperfan.experiments.conditions.claims.trunks import trunk_tables
-from hyperfan.experiments.conditions.training import JOBS as DESCRIBED
+from hyperfan.experiments.conditions.claims.trunks import mean_cell, trunk_tables
+from hyperfan.experiments.conditions.training import JOBS_BY_NAME
 from hyperfan.experiments.results.claims import markdown_table
 from hyperfan.experiments.results.pairs import LOSS_MARGIN, MIN_PAIRS
 from hyperfan.experiments.results.runs import NamedFigure
-from hyperfan.experiments.results.side_by_side import SideBySide, forgetting, lowest_rate, or_infinity, right_after
+from hyperfan.experiments.results.side_by_side import (
+    SideBySide,
+    edge,
+    forgetting,
+    lowest_rate,
+    or_infinity,
+    right_after,
+)
 from hyperfan.experiments.results.statistics import Estimate, ratios
 from hyperfan.experiments.results.write import Results
 from hyperfan.hypernet.condition_defaults import GIVEN_CODE_SQUARE, GIVEN_SHARE, TASKS_SHARE
@@ -42,13 +49,7 @@ from hyperfan.text import table, two_digits
 
 @dataclass(frozen=True)
 class ConditionsRun(SideBySide[Conditions]):
-    """The finished runs of a job with an optimiser.
-
-    Args:
-        chosen: the best rate of each start, chosen on other seeds; without them these choose.
-    """
-
-    chosen: tuple[float, ...] = ()
+    """The finished runs of a job with an optimiser."""
 
     @functools.cached_property
     def losses(self) -> Tensor:
@@ -77,7 +78,7 @@ class ConditionsRun(SideBySide[Conditions]):
     @property
     def measures(self) -> tuple[str, ...]:
         """What is measured in this job."""
-        job = DESCRIBED[self.config.job]
+        job = JOBS_BY_NAME[self.config.job]
         if job.stages > 1:
             return DURING, END, LEARNT, FORGETTING
         return (DURING, END, UNSEEN) if job.unseen else (DURING, END)
@@ -96,7 +97,7 @@ class ConditionsRun(SideBySide[Conditions]):
 
     def best(self, start: str) -> float:
         """The rate of a start that was chosen on other seeds; if there are none, the one where these end lowest."""
-        return self.chosen[self.config.starts.index(start)] if self.chosen else self.lowest(start)
+        return (self.chooser or self).lowest(start)
 
     def lowest(self, start: str) -> float:
         """The rate with the smallest median loss at the end on these seeds."""
@@ -115,11 +116,6 @@ class ConditionsRun(SideBySide[Conditions]):
             rows.append([start, f"{self.lowest(start):g}", f"{finite} of {len(self.seeds)}", *medians])
         return rows
 
-    @property
-    def header(self) -> list[str]:
-        """The header of the table of :meth:`cells`."""
-        return ["start", "best rate", "finite", *(MEASURES[measure] for measure in self.measures)]
-
     def sentence(self) -> str:
         """The start with the lowest loss at the end."""
         lowest = min(self.config.starts, key=lambda start: self.median(END, start))
@@ -128,28 +124,26 @@ class ConditionsRun(SideBySide[Conditions]):
 
     def text(self) -> str:
         """The table of starts."""
-        return f"{table(self.header, self.cells())}\n\nMedians over seeds, each start at its best rate."
+        header = ["start", "best rate", "finite", *(MEASURES[measure] for measure in self.measures)]
+        return f"{table(header, self.cells())}\n\nMedians over seeds, each start at its best rate."
 
     def figures(self) -> Iterator[NamedFigure]:
         """Loss at the end against the share."""
-        title = f"{DESCRIBED[self.config.job].label}: {len(self.seeds)} runs of each start"
-        yield "shares", losses_by_share({self.config.job: {self.config.optimiser: self.curve(END)}}, *self.axis, title)
+        c = self.config
+        title = f"{JOBS_BY_NAME[c.job].label}: {len(self.seeds)} runs of each start"
+        yield "shares", losses_by_share({c.job: {c.optimiser: self.curve(END)}}, c.shares, LINEAR, title)
 
     def curve(self, measure: str) -> tuple[Tensor, Tensor]:
         """A measure at each share, (share, seed), and with nn.Linear's start, (seed), each at its best rate."""
         every = torch.tensor([self.scores(measure, start, self.lowest(start)) for start in self.config.starts])
         return every[: len(self.config.shares)], every[-1]
 
-    @property
-    def axis(self) -> tuple[tuple[float, ...], str]:
-        """The shares, and the start without one."""
-        return self.config.shares, LINEAR
-
 
 class ConditionsResults(Results[Conditions, ConditionsRun]):
     """The runs of all jobs with both optimisers."""
 
     claims = CLAIMS
+    data_set = "mnist"
 
     def check(self) -> None:
         """One job must be there."""
@@ -157,12 +151,7 @@ class ConditionsResults(Results[Conditions, ConditionsRun]):
 
     def run(self, job: str, optimiser: Optimiser) -> ConditionsRun:
         """The runs of a job, at rates that were chosen on other seeds; raises if there are none."""
-        return self.at_chosen_rates(setting(self.base, job, optimiser))
-
-    def at_chosen_rates(self, config: Conditions) -> ConditionsRun:
-        """The runs of a configuration, at rates that were chosen on other seeds; raises if there are none."""
-        compared, chooser = self.runs.with_chooser(config)
-        return replace(compared, chosen=tuple(chooser.lowest(start) for start in config.starts))
+        return self.runs.with_chooser(setting(self.base, job, optimiser))
 
     @functools.cached_property
     def found(self) -> dict[tuple[str, Optimiser], ConditionsRun]:
@@ -201,7 +190,7 @@ class ConditionsResults(Results[Conditions, ConditionsRun]):
         """The settings and tables."""
         c = self.base
         return {
-            "jobs": "\n".join(f"- **{name}**: {job.__doc__}" for name, job in DESCRIBED.items()),
+            "jobs": "\n".join(f"- **{name}**: {job.__doc__}" for name, job in JOBS_BY_NAME.items()),
             "job_count": len(JOBS),
             "seeds": c.seeds,
             "choosing": c.choosing().seeds,
@@ -221,6 +210,7 @@ class ConditionsResults(Results[Conditions, ConditionsRun]):
             "behind": self._behind(),
             "edges": self._edges(),
             "all": self._all(),
+            "time": "about an hour on one core",
             **trunk_tables(self),
             **self._at_start(),
         }
@@ -247,18 +237,12 @@ class ConditionsResults(Results[Conditions, ConditionsRun]):
     def _relative(self) -> str:
         """The mean over jobs of every start's loss over that of hyperfan-in as published."""
         rows = []
-        for kind, tabled in (("given", False), ("tasks", True)):
+        for kind, jobs in KINDS.items():
             for measure, optimiser in itertools.product((END, UNSEEN), RATES):
-                runs = [
-                    run
-                    for (job, with_optimiser), run in self.found.items()
-                    if DESCRIBED[job].table == tabled and with_optimiser == optimiser and measure in run.measures
-                ]
+                found = [self.found[job, optimiser] for job in jobs if (job, optimiser) in self.found]
+                runs = [run for run in found if measure in run.measures]
                 if runs:
-                    cells = [
-                        two_digits(statistics.geometric_mean([_over_all(run, measure, s) for run in runs]))
-                        for s in self.base.starts
-                    ]
+                    cells = [mean_cell([_over_all(run, measure, s) for run in runs]) for s in self.base.starts]
                     rows.append([kind, MEASURES[measure], optimiser, *cells])
         return markdown_table(["conditions", "", "optimiser", *self.base.starts], rows)
 
@@ -281,12 +265,8 @@ class ConditionsResults(Results[Conditions, ConditionsRun]):
         """Which starts are best at the end of the range of rates, where another might be better still."""
         found = []
         for (job, optimiser), run in self.found.items():
-            rates = run.config.rates
-            names = [
-                f"{start} ({'smallest' if run.best(start) == rates[0] else 'largest'})"
-                for start in run.config.starts
-                if run.best(start) in (rates[0], rates[-1])
-            ]
+            ends = {start: edge(run.best(start), run.config.rates) for start in run.config.starts}
+            names = [f"{start} ({end})" for start, end in ends.items() if end]
             if names:
                 found.append(f"{job} with {optimiser}: {', '.join(names)}")
         return "; ".join(found) or "none"
@@ -331,9 +311,8 @@ def _numbers(run: ConditionsRun) -> dict[str, Any]:
 
 
 def _over_all(run: ConditionsRun, measure: str, start: str) -> float:
-    """The median of a start's loss over that of hyperfan-in as published, as a ratio whose logarithm can be taken."""
-    found = ratios(*(run.scores(measure, s, run.lowest(s)) for s in (start, ALL)))
-    return min(max(statistics.median(found), 1e-9), 1e9)
+    """The median of a start's loss over that of hyperfan-in as published."""
+    return statistics.median(ratios(*(run.scores(measure, s, run.lowest(s)) for s in (start, ALL))))
 
 
 def _range(values: Sequence[float]) -> str:

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from hyperfan.codes import Embedding
-from hyperfan.experiments.conditions import CODE_SQUARES, LINEAR_TRUNK, WEIGHTS_ALONE, Conditions
+from hyperfan.experiments.conditions import CODE_SQUARES, LINEAR_TRUNK, TABLED, WEIGHTS_ALONE, Conditions
 from hyperfan.experiments.conditions.jobs import (
     NONLINEARITIES,
     Batch,
@@ -34,7 +34,7 @@ from hyperfan.experiments.stack import Tensors
 from hyperfan.hypernet import HyperNet
 from hyperfan.metrics import Kind, Row
 
-JOBS: dict[str, Job] = {
+JOBS_BY_NAME: dict[str, Job] = {
     "turned": Turned(),
     "projection": Projection(),
     "joint": Joint(),
@@ -58,14 +58,14 @@ def widths(job: Job, width: int) -> list[int]:
 
 def build(config: Conditions, share: float | None) -> HyperNet:
     """A net, still without values: ``draw`` gives it those of a seed. No share means the start of ``nn.Linear``."""
-    job = JOBS[config.job]
+    job = JOBS_BY_NAME[config.job]
     before, *_, after = sizes = widths(job, config.width)
     layer, _ = NONLINEARITIES[job.nonlinearity]
     with torch.device("meta"):
         mainnet = nn.Sequential(
             nn.Linear(before, sizes[1]), layer(), nn.Linear(sizes[1], sizes[2]), layer(), nn.Linear(sizes[2], after)
         )
-    if job.table:
+    if config.job in TABLED:
         embedding = Embedding(job.size, tasks=job.known, trainable=True, per="net", distribution="normal")
     else:
         embedding = Embedding(job.size, given=True, per="net", distribution="normal")
@@ -121,7 +121,7 @@ class ConditionsTraining(GridTraining):
     """All runs, trained side by side, those of each start as one stack. One that diverges has a loss of NaN then on."""
 
     def __init__(self, config: Conditions, data_dir: Path | None = None) -> None:
-        self.config, self.job = config, JOBS[config.job]
+        self.config, self.job = config, JOBS_BY_NAME[config.job]
         self.seeds = config.seed_range
         self.worlds: list[World] = [self.job.world(seed, data_dir) for seed in self.seeds]
         self.plan: Any = {}

@@ -9,7 +9,6 @@ from hyperfan.experiments.experiment import HYPERFANS, KAIMINGS, Experiment, Tas
 TASKS = 3
 PAPER_INITS = (*KAIMINGS, *HYPERFANS)
 ALL_INITS = (*PAPER_INITS, "hyperfan-in@exact", "hyperfan-out@exact", "m2", "m3", "m4")
-OPTIMISER_NAMES = {"sgd": "SGD", "adam": "Adam"}
 ADAM_INITS = (*KAIMINGS, "hyperfan-in")
 
 

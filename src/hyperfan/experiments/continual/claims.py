@@ -1,5 +1,6 @@
 """The paper's claims about continual learning, each taken apart into facts that an interval can decide."""
 
+import functools
 import itertools
 import math
 import statistics
@@ -10,9 +11,9 @@ import torch
 from torch import nn
 
 from hyperfan.codes import Embedding
-from hyperfan.experiments.continual import OPTIMISER_NAMES
+from hyperfan.data.regression import NOISE
 from hyperfan.experiments.experiment import HYPERFANS, KAIMINGS
-from hyperfan.experiments.results.claims import Claim, Claims, all_of, any_of
+from hyperfan.experiments.results.claims import OPTIMISER_NAMES, Claim, Claims, all_of, any_of
 from hyperfan.experiments.results.pairs import SIGNIFICANT_P, is_smaller, measure_ratio
 from hyperfan.experiments.results.statistics import Estimate, growth, ratios
 from hyperfan.experiments.seeds import generator
@@ -45,8 +46,8 @@ def _smaller(c: Claim, results: "ContinualResults") -> None:
     found = [f"{Estimate.median(each).format()} over {other}" for each, other in zip(over, KAIMINGS, strict=True)]
     c.headline = f"mean loss during the tasks, hyperfan-in: {', '.join(found)}"
     c.remark = (
-        "Points have noise of variance 0.0025, so the loss of a task that is fitted well ends about there. Near the "
-        "edge of divergence the last bit of a number decides which runs survive, and another CPU may round it "
+        f"Points have noise of variance {NOISE**2:g}, so the loss of a task that is fitted well ends about there. Near "
+        "the edge of divergence the last bit of a number decides which runs survive, and another CPU may round it "
         "otherwise."
     )
 
@@ -98,7 +99,7 @@ def _heuristics(c: Claim, results: "ContinualResults") -> None:
     for name, init, label, bounds, expected in SCHEMES:
         facts = []
         for width in WIDTHS:
-            factor = Estimate.ratio(results.growths(init, width))
+            factor = Estimate.ratio(growths(init, width)[results.part])
             factors.setdefault(name, []).append(factor)
             within = c.measure(f"{name}: {FACTOR}, width {width}", factor).within(*bounds)
             facts.append(None if within is None else within == expected)
@@ -153,6 +154,7 @@ ONE_NUMBER = ("M2, std 0.01", "M3, head/10")
 # ── untrained nets ─────────────────────────────────────────────────────────────────────────────────────────────────
 
 
+@functools.cache
 def growths(init: str, width: int) -> list[float]:
     """The factor by which activations grow from a layer to the next in untrained nets, for each seed.
 

@@ -5,28 +5,27 @@ import itertools
 import math
 import statistics
 import textwrap
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from hyperfan.charts.palette import init_label
-from hyperfan.data.regression import Task
+from hyperfan.data.regression import NOISE, Task
 from hyperfan.errors import RunError
 from hyperfan.experiments.continual import (
-    OPTIMISER_NAMES,
     PAPER_INITS,
     TASKS,
     Continual,
     GridRun,
     grid,
 )
-from hyperfan.experiments.continual.claims import CLAIMS, GROWTH_SEEDS, growths
+from hyperfan.experiments.continual.claims import CLAIMS
 from hyperfan.experiments.continual.training import points
 from hyperfan.experiments.experiment import CHOOSING_SEED
-from hyperfan.experiments.results.claims import markdown_table
+from hyperfan.experiments.results.claims import OPTIMISER_NAMES, markdown_table
 from hyperfan.experiments.results.pairs import LOSS_MARGIN, MIN_PAIRS
 from hyperfan.experiments.results.runs import NamedFigure
 from hyperfan.experiments.results.side_by_side import SideBySide, lowest_rate, quartile_cells
@@ -54,13 +53,7 @@ BEST_HEADER = ["init", "best rate", "finite", *TASK_LOSSES, *(f"error at the end
 
 @dataclass(frozen=True)
 class ContinualRun(SideBySide[Continual]):
-    """A finished grid.
-
-    Args:
-        rates: the best rate of each init, chosen on other seeds; without it this grid's own choose.
-    """
-
-    rates: Mapping[str, float] = field(default_factory=dict)
+    """A finished grid."""
 
     @functools.cached_property
     def losses(self) -> Tensor:
@@ -140,9 +133,11 @@ class ContinualRun(SideBySide[Continual]):
         return found
 
     def best(self, init: str) -> float:
+        """The rate of an init that was chosen on other seeds; if there are none, the one where these end lowest."""
+        return (self.chooser or self).lowest(init)
+
+    def lowest(self, init: str) -> float:
         """The rate with the smallest median score, in which a run that diverged counts as infinite."""
-        if init in self.rates:
-            return self.rates[init]
         return lowest_rate(self.config.rates, lambda lr: self.scores(init, lr))
 
     def trained(self, init: str, lr: float) -> int:
@@ -248,9 +243,7 @@ class ContinualResults(Results[Continual, ContinualRun]):
 
     def grid(self, optimiser: str) -> ContinualRun:
         """The grid with an optimiser, at rates chosen on other seeds; raises if there is none."""
-        config = next(c for c in grid(self.base) if c.optimiser == optimiser)
-        compared, chooser = self.runs.with_chooser(config)
-        return replace(compared, rates={init: chooser.best(init) for init in config.inits})
+        return self.runs.with_chooser(next(c for c in grid(self.base) if c.optimiser == optimiser))
 
     @functools.cached_property
     def grids(self) -> list[ContinualRun]:
@@ -258,17 +251,6 @@ class ContinualResults(Results[Continual, ContinualRun]):
         wanted = grid(self.base)
         missing = {c.optimiser for c in wanted if c not in self.runs}
         return [self.grid(name) for name in dict.fromkeys(c.optimiser for c in wanted) if name not in missing]
-
-    def growths(self, init: str, width: int) -> Sequence[float]:
-        """The growth of activations from layer to layer in untrained nets."""
-        if (init, width) not in self._growths:
-            self.log(f"measuring {GROWTH_SEEDS} untrained nets of width {width}: {init}")
-            self._growths[init, width] = growths(init, width)
-        return self._growths[init, width][self.part]
-
-    @functools.cached_property
-    def _growths(self) -> dict[tuple[str, int], list[float]]:
-        return {}
 
     def figures(self) -> Iterator[NamedFigure]:
         """The figures of the grid with SGD."""
@@ -287,6 +269,7 @@ class ContinualResults(Results[Continual, ContinualRun]):
             "choosing": sgd.config.choosing().seeds,
             "beta": sgd.config.beta,
             "points": sgd.config.points,
+            "noise": NOISE,
             "batch": sgd.config.batch,
             "tested": len(sgd.points[0].test_x),
             "embedding": sgd.config.embedding,
@@ -297,6 +280,7 @@ class ContinualResults(Results[Continual, ContinualRun]):
             "margin": LOSS_MARGIN,
             "enough": MIN_PAIRS,
             "all": self._tables(_all_rates),
+            "time": "some minutes",
         }
 
     def _tables(self, draw: Callable[[ContinualRun], str]) -> str:

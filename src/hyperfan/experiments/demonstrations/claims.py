@@ -76,7 +76,7 @@ CLAIMS: Claims = {
 
 
 @dataclass(frozen=True)
-class Start:
+class MainnetStart:
     """How a setting starts the mainnet, tensor by tensor.
 
     Args:
@@ -92,7 +92,7 @@ class Start:
     targets: dict[str, float]
 
 
-def start(config: Demonstrations) -> Start:
+def start(config: Demonstrations) -> MainnetStart:
     """How the first seed's net starts, with the gradient on the beginnings of the first task's demonstrations."""
     net = draw(build(config), config.seed, config.biases)
     names, sizes = [t.name for t in net.generated], [t.numel for t in net.generated]
@@ -106,7 +106,7 @@ def start(config: Demonstrations) -> Start:
     parts = dict(zip(names, torch.split(values.double(), sizes, -1), strict=True))
     gradients = zip(names, torch.split(gradient[0].double(), sizes), strict=True)
     squares = {name: part.square().mean().item() for name, part in parts.items()}
-    return Start(
+    return MainnetStart(
         squares,
         {name: (part.var(0).mean().item() / squares[name] if squares[name] else 0.0) for name, part in parts.items()},
         {name: part.square().mean().sqrt().item() for name, part in gradients},
@@ -114,7 +114,7 @@ def start(config: Demonstrations) -> Start:
     )
 
 
-def weight_ratios(starts: Mapping[str, Start]) -> str:
+def weight_ratios(starts: Mapping[str, MainnetStart]) -> str:
     """From the smallest to the largest ratio of a weight's mean square to what it needs, of all settings but ours."""
     found = {}
     for name in (n for n in SETTINGS if n not in OURS):

@@ -30,7 +30,7 @@ from hyperfan.experiments.demonstrations.claims import (
     MEASURES,
     NEEDED,
     START,
-    Start,
+    MainnetStart,
     start,
     weight_ratios,
 )
@@ -40,6 +40,7 @@ from hyperfan.experiments.results.pairs import LOSS_MARGIN, MIN_PAIRS
 from hyperfan.experiments.results.runs import NamedFigure
 from hyperfan.experiments.results.side_by_side import (
     SideBySide,
+    edge_sentences,
     forgetting,
     lowest_rate,
     or_infinity,
@@ -60,13 +61,7 @@ LOSS_CAPTION = "The median over seeds at each rate, with a band from lower to up
 
 @dataclass(frozen=True)
 class DemonstrationsRun(SideBySide[Demonstrations]):
-    """The finished runs of one init.
-
-    Args:
-        chosen: the best rate, chosen on other seeds; without it these choose.
-    """
-
-    chosen: float | None = None
+    """The finished runs of one init."""
 
     @functools.cached_property
     def losses(self) -> Tensor:
@@ -99,7 +94,7 @@ class DemonstrationsRun(SideBySide[Demonstrations]):
     @property
     def best(self) -> float:
         """The rate that was chosen on other seeds; if there are none, the one where these end lowest."""
-        return self.lowest if self.chosen is None else self.chosen
+        return (self.chooser or self).lowest
 
     @property
     def lowest(self) -> float:
@@ -173,9 +168,7 @@ class DemonstrationsResults(Results[Demonstrations, DemonstrationsRun]):
 
     def run(self, name: str) -> DemonstrationsRun:
         """The runs of a setting, at a rate that was chosen on other seeds; raises if there are none."""
-        config = setting(self.base, name)
-        compared, chooser = self.runs.with_chooser(config)
-        return replace(compared, chosen=chooser.best)
+        return self.runs.with_chooser(setting(self.base, name))
 
     @functools.cached_property
     def found(self) -> dict[str, DemonstrationsRun]:
@@ -184,11 +177,11 @@ class DemonstrationsResults(Results[Demonstrations, DemonstrationsRun]):
         return {name: self.run(name) for name, c in configs.items() if self.runs.has_chooser(c)}
 
     @functools.cached_property
-    def starts(self) -> dict[str, Start]:
+    def starts(self) -> dict[str, MainnetStart]:
         """How every setting starts a net of their widths."""
         return self._measure(self.full_size)
 
-    def _measure(self, config: Demonstrations) -> dict[str, Start]:
+    def _measure(self, config: Demonstrations) -> dict[str, MainnetStart]:
         self.log(f"measuring untrained nets, {_widths(config.hidden)}")
         return {name: start(setting(config, name)) for name in SETTINGS}
 
@@ -245,6 +238,7 @@ class DemonstrationsResults(Results[Demonstrations, DemonstrationsRun]):
             "margin": LOSS_MARGIN,
             "enough": MIN_PAIRS,
             "needed": NEEDED,
+            "time": "many days on one core" if c.total == paper.total else "about half an hour on one core",
         }
 
     def _best(self) -> str:
@@ -257,12 +251,7 @@ class DemonstrationsResults(Results[Demonstrations, DemonstrationsRun]):
 
     def _edges(self) -> str:
         """Which inits are best at the end of the range of rates, where another might be better still."""
-        found = []
-        for name, run in self.found.items():
-            ends = {min(run.config.rates): "smallest", max(run.config.rates): "largest"}
-            if run.best in ends:
-                found.append(f"For {name} the {ends[run.best]} rate is the best, so one beyond it may suit it better.")
-        return " ".join(found)
+        return edge_sentences({name: (run.best, run.config.rates) for name, run in self.found.items()})
 
     def _all_rates(self) -> str:
         rows = [[name, *cells] for name, run in self.found.items() for cells in run.cells()]

@@ -4,7 +4,7 @@ import functools
 import math
 import warnings
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, replace
+from dataclasses import replace
 from typing import Any
 
 from hyperfan.charts.palette import looks
@@ -65,6 +65,8 @@ PICTURES = {
 }
 """The figures that a page has if their runs are there, and what they show."""
 POSITIVE_SCORES = ("nll", "brier", "ece")
+FIELDS = ("samples", "batch", "size", "lr", "weight_decay", "width", "noise", "embedding")
+"""Fields of the configuration that the page names."""
 
 
 class ImagenetRun(ClassifierRun[Imagenet]):
@@ -122,13 +124,13 @@ class ImagenetRun(ClassifierRun[Imagenet]):
         init, row = self.config.init, self.uncertainty()
         yield "loss", loss_and_accuracy(settings({init: [self.rows]}), 1, TITLE, "batch")
         if row is not None:
-            yield "uncertainty", uncertainty({init: [row]}, row["classes"], UNCERTAINTY_TITLE)
+            yield "uncertainty", uncertainty({init: [row]}, UNCERTAINTY_TITLE)
 
     def data(self) -> RunData:
         """The run as its page shows it, with its uncertainty."""
         row, sections = self.uncertainty(), []
         if row is not None:
-            panels = uncertainty_panels([row], row["classes"], looks([self.config.init])[0], (390, 250))
+            panels = uncertainty_panels([row], looks([self.config.init])[0])
             sections = [Section(UNCERTAINTY_TITLE, UNCERTAINTY_CAPTION, panels)]
         return replace(super().data(), stage=("batch", 1), sections=sections)
 
@@ -153,6 +155,7 @@ class ImagenetResults(ClassifierResults[Imagenet, ImagenetRun]):
     """Losses and accuracies of all variants, scores of all settings, and four claims."""
 
     claims = CLAIMS
+    data_set = "tiny-imagenet"
     columns = (
         ("init", "init", ""),
         ("last layer", "last", ""),
@@ -225,7 +228,7 @@ class ImagenetResults(ClassifierResults[Imagenet, ImagenetRun]):
         if panels := self._panels(without_norm(self.base)):
             yield "start", training_losses(panels, f"{TITLE} without batch norm")
         if rows := self.uncertainties():
-            yield "uncertainty", uncertainty(rows, next(iter(rows.values()))[0]["classes"], UNCERTAINTY_TITLE)
+            yield "uncertainty", uncertainty(rows, UNCERTAINTY_TITLE)
 
     def numbers(self, runs: Sequence[ImagenetRun]) -> dict[str, Any]:
         """Scores and losses of a setting."""
@@ -235,7 +238,10 @@ class ImagenetResults(ClassifierResults[Imagenet, ImagenetRun]):
             **{name: getattr(config, name) for name in ("init", "last", "norm", "width", "noise")},
             "batches": config.total,
             "accuracy": mean_of([s["accuracy"] for s in scores]),
-            **{name: _positive_mean([s[name] for s in scores if s[name] is not None]) for name in POSITIVE_SCORES},
+            **{
+                name: mean_of([s[name] for s in scores if s[name] is not None], Estimate.ratio)
+                for name in POSITIVE_SCORES
+            },
             "unknown": mean_of([u[SEPARATION] for r in finished if (u := r.uncertainty()) and SEPARATION in u]),
             "first loss": [r.first_loss() for r in runs],
             "training loss, last quarter": [r.last_loss() for r in runs],
@@ -255,7 +261,7 @@ class ImagenetResults(ClassifierResults[Imagenet, ImagenetRun]):
             "tested_unknown": f"{max(sum(row['unknown']['entropy']) if 'unknown' in row else 0 for row in rows):,}",
             "interim": f"{min(base.interim_images or tested, tested):,}",
             "epochs": f"{base.total / base.epoch_batches:.3g}",
-            **{name: getattr(base, name) for name in ("samples", "batch", "size", "lr", "width", "noise", "embedding")},
+            **{name: getattr(base, name) for name in FIELDS},
             "batches": base.total,
             "bare": without_norm(base).total,
             "seeds": SEEDS,
@@ -279,8 +285,3 @@ class ImagenetResults(ClassifierResults[Imagenet, ImagenetRun]):
         here, there = logit_variances(self.base, classes), logit_variances(paper, paper_classes)
         header = ("init", f"here, {classes} classes", f"the paper's net, {paper_classes} classes")
         return markdown_table(header, [(init, f"{here[init]:.3g}", f"{there[init]:.3g}") for init in INITS])
-
-
-def _positive_mean(values: Sequence[float]) -> dict[str, Any] | None:
-    """The geometric mean, whose interval is positive too, for JSON; ``None`` where there is no value."""
-    return asdict(Estimate.ratio(values)) if values else None

@@ -120,6 +120,11 @@ class Lora(Configuration):
         return "batch", 1
 
     @property
+    def alpha(self) -> int:
+        """α of the updates."""
+        return 2 * self.rank
+
+    @property
     def members(self) -> list[tuple[str, float]]:
         """Start and rate of everything that is trained on the language model."""
         return [(start, rate) for start in self.starts for rate in self.rates or RATES[start]]

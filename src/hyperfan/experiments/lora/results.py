@@ -37,6 +37,7 @@ from hyperfan.experiments.lora.training import HELD_OUT, NAMED_PART, PRETRAINING
 from hyperfan.experiments.results.claims import markdown_table
 from hyperfan.experiments.results.pairs import LOSS_MARGIN
 from hyperfan.experiments.results.runs import NamedFigure, Run
+from hyperfan.experiments.results.side_by_side import edge_sentences
 from hyperfan.experiments.results.statistics import Estimate
 from hyperfan.experiments.results.write import Results
 from hyperfan.init.methods.charakorn2025 import doc_to_lora_variances
@@ -202,13 +203,12 @@ class LoraResults(Results[Lora, LoraRun]):
         yield "loss", compare_starts(self.compared, self.rates(DURING), self.rates(HELD_RIGHT), title)
 
     def summary(self) -> dict[str, Any]:
-        """The numbers of each start at every rate."""
-        return {"settings": [self.numbers(self.compared, *member) for member in self.base.members]}
-
-    def numbers(self, runs: Sequence[LoraRun], start: str = OURS, rate: float = 0.0) -> dict[str, Any]:
-        """Every measure of a start at a rate, seed by seed."""
-        values = {words: [run.score(m, start, rate) for run in runs] for m, words in MEASURES.items()}
-        return {"start": start, "rate": rate, **values}
+        """Every measure of each start at every rate, seed by seed."""
+        settings = []
+        for start, rate in self.base.members:
+            values = {words: [run.score(m, start, rate) for run in self.compared] for m, words in MEASURES.items()}
+            settings.append({"start": start, "rate": rate, **values})
+        return {"settings": settings}
 
     def fields(self) -> dict[str, Any]:
         """The settings and tables."""
@@ -234,13 +234,13 @@ class LoraResults(Results[Lora, LoraRun]):
             "pretraining_rate": PRETRAINING_RATE,
             "loss_margin": LOSS_MARGIN,
             "right_margin": f"{RIGHT_MARGIN:.0%}",
-            "alpha": 2 * c.rank,
+            "time": "about 15 minutes on one core",
             **{name: getattr(c, name) for name in self._SIZES},
         }
 
     _SIZES = (
         "pretraining", "pretraining_strings", "steps", "strings", "test_strings", "letters", "length", "width",
-        "blocks", "heads", "rank", "embedding", "code",
+        "blocks", "heads", "rank", "alpha", "embedding", "code",
     )  # fmt: skip
 
     def _best(self) -> str:
@@ -273,15 +273,9 @@ class LoraResults(Results[Lora, LoraRun]):
 
     def _edges(self) -> str:
         """Which starts learn fastest at an end of their range of rates, where another might be better still."""
-        found = []
-        for start, rate in self.rates(DURING).items():
-            rates = [r for each, r in self.base.members if each == start]
-            ends = {min(rates): "smallest", max(rates): "largest"}
-            if rate in ends:
-                found.append(
-                    f"For {STARTS[start]} the {ends[rate]} rate is the best, so one beyond it may suit it better."
-                )
-        return " ".join(found) or "No start learns fastest at an end of its range of rates."
+        tried = {start: [r for each, r in self.base.members if each == start] for start in self.base.starts}
+        best = {STARTS[start]: (rate, tried[start]) for start, rate in self.rates(DURING).items()}
+        return edge_sentences(best) or "No start learns fastest at an end of its range of rates."
 
     def _all_rates(self) -> str:
         rows = []

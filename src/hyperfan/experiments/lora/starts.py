@@ -134,10 +134,10 @@ def build(config: Lora, base: nn.Module, start: str, codes: Tensor) -> HyperNet:
         start: one of the starts.
         codes: what the net is trained with, (tasks, size).
     """
-    alpha, shares = 2 * config.rank, {OURS: LoRA.share, PER_TASK: 1.0}
-    heads: LoRA = StartedLoRA(config.rank, alpha, start=start)
+    shares = {OURS: LoRA.share, PER_TASK: 1.0}
+    heads: LoRA = StartedLoRA(config.rank, config.alpha, start=start)
     if start in shares:
-        heads = LoRA(config.rank, alpha, share=shares[start])
+        heads = LoRA(config.rank, config.alpha, share=shares[start])
     trunk = nn.Sequential(nn.Linear(codes.shape[1], config.code), nn.ReLU())
     if start == D2L:
         trunk.append(UnitNorm())

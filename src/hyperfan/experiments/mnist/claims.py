@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Literal
 
 from hyperfan.experiments.experiment import CLASSICAL, HYPERFANS
 from hyperfan.experiments.mnist import ADAM_BATCHES, ADAM_RATES, MEANS, SGD_RATES, SHORT_EPOCHS
-from hyperfan.experiments.results.claims import Claim, Claims, Fact, all_of, any_of
+from hyperfan.experiments.results.claims import OPTIMISER_NAMES, Claim, Claims, Fact, all_of, any_of
 from hyperfan.experiments.results.runs import difference, mean, ratio
 from hyperfan.experiments.results.statistics import Estimate, growth
 
@@ -220,7 +220,7 @@ def _adam(c: Claim, e: "MnistResults") -> None:
     for optimiser, rates in (("sgd", SGD_RATES), ("adam", ADAM_RATES)):
         tried = [e.need_each([BASELINE], batches=batches, lr=lr, optimiser=optimiser)[BASELINE] for lr in rates]
         for lr, runs in zip(rates, tried, strict=True):
-            c.measure(f"{BASELINE}, {optimiser.upper()} {lr:g}: accuracy", _accuracy(runs), ".2%")
+            c.measure(f"{BASELINE}, {OPTIMISER_NAMES[optimiser]} {lr:g}: accuracy", _accuracy(runs), ".2%")
         best[optimiser] = max(tried, key=lambda runs: _accuracy(runs).value)
     trained = f"more than {TRAINED_ACCURACY:.0%} right after {batches} batches"
     c.decide(f"hyperfan-in trains with SGD: {trained}", _accuracy(good).within(TRAINED_ACCURACY))

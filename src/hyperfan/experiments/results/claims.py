@@ -11,6 +11,8 @@ from hyperfan.experiments.results.statistics import Estimate
 Fact = bool | None
 """Whether something is so; ``None`` where the interval does not decide it."""
 ANSWERS = {True: "yes", False: "no", None: "not decided"}
+OPTIMISER_NAMES = {"sgd": "SGD", "adam": "Adam"}
+"""What optimisers are called on a page."""
 
 
 class Verdict(StrEnum):

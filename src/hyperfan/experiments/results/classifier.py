@@ -2,7 +2,7 @@
 
 import functools
 from abc import abstractmethod
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, replace
 from typing import Any, ClassVar
 
@@ -52,9 +52,11 @@ class ClassifierResults(Results[C, R]):
         return markdown_table([header for header, _, _ in self.columns], rows)
 
 
-def mean_of(values: Sequence[float]) -> dict[str, Any] | None:
-    """The mean with its interval, for JSON; ``None`` where there is no value."""
-    return asdict(Estimate.of(values)) if values else None
+def mean_of(
+    values: Sequence[float], estimate: Callable[[Sequence[float]], Estimate] = Estimate.of
+) -> dict[str, Any] | None:
+    """The mean with its interval, or another estimate, for JSON; ``None`` where there is no value."""
+    return asdict(estimate(values)) if values else None
 
 
 def _cell(value: Any, form: str) -> str:

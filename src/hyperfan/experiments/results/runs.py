@@ -243,9 +243,11 @@ class Runs(Generic[R]):
             )
         return self._found[config.title]
 
-    def with_chooser(self, config: Any) -> tuple[R, R]:
-        """The runs of a configuration, and those on the seeds that choose its rates; raises if there are none."""
-        return self.one(config), self.one(config.choosing())
+    def with_chooser(self, config: Any) -> R:
+        """The runs of a configuration, at rates that were chosen on other seeds; raises if there are none."""
+        found: Any = self.one(config)
+        changed: R = replace(found, chooser=self.one(config.choosing()))
+        return changed
 
     def has_chooser(self, config: Any) -> bool:
         """Whether there are runs of a configuration, and on the seeds that choose its rates."""

@@ -2,9 +2,9 @@
 
 import math
 import statistics
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Self, TypeVar
+from typing import Any, Literal, Self, TypeVar
 
 import numpy as np
 import torch
@@ -21,6 +21,24 @@ from hyperfan.text import two_digits
 def lowest_rate(rates: Sequence[float], scores: Callable[[float], Sequence[float]]) -> float:
     """The rate with the smallest median score over seeds, in which a run that diverged counts as infinite."""
     return min(rates, key=lambda rate: (statistics.median(scores(rate)), rate))
+
+
+def edge(rate: float, rates: Sequence[float]) -> Literal["smallest", "largest"] | None:
+    """The end of a range of rates that one lies at, if it does: a rate beyond it might be better still.
+
+    >>> [edge(rate, (0.1, 0.2, 0.3)) for rate in (0.1, 0.2, 0.3)]
+    ['smallest', None, 'largest']
+    """
+    return "smallest" if rate == min(rates) else "largest" if rate == max(rates) else None
+
+
+def edge_sentences(best: Mapping[str, tuple[float, Sequence[float]]]) -> str:
+    """A sentence for each name whose best rate lies at an end of the rates that were tried."""
+    found = []
+    for name, (rate, rates) in best.items():
+        if end := edge(rate, rates):
+            found.append(f"For {name} the {end} rate is the best, so one beyond it may suit it better.")
+    return " ".join(found)
 
 
 def or_infinity(scores: Tensor) -> list[float]:
@@ -59,9 +77,11 @@ class SideBySide(Run[C]):
 
     Args:
         part: which of the seeds are looked at.
+        chooser: the same on other seeds, which choose the best rates; without it these choose.
     """
 
     part: slice = field(default_factory=lambda: slice(None))
+    chooser: Self | None = None
 
     @property
     def seeds(self) -> range:

@@ -58,6 +58,8 @@ class Results(ABC, Generic[C, R]):
 
     claims: ClassVar[Claims]
     """The claims, each with the function that decides it, which is given the results."""
+    data_set = ""
+    """The data set that its runs need, if they need one."""
     part = slice(None)
     """The untrained nets that are looked at, one for each seed from the base's."""
 
@@ -80,7 +82,7 @@ class Results(ABC, Generic[C, R]):
 
     @abstractmethod
     def fields(self) -> dict[str, Any]:
-        """Values for the fields of its page, ``page.md``, that are not in every page."""
+        """Values for the fields of its page, ``page.md``, and the time that its runs take."""
 
     def decide(self) -> list[Claim]:
         """Decide each claim, on all seeds and on each half of them."""
@@ -109,12 +111,16 @@ class Results(ABC, Generic[C, R]):
         """The page in Markdown, with the claims and the titles of runs that are missing."""
         experiment = self.runs.experiment
         profile = next((name for name, p in experiment.profiles.items() if p.total == self.base.total), PAPER)
-        text = template(experiment.config.__module__, "page.md").format(
-            verdicts=verdict_table(claims),
-            claims=claim_sections(claims),
-            profile="" if profile == PAPER else f" --profile {profile}",
+        fields = {
+            "name": experiment.name,
+            "profile": "" if profile == PAPER else f" --profile {profile}",
+            "fetch": f"hyperfan data fetch {self.data_set}\n" if self.data_set else "",
+            "verdicts": verdict_table(claims),
+            "claims": claim_sections(claims),
             **self.fields(),
-        )
+        }
+        parts = [template(experiment.config.__module__, "page.md"), template(__package__, "repeat.md")]
+        text = "\n".join(part.format(**fields) for part in parts)
         return text if not missing else f"{text}\nNot run yet: {', '.join(missing)}.\n"
 
 

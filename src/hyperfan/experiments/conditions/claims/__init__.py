@@ -5,14 +5,13 @@ import statistics
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
-from hyperfan.experiments.conditions import JOBS, LINEAR, RATES, start_name
-from hyperfan.experiments.conditions.training import JOBS as DESCRIBED
+from hyperfan.experiments.conditions import JOBS, LINEAR, RATES, TABLED, start_name
 from hyperfan.experiments.results.claims import Claim, Claims, Fact, all_of
 from hyperfan.experiments.results.pairs import is_no_larger, is_smaller
 from hyperfan.hypernet.condition_defaults import GIVEN_SHARE, TASKS_SHARE
 
 if TYPE_CHECKING:
-    from hyperfan.experiments.conditions.results import ConditionsResults
+    from hyperfan.experiments.conditions.results import ConditionsResults, ConditionsRun
 
 DURING, END, UNSEEN, LEARNT, FORGETTING = "during", "end", "unseen", "learnt", "forgetting"
 MEASURES = {
@@ -32,32 +31,34 @@ Compare = Callable[..., Fact]
 
 def named(start: str, job: str) -> str:
     """A start, of which the default has a share that depends on whether a job's conditions are given or tasks."""
-    return start_name(TASKS_SHARE if DESCRIBED[job].table else GIVEN_SHARE) if start == OURS else start
+    return start_name(TASKS_SHARE if job in TABLED else GIVEN_SHARE) if start == OURS else start
+
+
+def decide_both_ways(c: Claim, run: "ConditionsRun", measure: str, starts: tuple[str, str], compare: Compare) -> None:
+    """Compare two starts of a run by a measure.
+
+    The fact must be so both at the rates chosen on other seeds and at those that the compared seeds would choose: a
+    rate at the edge of divergence may do well on the few seeds that choose.
+    """
+    what = f"{run.config.job}, {run.config.optimiser}: {MEASURES[measure]}"
+    facts = []
+    for rate, by in ((run.best, ""), (run.lowest, "; rates by the seeds compared")):
+        label = f"{what}, {' over '.join(f'{start} at {rate(start):g}' for start in starts)}{by}"
+        facts.append(compare(c, label, *(run.scores(measure, start, rate(start)) for start in starts)))
+    c.decide(what, all_of(facts))
 
 
 def _compare(
     a: str, b: str, measures: Iterable[str], compare: Compare, words: str
 ) -> Callable[[Claim, "ConditionsResults"], None]:
-    """A function that compares two starts on every job, and counts what comes out.
-
-    A fact must be so both at the rates chosen on other seeds and at those that the compared seeds would choose: a rate
-    at the edge of divergence may do well on the few seeds that choose.
-    """
+    """A function that compares two starts on every job, and counts what comes out."""
 
     def decide(c: Claim, results: "ConditionsResults") -> None:
-        ratios = []
         for job, optimiser in itertools.product(JOBS, RATES):
-            run, starts = results.run(job, optimiser), [named(start, job) for start in (a, b)]
+            run = results.run(job, optimiser)
             for measure in (m for m in measures if m in run.measures):
-                what = f"{job}, {optimiser}: {MEASURES[measure]}"
-                facts = []
-                for rate, by in ((run.best, ""), (run.lowest, "; rates by the seeds compared")):
-                    label = f"{what}, {' over '.join(f'{start} at {rate(start):g}' for start in starts)}{by}"
-                    scores = [run.scores(measure, start, rate(start)) for start in starts]
-                    facts.append(compare(c, label, *scores))
-                    ratios.append(c.measured[label].estimate.value)
-                c.decide(what, all_of(facts))
-        found = list(c.facts.values())
+                decide_both_ways(c, run, measure, (named(a, job), named(b, job)), compare)
+        found, ratios = list(c.facts.values()), [m.estimate.value for m in c.measured.values()]
         c.headline = (
             f"{a} is {words} {b} in {found.count(True)} of {len(found)} comparisons, not in {found.count(False)}, and "
             f"{found.count(None)} are not decided; the median of the ratios is {statistics.median(ratios):.2g}"

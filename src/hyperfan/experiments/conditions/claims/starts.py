@@ -10,8 +10,7 @@ from torch import Tensor
 from hyperfan.experiments.conditions import JOBS, Conditions, setting
 from hyperfan.experiments.conditions.jobs import NONLINEARITIES
 from hyperfan.experiments.conditions.stack import ConditionStack, values_of
-from hyperfan.experiments.conditions.training import JOBS as DESCRIBED
-from hyperfan.experiments.conditions.training import build, draw, widths
+from hyperfan.experiments.conditions.training import JOBS_BY_NAME, build, draw, widths
 from hyperfan.experiments.seeds import generator
 from hyperfan.experiments.stack import Tensors
 
@@ -56,7 +55,7 @@ def at_start(base: Conditions, job: str) -> dict[str, AtStart]:
 
 def _measure(config: Conditions, share: float | None, seed: int) -> tuple[float, ...]:
     """The fields of :class:`AtStart` of one net."""
-    job = DESCRIBED[config.job]
+    job = JOBS_BY_NAME[config.job]
     net = draw(build(config, share), seed, share)
     _, nonlinearity = NONLINEARITIES[job.nonlinearity]
     stack = ConditionStack([values_of(net)], (1.0,), widths(job, config.width), nonlinearity, config.optimiser)
