@@ -22,7 +22,7 @@ from hyperfan.experiments.experiment import EXPERIMENTS
 from hyperfan.init import Method, Reading, available, methods
 from hyperfan.mainnet.gains import ACTIVATIONS, gains
 from hyperfan.probe.checks import mistakes
-from hyperfan.probe.diagnosis import MAX_NAMES_SHOWN, Finding, FindingName
+from hyperfan.probe.findings import MAX_NAMES_SHOWN, Finding, FindingName
 from hyperfan.probe.hypernet_subject import HyperNetSubject
 from hyperfan.report import scale_chart
 

@@ -1,6 +1,7 @@
 """LoRA: low-rank updates of the mainnet's own values, which start at zero."""
 
 import copy
+import json
 from typing import ClassVar
 
 import pytest
@@ -10,6 +11,7 @@ from torch import Tensor, nn
 
 import hyperfan as hf
 from checks import assert_close, assert_variance
+from hyperfan.errors import CheckpointError
 from hyperfan.generators.stand_in import Product
 from hyperfan.optim.gradient import FactoredGradient
 
@@ -215,6 +217,19 @@ def test_a_weight_of_inputs_first_has_the_update_of_its_transpose(kind, sizes):
     for codes in (e, e[0]):
         assert_close(stored(x, embedding=codes).detach(), usual(x, embedding=codes).detach())
         assert not torch.allclose(usual(x, embedding=codes), linear(x))
+
+
+def test_a_save_with_a_and_b_on_the_other_sides_is_refused(tmp_path):
+    """As 0.2.0 wrote it; where the weight is square, all shapes fit."""
+    main, x = Stored(nn.Linear(8, 8)), torch.randn(5, 8)
+    net = hf.HyperNet(main, 3, generate="weight", heads=hf.LoRA(2), example=x)
+    net.save_pretrained(tmp_path)
+    assert torch.equal(hf.HyperNet.from_pretrained(tmp_path, main, example=x)(x), net(x))
+    config = json.loads((tmp_path / "config.json").read_text())
+    del config["in_first"]
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    with pytest.raises(CheckpointError, match=r"with other sides of A and B for weight, .* train it anew"):
+        hf.HyperNet.from_pretrained(tmp_path, main, example=x)
 
 
 def test_a_of_a_transposed_convolution_reads_its_input_channels():

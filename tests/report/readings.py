@@ -5,7 +5,8 @@ from dataclasses import replace
 
 import torch
 
-from hyperfan.probe.diagnosis import Diagnosis, Finding, LayerReading, PartReading, TensorReading
+from hyperfan.probe.diagnosis import Diagnosis, LayerReading, PartReading, TensorReading
+from hyperfan.probe.findings import Finding
 from hyperfan.probe.moments import Histogram, Scale
 
 NAMES = ("0", "2", "4", "6", "8", "10")

@@ -20,7 +20,8 @@ from hyperfan.charts.axis import linear_axis
 from hyperfan.charts.markup import tag, text
 from hyperfan.charts.palette import INITS
 from hyperfan.charts.panel import Curve, Panel
-from hyperfan.probe.diagnosis import Finding, PartReading
+from hyperfan.probe.diagnosis import PartReading
+from hyperfan.probe.findings import Finding
 from hyperfan.probe.moments import Scale
 from hyperfan.report import RunData, Section, diagnosis_page, run_page, scale_chart
 from hyperfan.report.page import page, switches

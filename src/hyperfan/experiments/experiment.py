@@ -5,7 +5,6 @@ Nothing here needs torch: what an experiment trains with and publishes is import
 
 import dataclasses
 import importlib
-import itertools
 import json
 import math
 from abc import ABC, abstractmethod
@@ -15,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, Self, TypeVar
 
 from hyperfan.errors import RunError
-from hyperfan.experiments.launch import Launch
+from hyperfan.experiments.launch import Launch, even_parts
 from hyperfan.metrics import Row
 
 if TYPE_CHECKING:
@@ -238,19 +237,6 @@ class ClassifierConfiguration(Configuration):
         """Init and seed, and every field that is not as in the paper's profile."""
         others = [f"{name}-{value}" for name, value in self.changes(omit=("init", "seed")).items()]
         return " ".join([self.init, f"seed-{self.seed}", *others])
-
-
-def even_parts(count: int, ranks: int, named: str) -> list[slice]:
-    """The part of so many members that each process has, as even as can be; raises, by their name, if one has none.
-
-    >>> even_parts(5, 2, "--seeds 5")
-    [slice(0, 3, None), slice(3, 5, None)]
-    """
-    if count < ranks:
-        raise RunError(f"{named} cannot be shared by {ranks} processes: each needs one at least")
-    size, more = divmod(count, ranks)
-    ends = [rank * size + min(rank, more) for rank in range(ranks + 1)]
-    return [slice(*pair) for pair in itertools.pairwise(ends)]
 
 
 class SeedsConfiguration(Configuration):

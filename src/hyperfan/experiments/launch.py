@@ -5,6 +5,7 @@ SLURM_LOCALID and SLURM_STEP_NODELIST, from which the others follow. A batch scr
 SLURM_STEP_NUM_TASKS, so that what it starts without srun is one process.
 """
 
+import itertools
 import os
 import re
 from collections.abc import Mapping
@@ -79,3 +80,16 @@ def _number(variables: Mapping[str, str], name: str, default: int | None = None)
     except ValueError:
         seen = f"is '{text}'" if text is not None else "is not set"
         raise RunError(f"{name} {seen}, beside other variables of a launcher: {ADVICE}") from None
+
+
+def even_parts(count: int, ranks: int, named: str) -> list[slice]:
+    """The part of so many members that each process has, as even as can be; raises, by their name, if one has none.
+
+    >>> even_parts(5, 2, "--seeds 5")
+    [slice(0, 3, None), slice(3, 5, None)]
+    """
+    if count < ranks:
+        raise RunError(f"{named} cannot be shared by {ranks} processes: each needs one at least")
+    size, more = divmod(count, ranks)
+    ends = [rank * size + min(rank, more) for rank in range(ranks + 1)]
+    return [slice(*pair) for pair in itertools.pairwise(ends)]

@@ -2,8 +2,9 @@
 
 from hyperfan.probe.calibrate import Calibration, Correction, calibrate_
 from hyperfan.probe.coordinates import CoordinateCheck
-from hyperfan.probe.diagnosis import Diagnosis, Finding, FindingName, LayerReading, PartReading, TensorReading
+from hyperfan.probe.diagnosis import Diagnosis, LayerReading, PartReading, TensorReading
 from hyperfan.probe.examination import diagnose
+from hyperfan.probe.findings import Finding, FindingName
 from hyperfan.probe.hypernet_subject import started_with
 from hyperfan.probe.inside import QUANTITIES, LayerScales, Probe, Quantity, first_overflow, layer_scales
 from hyperfan.probe.moments import Histogram, Moments, Scale

@@ -11,7 +11,8 @@ from hyperfan.charts.coordinates import AlongPanel, coordinate_chart
 from hyperfan.charts.html import notebook_diagnosis
 from hyperfan.errors import HyperfanError
 from hyperfan.files import finite_or_none
-from hyperfan.probe.diagnosis import SEVERITIES, Diagnosis, Finding, FindingName, Table, without_notes, worst_first
+from hyperfan.probe.diagnosis import Diagnosis, Table
+from hyperfan.probe.findings import SEVERITIES, Finding, FindingName, without_notes, worst_first
 from hyperfan.probe.trends import MIN_SLOPE, OF, Size, Trend, all_trends, along_size, farthest_layer
 from hyperfan.text import capitalise, number, table
 

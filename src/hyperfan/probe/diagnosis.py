@@ -2,33 +2,24 @@
 
 import dataclasses
 import math
-import textwrap
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from enum import StrEnum
-from typing import Any, Literal, get_args
+from typing import Any
 
 from hyperfan.charts.axis import digits
 from hyperfan.charts.html import notebook_diagnosis
 from hyperfan.charts.scale import Of, scale_chart
 from hyperfan.files import finite_or_none
+from hyperfan.probe.findings import Finding, in_places, remedies_once, without_notes
 from hyperfan.probe.first_step import FIRST_STEPS, OptimiserName
 from hyperfan.probe.moments import Histogram, Scale
 from hyperfan.text import capitalise, number, table
-
-Severity = Literal["error", "warning", "note"]
-"""An error keeps the net from learning; a warning will cost; a note is for your information and leaves it healthy."""
-SEVERITIES: tuple[Severity, ...] = get_args(Severity)
-"""Severities from the worst to the mildest."""
 
 TRUNK_PART, EMBEDDING_PART, BASE_PART, PLAIN_PART, HYPERNET_PART = "trunk", "embedding", "base", "plain", "hypernet"
 """Names of parts: the trunk, the embeddings, bases of generated tensors, the mainnet's plain parameters, and all of a
 foreign hypernet."""
 Table = tuple[list[str], list[list[str]]]
 """A header, and rows."""
-MAX_NAMES_SHOWN = 3
-REPORT_WIDTH = 116
-"""Columns of a printed finding."""
 MIN_SKEW = 1.5
 """Target over prediction that needs an explanation."""
 
@@ -36,47 +27,6 @@ MIN_SKEW = 1.5
 def head_part(head: str) -> str:
     """The name of the part that is one head."""
     return f"head {head}"
-
-
-class FindingName(StrEnum):
-    """The names of all findings, which do not change from net to net."""
-
-    VALUES_NOT_FINITE = "values that are not finite"
-    LOSS_NOT_FINITE = "a loss that is not finite"
-    FLAT_LOSS = "a loss without a gradient"
-    LEFT_OUT = "parameters that the optimiser does not hold"
-    WRONG_SCALE = "wrong scale of a head"
-    ZERO_OUTPUT = "dead head: zero output"
-    CONSTANT_OUTPUT = "dead head: constant in the embedding"
-    ZERO_GRADIENT = "dead head: zero gradient"
-    ZERO_FACTORS = "two zero factors in a row"
-    DETACHED = "no gradient to the hypernet"
-    NO_TRUNK_GRADIENT = "no gradient to the trunk"
-    NO_EMBEDDING_GRADIENT = "no gradient to the embedding"
-    INPUTS_OFF_SCALE = "inputs off scale"
-    INPUTS_ALIKE = "inputs that look alike at the output"
-    NORMS_OFF = "norm parameters not at 1 and 0"
-    NOISE = "noise larger than signal"
-    SATURATED_TANH = "saturated tanh"
-    SATURATED_SIGMOID = "saturated sigmoid"
-    DEAD_RELU = "dead ReLU"
-    EXPLODING_ACTIVATIONS = "exploding activations"
-    VANISHING_ACTIVATIONS = "vanishing activations"
-    EXPLODING_GRADIENTS = "exploding gradients"
-    VANISHING_GRADIENTS = "vanishing gradients"
-    LOSS_TOO_LARGE = "loss far from ln(classes)"
-    LOSS_BELOW_GUESSING = "loss below that of guessing"
-    RATE_TOO_LARGE = "learning rate too large"
-    BELOW_EPSILON = "gradients below the optimiser's epsilon"
-    CONDITIONS_OFF_SCALE = "conditions off scale"
-    CONDITIONS_ALIKE = "conditions that are alike"
-    UNRELATED = "unrelated nets of two conditions"
-    UNCONDITIONED = "no dependence on the condition at the start"
-    NO_PREDICTION = "no prediction"
-    DEPENDS_ON_WIDTH = "scale that depends on the width"
-    DEPENDS_ON_DEPTH = "scale that depends on the depth"
-
-    __repr__ = str.__repr__
 
 
 @dataclass(frozen=True)
@@ -162,33 +112,6 @@ class PartReading:
 
 
 @dataclass(frozen=True)
-class Finding:
-    """A fault that was found: what was seen, why it is likely, and the call that mends it.
-
-    Args:
-        name: a :class:`FindingName`, as a string.
-        severity: how bad it is.
-        where: the layers, tensors or parts concerned.
-        evidence: the numbers.
-        cause: the likely reason.
-        remedy: the call that mends it.
-    """
-
-    name: str
-    severity: Severity
-    where: tuple[str, ...]
-    evidence: str
-    cause: str
-    remedy: str
-
-    def __str__(self) -> str:
-        lines = [f"{self.severity}: {self.name}{_in(self.where)}"]
-        for label, text in (("  seen:", self.evidence), ("  likely:", self.cause), ("  mend:", self.remedy)):
-            lines.append(textwrap.fill(text, REPORT_WIDTH, initial_indent=f"{label:<10}", subsequent_indent=" " * 10))
-        return "\n".join(lines)
-
-
-@dataclass(frozen=True)
 class Diagnosis:
     """The result of ``diagnose``. ``print`` it; a script reads ``diagnosis.healthy``.
 
@@ -238,7 +161,7 @@ class Diagnosis:
             some = f"{known} of {len(self.layers)}" if known < len(self.layers) else f"{known}"
             return f"Healthy: {some} layers have a target, and are like those of plain nets that {self.theory} starts."
         more = f", and {len(bad) - 1} more" if len(bad) > 1 else ""
-        return f"{capitalise(bad[0].name)}{_in(bad[0].where)}{more}."
+        return f"{capitalise(bad[0].name)}{in_places(bad[0].where)}{more}."
 
     @property
     def facts(self) -> str:
@@ -279,8 +202,8 @@ class Diagnosis:
             return ""
         (_, first), names = wide[0], [layer for layer, _ in wide]
         return (
-            f"Predicted is the middle of plain nets, and the target their mean, which is larger{_in(names)}: with few "
-            f"outputs they scatter, 95 % of them from {digits(first.low)} to {digits(first.high)}."
+            f"Predicted is the middle of plain nets, and the target their mean, which is larger{in_places(names)}: "
+            f"with few outputs they scatter, 95 % of them from {digits(first.low)} to {digits(first.high)}."
         )
 
     def part_table(self, write: Callable[[float | None], str] = number) -> Table:
@@ -309,31 +232,13 @@ class Diagnosis:
     def __str__(self) -> str:
         blocks = [
             f"{self.net}\n{self.summary}",
-            *map(str, _remedies_once(self.findings)),
+            *map(str, remedies_once(self.findings)),
             "Mean squares by layer, in forward order\n" + table(*self.layer_table()),
             *([self.scatter_note] if self.scatter_note else []),
             "What is trained\n" + table(*self.part_table()),
             self.facts,
         ]
         return "\n\n".join(blocks)
-
-
-def _remedies_once(findings: Iterable[Finding]) -> Iterator[Finding]:
-    """The findings as they are printed: a remedy that was printed before is not repeated."""
-    printed: set[str] = set()
-    for finding in findings:
-        yield dataclasses.replace(finding, remedy="as above") if finding.remedy in printed else finding
-        printed.add(finding.remedy)
-
-
-def worst_first(findings: Iterable[Finding]) -> tuple[Finding, ...]:
-    """The findings by severity; those of one severity keep their order."""
-    return tuple(sorted(findings, key=lambda f: SEVERITIES.index(f.severity)))
-
-
-def without_notes(findings: Iterable[Finding]) -> list[Finding]:
-    """The findings that are worse than a note."""
-    return [f for f in findings if f.severity != "note"]
 
 
 def _from_dict(kind: type[Any], values: Mapping[str, Any]) -> Any:
@@ -349,9 +254,3 @@ def _from_dict(kind: type[Any], values: Mapping[str, Any]) -> Any:
             value = math.nan
         fields[f.name] = value
     return kind(**fields)
-
-
-def _in(names: Sequence[str]) -> str:
-    """Where something is, for the end of a sentence: the first names, and how many more there are."""
-    more = f" and {len(names) - MAX_NAMES_SHOWN} more" if len(names) > MAX_NAMES_SHOWN else ""
-    return " in " + ", ".join(f"'{n}'" for n in names[:MAX_NAMES_SHOWN]) + more if names else ""

@@ -14,8 +14,9 @@ from hyperfan.errors import HyperfanError
 from hyperfan.hypernet import HyperNet
 from hyperfan.probe.checks import conditions, growth, mainnet, tensors, training
 from hyperfan.probe.coordinates import CoordinateCheck, coordinate_check
-from hyperfan.probe.diagnosis import Diagnosis, worst_first
+from hyperfan.probe.diagnosis import Diagnosis
 from hyperfan.probe.evidence import Evidence
+from hyperfan.probe.findings import worst_first
 from hyperfan.probe.first_step import OptimiserName, first_step
 from hyperfan.probe.hypernet_subject import HyperNetSubject
 from hyperfan.probe.losses import UserLoss

@@ -4,7 +4,8 @@ from dataclasses import dataclass, replace
 from typing import ClassVar
 
 from hyperfan.errors import RunError, nearest
-from hyperfan.experiments.experiment import CHOOSING_SEED, Configuration, Experiment, even_parts
+from hyperfan.experiments.experiment import CHOOSING_SEED, Configuration, Experiment
+from hyperfan.experiments.launch import even_parts
 
 OURS, T2L, D2L, TORCH, PER_TASK = "ours", "t2l", "d2l", "torch", "per-task"
 STARTS = {

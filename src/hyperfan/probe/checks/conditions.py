@@ -5,8 +5,8 @@ from collections.abc import Iterator
 
 from hyperfan.probe.checks.remedies import MAX_SQUARE, MIN_GIVEN_SPREAD, STANDARDISED, standardise
 from hyperfan.probe.checks.tensors import off_target
-from hyperfan.probe.diagnosis import Finding, FindingName
 from hyperfan.probe.evidence import Evidence
+from hyperfan.probe.findings import Finding, FindingName
 from hyperfan.text import times
 
 MAX_SQUARE_RATIO = 10.0

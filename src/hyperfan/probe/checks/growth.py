@@ -6,8 +6,8 @@ from collections.abc import Iterator, Sequence
 from hyperfan.probe.checks.mainnet import inputs_on_scale
 from hyperfan.probe.checks.remedies import restart_heads
 from hyperfan.probe.checks.tensors import off_target
-from hyperfan.probe.diagnosis import Finding, FindingName, Severity
 from hyperfan.probe.evidence import Evidence
+from hyperfan.probe.findings import Finding, FindingName, Severity
 from hyperfan.probe.moments import REACH_99_TO_95, Scale
 from hyperfan.probe.trends import OF
 from hyperfan.text import times

@@ -5,8 +5,8 @@ from collections.abc import Iterator
 
 from hyperfan.probe.checks.remedies import restart
 from hyperfan.probe.checks.tensors import zero_factors, zero_tensors
-from hyperfan.probe.diagnosis import Finding, FindingName, Severity
 from hyperfan.probe.evidence import Evidence, input_variation
+from hyperfan.probe.findings import Finding, FindingName, Severity
 from hyperfan.probe.moments import mean_square
 
 MIN_INPUT_SQUARE, MAX_INPUT_SQUARE = 0.02, 50.0

@@ -8,8 +8,9 @@ from torch import nn
 
 from hyperfan.probe.checks.mistakes import Case, explain
 from hyperfan.probe.checks.remedies import STANDARDISED, restart, restart_heads, restart_trunk
-from hyperfan.probe.diagnosis import EMBEDDING_PART, TRUNK_PART, Finding, FindingName, Severity, TensorReading
+from hyperfan.probe.diagnosis import EMBEDDING_PART, TRUNK_PART, TensorReading
 from hyperfan.probe.evidence import Evidence
+from hyperfan.probe.findings import Finding, FindingName, Severity
 from hyperfan.probe.losses import main_output
 from hyperfan.probe.moments import Scale
 from hyperfan.probe.subject import leaves, with_targets

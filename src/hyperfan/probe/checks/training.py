@@ -8,8 +8,9 @@ import torch
 from hyperfan.hypernet.adapter import CAUSAL_LM, task_type
 from hyperfan.probe.checks.remedies import restart
 from hyperfan.probe.checks.tensors import off_target
-from hyperfan.probe.diagnosis import HYPERNET_PART, Finding, FindingName, Severity
+from hyperfan.probe.diagnosis import HYPERNET_PART
 from hyperfan.probe.evidence import Evidence
+from hyperfan.probe.findings import Finding, FindingName, Severity
 from hyperfan.probe.first_step import ADAM_EPSILON
 from hyperfan.probe.moments import mean_square
 from hyperfan.probe.trial import ROUNDING
