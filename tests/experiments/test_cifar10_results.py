@@ -211,10 +211,18 @@ def test_without_neighbours_there_is_no_figure_of_them(tmp_path):
     assert not (tmp_path / "out" / "figures" / "neighbours.svg").exists()
 
 
-def test_without_the_search_there_is_no_page(tmp_path):
-    World().write(tmp_path / "runs", lambda c: c.seed < CHOOSING_SEED)
+def test_after_the_search_alone_the_page_has_its_rates_and_no_verdict(tmp_path):
+    World().write(tmp_path / "runs", lambda c: c.seed >= CHOOSING_SEED)
+    write_results(EXPERIMENT, tmp_path / "runs", tmp_path / "out", BASE)
+    page = (tmp_path / "out" / "README.md").read_text()
+    assert set(re.findall(r"figures/(\w+\.svg)", page)) == {"rates.svg"}
+    assert "**not decided** (its runs are missing)" in page
+    assert "There is no finished run 'hyperfan-in seed-0" in page
+
+
+def test_without_a_run_there_is_no_page(tmp_path):
     with pytest.raises(RunError, match=r"no finished run 'hyperfan-in seed-1000 .*hyperfan run cifar10 --all"):
-        write_results(EXPERIMENT, tmp_path / "runs", tmp_path / "out", BASE)
+        write_results(EXPERIMENT, tmp_path, tmp_path / "out", BASE)
     assert not (tmp_path / "out").exists()
 
 

@@ -14,10 +14,10 @@ from hyperfan.experiments.cifar10 import (
     PROFILES,
     SEARCH_BATCHES,
     SEARCH_TEST_IMAGES,
-    SEARCHED,
     Cifar10,
     at_the_papers_rate,
     baselines,
+    grid,
     neighbours,
     search,
 )
@@ -34,7 +34,13 @@ from hyperfan.report import accuracy_by_rate, loss_and_accuracy, settings
 
 TITLE = "Loss and Test Accuracy Plots on CIFAR-10"
 """The paper's."""
-NEIGHBOURS_PICTURE = "![Loss and test accuracy, at a tenth and ten times the paper's rate](figures/neighbours.svg)\n\n"
+PICTURES = {
+    "loss": "Loss and test accuracy, at the paper's rate, Kaiming init at its best",
+    "rates": "Test accuracy after a short search, by learning rate",
+    "neighbours": "Loss and test accuracy, at a tenth and ten times the paper's rate",
+}
+"""What each figure shows, for the page; those without runs are left out."""
+INITS = (CLASSICAL, *HYPERFANS, *KAIMINGS)
 LAST_BATCHES = 100
 """Batches at the end whose training loss is averaged; of a shorter run, all."""
 TRAINED_ACCURACY = 0.15
@@ -184,7 +190,7 @@ class Cifar10Results(ClassifierResults[Cifar10, Cifar10Run]):
 
         A run that diverged is the worst, and of several such the one with the smallest rate is taken.
         """
-        tried = [self.runs.one(c) for c in search(self.base) if c.init == init]
+        tried = [run for c in search(self.base) if c.init == init for run in self.runs.need(c)]
         return min(tried, key=lambda r: (math.inf if r.diverged else r.last_loss(), r.config.rate)).config.rate
 
     def trained(self, init: str) -> list[Cifar10Run]:
@@ -193,36 +199,30 @@ class Cifar10Results(ClassifierResults[Cifar10, Cifar10Run]):
         return self.runs.need(next(c for c in configs if c.init == init))
 
     def check(self) -> None:
-        """The search and the first seed must be there."""
-        for init in (*SEARCHED, CLASSICAL):
-            self.trained(init)
-        for init in SEARCHED:
-            self.best(init)
+        """One run must be there; what the others would show is left out."""
+        if not list(self.runs):
+            self.runs.one(grid(self.base)[0])
 
     def figures(self) -> Iterator[NamedFigure]:
         """Curves of the longer runs, at the paper's rate and beside it, and accuracy by rate in the search."""
-        inits = (CLASSICAL, *HYPERFANS, *KAIMINGS)
-        found = {init: self.trained(init) for init in inits}
-        compared = {f"{init_label(i)}, {runs[0].config.rate:g}": [r.rows for r in runs] for i, runs in found.items()}
-        batches = self.base.epoch_batches
-        yield (
-            "loss",
-            loss_and_accuracy(settings(compared), batches, f"{TITLE}: at the paper's rate, Kaiming at its best"),
-        )
-        beside = {f"{init_label(c.init)}, {c.rate:g}": self.runs.seeds(c) for c in neighbours(self.base)}
-        if any(beside.values()):
-            shown = {label: [r.rows for r in runs] for label, runs in beside.items() if runs}
-            yield "neighbours", loss_and_accuracy(settings(shown), batches, f"{TITLE}: a tenth and ten times the rate")
-        accuracies = {
-            init_label(init): {
-                c.rate: [None if r.diverged else r.accuracy() for r in self.runs.seeds(c)]
-                for c in search(self.base)
-                if c.init == init
-            }
-            for init in (*KAIMINGS, *HYPERFANS)
-        }
-        title = f"Where does it train? Test accuracy after {min(self.base.total, SEARCH_BATCHES)} batches"
-        yield "rates", accuracy_by_rate(accuracies, 1 / self.base.classes, title)
+        longer = [*at_the_papers_rate(self.base), *baselines(self.base)]
+        for name, configs, rates in (
+            ("loss", longer, "at the paper's rate, Kaiming at its best"),
+            ("neighbours", neighbours(self.base), "a tenth and ten times the rate"),
+        ):
+            found = [self.runs.seeds(c) for c in sorted(configs, key=lambda c: INITS.index(c.init))]
+            shown = {f"{init_label(runs[0].config.init)}, {runs[0].config.rate:g}": runs for runs in found if runs}
+            if shown:
+                rows = {label: [r.rows for r in runs] for label, runs in shown.items()}
+                yield name, loss_and_accuracy(settings(rows), self.base.epoch_batches, f"{TITLE}: {rates}")
+        accuracies: dict[str, dict[float, list[float | None]]] = {}
+        for c in sorted(search(self.base), key=lambda c: INITS[::-1].index(c.init)):
+            if tried := self.runs.seeds(c):
+                by_rate = accuracies.setdefault(init_label(c.init), {})
+                by_rate[c.rate] = [None if r.diverged else r.accuracy() for r in tried]
+        if accuracies:
+            title = f"Where does it train? Test accuracy after {min(self.base.total, SEARCH_BATCHES)} batches"
+            yield "rates", accuracy_by_rate(accuracies, 1 / self.base.classes, title)
 
     def numbers(self, runs: Sequence[Cifar10Run]) -> dict[str, Any]:
         """Losses and accuracy of an init at a rate."""
@@ -243,7 +243,7 @@ class Cifar10Results(ClassifierResults[Cifar10, Cifar10Run]):
         base = self.base
         full = base.total == PROFILES[PAPER].total
         begins = "Each run has" if full else "This is the beginning of training only:"
-        epochs = base.total / base.epoch_batches
+        epochs, drawn = base.total / base.epoch_batches, dict(self.figures())
         return {
             "scale": f"{begins} {base.total} batches of {base.batch} images, {epochs:.3g} epochs.",
             "images": base.images,
@@ -253,7 +253,7 @@ class Cifar10Results(ClassifierResults[Cifar10, Cifar10Run]):
             "last": LAST_BATCHES,
             "search": min(base.total, SEARCH_BATCHES),
             "searched": min(base.test_images, SEARCH_TEST_IMAGES),
-            "neighbours": NEIGHBOURS_PICTURE if any(map(self.runs.seeds, neighbours(base))) else "",
+            **{name: f"![{text}](figures/{name}.svg)\n\n" if name in drawn else "" for name, text in PICTURES.items()},
             "rows": self.table(),
             "time": "on a GPU" if full else "a day on 2 cores",
         }
