@@ -18,11 +18,12 @@ from hyperfan.experiments.demonstrations import (
     Demonstrations,
     grid,
 )
-from hyperfan.experiments.demonstrations.stack import PathStack, values_of
+from hyperfan.experiments.demonstrations.stack import PathStack
 from hyperfan.experiments.demonstrations.training import DemonstrationsTraining, build, demonstrated, draw, widths
 from hyperfan.experiments.experiment import CHOOSING_SEED
 from hyperfan.experiments.loop import run
 from hyperfan.experiments.seeds import generator
+from hyperfan.experiments.stack import values_and_embeddings_of
 from hyperfan.metrics import Kind, read_metrics
 from hyperfan.optim import Memory
 
@@ -58,7 +59,10 @@ def alone(config, seed, lr):
 
 def in_float64(training):
     """The same training with all numbers in double precision, drawn as in single."""
-    nets = [values_of(draw(build(training.config), seed, training.config.biases).double()) for seed in training.seeds]
+    nets = [
+        values_and_embeddings_of(draw(build(training.config), seed, training.config.biases).double())
+        for seed in training.seeds
+    ]
     c = training.config
     training.stack, training.data = PathStack(nets, c.rates, widths(c), c.beta), training.data.double()
     return training
@@ -74,7 +78,7 @@ def test_every_run_equals_one_that_is_trained_alone_with_the_library(init, biase
         found = [next(single) for single in singles]
         assert training.step(step) == pytest.approx(sum(loss for _, loss in found) / len(found), rel=1e-9)
     for i, (net, _) in enumerate(found):
-        values, embeddings = values_of(net)
+        values, embeddings = values_and_embeddings_of(net)
         torch.testing.assert_close(training.stack.embeddings[i], embeddings, rtol=1e-7, atol=1e-9)
         for name, value in values.items():
             torch.testing.assert_close(training.stack.theta[name][i], value, rtol=1e-7, atol=1e-9)

@@ -4,7 +4,7 @@ Runs are in the order (group, member), of which processes have some members each
 grid, or starts of LoRA. A state is put together from all processes' and taken apart again, by any number of them:
 
 - ``base.…`` is the same in all;
-- ``3.…`` beside ``3.members`` is a batch whose runs are numbered there; without it, the third member's own;
+- ``3.…`` is the third member's own;
 - anything else has a first dimension of runs, or none, and is then the same in all.
 """
 
@@ -22,7 +22,7 @@ from hyperfan.experiments.ranks import Ranks
 from hyperfan.metrics import Row
 
 State = dict[str, Tensor]
-SHARED, MEMBERS = "base", "members"
+SHARED = "base"
 
 
 class Shards(Training):
@@ -95,11 +95,6 @@ def _interleave(values: Sequence[Sequence[Any]], counts: Sequence[int]) -> list[
     return list(itertools.chain.from_iterable(pieces))
 
 
-def _global(numbers: Tensor, rank: int, counts: Sequence[int]) -> Tensor:
-    """The numbers of runs among all, from those among a process's own."""
-    return numbers // counts[rank] * sum(counts) + sum(counts[:rank]) + numbers % counts[rank]
-
-
 def merge_states(states: Sequence[State], counts: Sequence[int]) -> State:
     """The state of all runs."""
     merged: State = {}
@@ -107,14 +102,10 @@ def merge_states(states: Sequence[State], counts: Sequence[int]) -> State:
         for name, tensor in state.items():
             first, _, rest = name.partition(".")
             parts = [each[name] for each in states if name in each]
-            if _is_own(first, state):
+            if first.isdecimal():
                 merged[f"{int(first) + sum(counts[:rank])}.{rest}"] = tensor
             elif first == SHARED or tensor.ndim == 0:
                 merged[name] = tensor
-            elif rest == MEMBERS:
-                merged[name] = torch.cat([_global(t, other, counts) for other, t in enumerate(parts)])
-            elif f"{first}.{MEMBERS}" in state:
-                merged[name] = torch.cat(parts)
             else:
                 by_group = [t.reshape(len(t) // n, n, *t.shape[1:]) for t, n in zip(parts, counts, strict=True)]
                 merged[name] = torch.cat(by_group, 1).flatten(0, 1)
@@ -127,23 +118,12 @@ def split_state(state: State, counts: Sequence[int], rank: int) -> State:
     found: State = {}
     for name, tensor in state.items():
         first, _, rest = name.partition(".")
-        if _is_own(first, state):
+        if first.isdecimal():
             if 0 <= (mine := int(first) - first_member) < count:
                 found[f"{mine}.{rest}"] = tensor
         elif first == SHARED or tensor.ndim == 0:
             found[name] = tensor
-        elif (numbers := state.get(f"{first}.{MEMBERS}")) is not None:
-            member = numbers % total - first_member
-            chosen = (member >= 0) & (member < count)
-            found[name] = tensor[chosen]
-            if rest == MEMBERS:
-                found[name] = (numbers // total * count + member)[chosen]
         else:
             by_group = tensor.reshape(len(tensor) // total, total, *tensor.shape[1:])
             found[name] = by_group[:, first_member : first_member + count].flatten(0, 1).contiguous()
     return found
-
-
-def _is_own(first: str, state: State) -> bool:
-    """Whether tensors whose names begin so are those of one member."""
-    return first.isdecimal() and f"{first}.{MEMBERS}" not in state

@@ -21,6 +21,8 @@ Optimiser = Literal["SGD", "Adam", "AdamW"]
 BETAS, EPS, DECAY = (0.9, 0.999), 1e-8, 1e-2
 """Torch's defaults; the decay is AdamW's."""
 HEAD, HEAD_BIAS = "heads.weight", "heads.bias"
+EMBEDDING = "embedding"
+"""The embedding of the present task, among what is trained."""
 
 
 def values_of(net: HyperNet) -> Tensors:
@@ -31,6 +33,11 @@ def values_of(net: HyperNet) -> Tensors:
     values[HEAD] = torch.cat([head.weight for head in heads], 1)
     values[HEAD_BIAS] = torch.cat([head.bias for head in heads])
     return {name: t.detach().clone() for name, t in values.items()}
+
+
+def values_and_embeddings_of(net: HyperNet) -> tuple[Tensors, Tensor]:
+    """The values of a net, and its embeddings: (task, size), or (task, tensor, size) if each tensor has one."""
+    return values_of(net), net.embeddings.get_parameter("weight").squeeze(-2).detach().clone()
 
 
 class Stack:
@@ -44,6 +51,7 @@ class Stack:
         optimiser: how they are trained.
 
     Attributes:
+        sizes: of the mainnet's tensors, weight and bias of each layer in turn.
         theta: what is trained, by name.
         means, squares: the optimiser's moments, if it has any, by the same names.
         past: what was generated for earlier tasks when the present one began, (run, task, values).
@@ -58,6 +66,7 @@ class Stack:
         optimiser: Optimiser,
     ) -> None:
         self.rates, self.widths, self.nonlinearity, self.optimiser = rates, widths, nonlinearity, optimiser
+        self.sizes = [size for before, after in itertools.pairwise(widths) for size in (before * after, after)]
         runs = [*nets] * len(rates)
         self.theta = {name: torch.stack([values[name] for values in runs]) for name in runs[0]}
         self.past = self.theta[HEAD].new_empty(len(runs), 0, self.theta[HEAD].shape[-1])
@@ -79,11 +88,10 @@ class Stack:
 
     def call(self, values: Tensor) -> Call:
         """The mainnets with these values, (run, …, values), as a function of (run, …, points, inputs)."""
-        pairs = list(itertools.pairwise(self.widths))
-        parts = torch.split(values, [size for before, after in pairs for size in (before * after, after)], -1)
+        parts = torch.split(values, self.sizes, -1)
         layers = [
             (parts[2 * i].reshape(-1, after, before).mT, parts[2 * i + 1].reshape(-1, 1, after))
-            for i, (before, after) in enumerate(pairs)
+            for i, (before, after) in enumerate(itertools.pairwise(self.widths))
         ]
 
         def run(x: Tensor) -> Tensor:
@@ -139,6 +147,87 @@ class Stack:
             for part in ("theta", "mean", "square")
         )
         self.past = state["past"]
+
+
+class TaskStack(Stack):
+    """A stack that learns one task after another, with an embedding for each, and a regulariser against forgetting.
+
+    Args:
+        nets: values and embeddings, as :func:`values_and_embeddings_of` has them.
+        rates, widths, nonlinearity, optimiser: as for :class:`Stack`. The optimiser starts anew in every task.
+        beta: weight of the squared change of what is generated for earlier tasks.
+
+    Attributes:
+        embeddings: of all tasks, with dimensions of runs and of tasks in front.
+        task: the present one; −1 before the first.
+    """
+
+    def __init__(
+        self,
+        nets: Sequence[tuple[Tensors, Tensor]],
+        rates: Sequence[float],
+        widths: Sequence[int],
+        nonlinearity: Call,
+        optimiser: Optimiser,
+        beta: float,
+    ) -> None:
+        super().__init__([values for values, _ in nets], rates, widths, nonlinearity, optimiser)
+        self.embeddings = torch.stack([embeddings for _, embeddings in nets] * len(rates))
+        self.beta, self.task = beta, -1
+
+    def task_values(self, task: int) -> Tensor:
+        """All values of the mainnet in a task as it is known now, (run, values)."""
+        with torch.no_grad():
+            return self.generate(self.theta, self.embeddings[:, task : task + 1]).squeeze(1)
+
+    def begin(self, task: int) -> None:
+        """Before the first step on a task: remember the values made for earlier ones, and start the optimiser anew."""
+        self.task = task
+        self.reset_moments(self._params())
+        with torch.no_grad():
+            self.past = self.generate(self.theta, self.embeddings[:, :task])
+
+    def step(self, loss: Call, count: int) -> Tensor:
+        """One step of each run on the present task; returns the losses before it, (run).
+
+        Args:
+            loss: from the generated values, (run, values), to the losses of the task, (run).
+            count: the number of the step in the task, from 1.
+        """
+        params = {name: t.detach().requires_grad_() for name, t in self._params().items()}
+        losses = loss(self.generate(params, params[EMBEDDING].unsqueeze(1)).squeeze(1))
+        grads = gradients(losses, params)
+        params = {name: t.detach() for name, t in params.items()}
+        if self.task and self.beta:
+            self._add_pull(params, grads, count)
+        self.update_(params, grads, self.means, self.squares, count)
+        self.embeddings[:, self.task] = params.pop(EMBEDDING)
+        self.theta = params
+        return losses.detach()
+
+    def _params(self) -> Tensors:
+        return {**self.theta, EMBEDDING: self.embeddings[:, self.task].clone()}
+
+    def _add_pull(self, params: Tensors, grads: Tensors, count: int) -> None:
+        """Add the regulariser's gradient where the step of the loss alone would lead."""
+        ahead = {name: t.clone() for name, t in params.items() if name != EMBEDDING}
+        means, squares = ({name: t.clone() for name, t in of.items()} for of in (self.means, self.squares))
+        self.update_(ahead, grads, means, squares, count)
+        for t in ahead.values():
+            t.requires_grad_()
+        drift = (self.generate(ahead, self.embeddings[:, : self.task]) - self.past).square().sum() / self.task
+        pulls = torch.autograd.grad(self.beta * drift, list(ahead.values()))
+        for name, pull in zip(ahead, pulls, strict=True):
+            grads[name] += pull
+
+    def state(self) -> Tensors:
+        """All that changes in training."""
+        return {**super().state(), "embeddings": self.embeddings, "task": torch.tensor(self.task)}
+
+    def load(self, state: Tensors) -> None:
+        """Restore what ``state`` returned."""
+        super().load(state)
+        self.embeddings, self.task = state["embeddings"], int(state["task"])
 
 
 def gradients(losses: Tensor, params: Tensors) -> Tensors:

@@ -1,22 +1,23 @@
 """Training of the continual-learning experiment: the nets and points of a grid, and its runs side by side."""
 
+import functools
 import math
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from hyperfan.codes import Embedding
 from hyperfan.data import regression_tasks
 from hyperfan.data.regression import Task
 from hyperfan.errors import RunError
 from hyperfan.experiments.continual import TASKS, Continual
-from hyperfan.experiments.continual.batch import Batch, Structure
+from hyperfan.experiments.continual.stack import RegressionStack
 from hyperfan.experiments.experiment import GridTraining
 from hyperfan.experiments.seeds import generator
-from hyperfan.experiments.stack import Tensors
+from hyperfan.experiments.stack import Optimiser, values_and_embeddings_of
 from hyperfan.files import rounded
 from hyperfan.hypernet import HyperNet
 from hyperfan.init import method
@@ -24,6 +25,7 @@ from hyperfan.metrics import Kind, Row
 from hyperfan.models import regression_net
 
 TRUNK = (10, 10)
+OPTIMISERS: dict[str, Optimiser] = {"sgd": "SGD", "adam": "Adam"}
 
 
 def build(config: Continual, init: str) -> HyperNet:
@@ -72,8 +74,14 @@ def dtype(config: Continual) -> torch.dtype:
     return torch.float32 if config.precision == "float32" else torch.float64
 
 
+def widths() -> list[int]:
+    """The widths of the mainnet, from its inputs to its outputs."""
+    layers = [layer for layer in regression_net() if isinstance(layer, nn.Linear)]
+    return [layers[0].in_features, *(layer.out_features for layer in layers)]
+
+
 class ContinualTraining(GridTraining):
-    """All runs of a grid, trained side by side. One whose loss is not finite leaves the batch."""
+    """All runs of a grid, trained side by side, a stack for each init. What diverges has NaN from then on."""
 
     def __init__(self, config: Continual, data_dir: Path | None = None) -> None:
         self.config = config
@@ -84,49 +92,27 @@ class ContinualTraining(GridTraining):
         self.test_x = torch.stack([task.test_x for task in drawn[0]])
         self.test_y = torch.stack([task.test_y for task in drawn[0]])
         self.plan: dict[str, Any] = {}
-        self.batches: list[Batch] = []
-        self.members: list[Tensor] = []
-        """The runs of each batch by their numbers in the grid."""
-        self._fill()
-        self.diverged = torch.full((len(config.runs),), -1)
-        """After how many iterations each run's loss was no longer finite; −1 if it is."""
-        self._order: tuple[int, Tensor] = (-1, torch.empty(0))
-
-    def _fill(self) -> None:
-        """One batch for each structure: nets differ where a method needs an embedding for each tensor."""
-        c, runs = self.config, self.config.runs
-        kinds: dict[str, tuple[Structure, list[Tensors], list[int]]] = {}
-        for init in c.inits:
-            net = build(c, init)
-            structure = Structure(net)
-            _, values, numbers = kinds.setdefault(net.embeddings.config.per, (structure, [], []))
-            for seed in self.seeds:
-                draw(net, seed)
-                chosen = [number for number, run in enumerate(runs) if (run.init, run.seed) == (init, seed)]
-                values += [structure.values()] * len(chosen)
-                numbers += chosen
+        self.stacks: dict[str, RegressionStack] = {}
+        """By init, in whose order the grid counts runs, and then by rate and seed as a stack does."""
+        for init in config.inits:
+            net = build(config, init)
+            nets = [values_and_embeddings_of(draw(net, seed)) for seed in self.seeds]
+            self.stacks[init] = RegressionStack(nets, config.rates, widths(), OPTIMISERS[config.optimiser], config.beta)
             self.plan[init] = net.plan.to_dict()
-        for structure, values, numbers in kinds.values():
-            rates = torch.tensor([runs[i].lr for i in numbers], dtype=dtype(c))
-            self.batches.append(Batch(structure, values, rates, c.optimiser, c.beta))
-            self.members.append(torch.tensor(numbers))
+        self._order: tuple[int, Tensor] = (-1, torch.empty(0))
 
     def step(self, step: int) -> float:
         """One iteration of every run; returns the median of their losses."""
         task, iteration = divmod(step, self.config.iterations)
-        if iteration == 0:
-            for batch, _ in self._under_way():
-                batch.begin(task)
-        chosen = self._batches(task)[:, iteration]  # by seed
-        all_losses = []
-        for batch, members in self._under_way():
-            seeds = self._seeds(members)
-            x, y = (of[task][seeds[:, None], chosen[seeds]] for of in (self.x, self.y))
-            losses = batch.step(x, y, iteration + 1)
-            gone = members[~losses.isfinite()]
-            self.diverged[gone[self.diverged[gone] < 0]] = step
-            all_losses.append(losses[losses.isfinite()])
-        self.latest = torch.cat(all_losses) if all_losses else torch.empty(0)
+        chosen = self._batches(task)[:, iteration, :, None]  # by seed
+        x, y = (self._by_run(of[task].gather(1, chosen)) for of in (self.x, self.y))
+        found = []
+        for stack in self.stacks.values():
+            if iteration == 0:
+                stack.begin(task)
+            found.append(stack.step(functools.partial(stack.losses, x=x, y=y), iteration + 1))
+        losses = torch.cat(found)
+        self.latest = losses[losses.isfinite()]
         return self.typical(self.latest)
 
     @staticmethod
@@ -134,15 +120,10 @@ class ContinualTraining(GridTraining):
         """The median, since losses of a grid differ by orders of magnitude."""
         return losses.median().item() if len(losses) else math.nan
 
-    def _under_way(self) -> list[tuple[Batch, Tensor]]:
-        """The batches that have runs left, with their runs."""
-        return [(b, members) for b, members in zip(self.batches, self.members, strict=True) if len(b)]
-
     def tests(self, step: int) -> Iterator[Row]:
-        """The training loss of every run that did not diverge; after a task, also how it does on all tasks."""
+        """The training loss of every run; after a task, also how it does on all tasks."""
         if step % self.config.log_every:
             return
-        self._drop()
         task, iteration = divmod(step, self.config.iterations)
         if iteration == 0 and step:
             yield self._losses(step, task - 1, self.config.iterations)
@@ -150,38 +131,26 @@ class ContinualTraining(GridTraining):
         if task < TASKS:
             yield self._losses(step, task, iteration)
 
-    def _drop(self) -> None:
-        """Take runs that diverged out of their batches."""
-        for i, batch in enumerate(self.batches):
-            alive = self.diverged[self.members[i]] < 0
-            if not alive.all():
-                batch.keep(alive)
-                self.members[i] = self.members[i][alive]
-
     def _losses(self, step: int, task: int, iteration: int) -> Row:
-        found = self._nan()
-        for batch, members in self._under_way():
-            seeds = self._seeds(members)
-            batch.task = task
-            found[members] = batch.losses(self.x[task][seeds], self.y[task][seeds])
-        return {"kind": Kind.LOSSES, "step": step, "task": task, "iteration": iteration, "losses": found.tolist()}
+        x, y = (self._by_run(of[task]) for of in (self.x, self.y))
+        losses = torch.cat([stack.losses(stack.task_values(task), x, y) for stack in self.stacks.values()])
+        return {"kind": Kind.LOSSES, "step": step, "task": task, "iteration": iteration, "losses": losses.tolist()}
 
     def _errors(self, step: int, after: int) -> Row:
         """Mean squared error on the clean points of every task, and the fits themselves, to four digits."""
-        fits = self._nan(TASKS, self.test_x.shape[1])
-        for batch, members in self._under_way():
-            for task in range(TASKS):
-                fits[members, task] = batch.predictions(task, self.test_x[task])
+        runs = len(self.config.rates) * self.config.seeds
+        made = [
+            torch.cat([stack.predict(task, x.expand(runs, -1, -1)) for stack in self.stacks.values()])
+            for task, x in enumerate(self.test_x)
+        ]
+        fits = torch.stack(made, 1).squeeze(-1)
         errors = (fits - self.test_y.squeeze(-1)).square().mean(-1)
         kept = rounded(fits.tolist(), 4)
         return {"kind": Kind.ERRORS, "step": step, "after": after, "errors": errors.tolist(), "fits": kept}
 
-    def _nan(self, *shape: int) -> Tensor:
-        return torch.full((len(self.diverged), *shape), float("nan"), dtype=self.x.dtype)
-
-    def _seeds(self, members: Tensor) -> Tensor:
-        """The number of each run's seed; the grid counts seeds fastest."""
-        return members % self.config.seeds
+    def _by_run(self, by_seed: Tensor) -> Tensor:
+        """What each seed has, for all runs of a stack."""
+        return by_seed.repeat(len(self.config.rates), 1, 1)
 
     def _batches(self, task: int) -> Tensor:
         if self._order[0] != task:
@@ -189,17 +158,11 @@ class ContinualTraining(GridTraining):
         return self._order[1]
 
     def state(self) -> dict[str, Tensor]:
-        """All batches, and which runs are in them."""
-        tensors = {"diverged": self.diverged}
-        for i, (batch, members) in enumerate(zip(self.batches, self.members, strict=True)):
-            tensors |= {f"{i}.{name}": t for name, t in {**batch.state(), "members": members}.items()}
-            tensors[f"{i}.task"] = torch.tensor(batch.task)
-        return tensors
+        """The state of all stacks."""
+        return {f"{init}/{name}": t for init, stack in self.stacks.items() for name, t in stack.state().items()}
 
     def load(self, state: dict[str, Tensor]) -> None:
         """Restore what ``state`` returned."""
-        self.diverged = state["diverged"]
-        for i, batch in enumerate(self.batches):
-            tensors = {name.removeprefix(f"{i}."): t for name, t in state.items() if name.startswith(f"{i}.")}
-            self.members[i] = tensors.pop("members")
-            batch.load(tensors, int(tensors.pop("task")))
+        for init, stack in self.stacks.items():
+            own = f"{init}/"
+            stack.load({name.removeprefix(own): t for name, t in state.items() if name.startswith(own)})

@@ -16,10 +16,11 @@ from hyperfan.experiments.demonstrations import (
     WINDOW,
     Demonstrations,
 )
-from hyperfan.experiments.demonstrations.stack import PathStack, errors, values_of
+from hyperfan.experiments.demonstrations.stack import PathStack, errors
 from hyperfan.experiments.demonstrations.training import build, demonstrated, draw, widths
 from hyperfan.experiments.results.claims import Claim, Claims
 from hyperfan.experiments.results.pairs import is_smaller
+from hyperfan.experiments.stack import values_and_embeddings_of
 
 if TYPE_CHECKING:
     from hyperfan.experiments.demonstrations.results import DemonstrationsResults
@@ -96,7 +97,7 @@ def start(config: Demonstrations) -> MainnetStart:
     """How the first seed's net starts, with the gradient on the beginnings of the first task's demonstrations."""
     net = draw(build(config), config.seed, config.biases)
     names, sizes = [t.name for t in net.generated], [t.numel for t in net.generated]
-    stack = PathStack([values_of(net)], config.rates[:1], widths(config), config.beta)
+    stack = PathStack([values_and_embeddings_of(net)], config.rates[:1], widths(config), config.beta)
     values = stack.generate(stack.theta, stack.embeddings)[0]
     first = values[:1].clone().requires_grad_()
     shown = demonstrated(config, config.seed)[:1, :, :WINDOW]

@@ -11,9 +11,10 @@ from torch import Tensor, nn
 from hyperfan.codes import Embedding
 from hyperfan.data.curves import SHAPES, demonstrations
 from hyperfan.experiments.demonstrations import DEMONSTRATIONS, WINDOW, Biases, Demonstrations
-from hyperfan.experiments.demonstrations.stack import PathStack, errors, values_of
+from hyperfan.experiments.demonstrations.stack import PathStack, errors
 from hyperfan.experiments.experiment import GridTraining
 from hyperfan.experiments.seeds import generator
+from hyperfan.experiments.stack import values_and_embeddings_of
 from hyperfan.files import rounded
 from hyperfan.hypernet import HyperNet
 from hyperfan.metrics import Kind, Row
@@ -88,7 +89,7 @@ class DemonstrationsTraining(GridTraining):
         """(task, run, demonstration, point, 2)."""
         self.dt = 1 / (config.points - 1)
         net = build(config)
-        nets = [values_of(draw(net, seed, config.biases)) for seed in self.seeds]
+        nets = [values_and_embeddings_of(draw(net, seed, config.biases)) for seed in self.seeds]
         self.stack = PathStack(nets, config.rates, widths(config), config.beta)
         self.plan: Any = net.plan.to_dict()
         self._starts: tuple[int, Tensor] = (-1, torch.empty(0))
@@ -98,7 +99,8 @@ class DemonstrationsTraining(GridTraining):
         task, iteration = divmod(step, self.config.iterations)
         if iteration == 0:
             self.stack.begin(task)
-        losses = self.stack.step(*self._windows(task, self._drawn(task)[:, iteration]), self.dt, iteration + 1)
+        window, times = self._windows(task, self._drawn(task)[:, iteration])
+        losses = self.stack.step(lambda values: self.stack.losses(values, window, times, self.dt), iteration + 1)
         self.latest = losses[losses.isfinite()]
         return self.typical(self.latest)
 

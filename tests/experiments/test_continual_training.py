@@ -10,8 +10,9 @@ from torch.nn.functional import mse_loss
 
 from hyperfan.errors import RunError
 from hyperfan.experiments.continual import ALL_INITS, Continual
-from hyperfan.experiments.continual.batch import EMBEDDING, Structure
-from hyperfan.experiments.continual.training import ContinualTraining, build, draw, order, points
+from hyperfan.experiments.continual.stack import RegressionStack
+from hyperfan.experiments.continual.training import ContinualTraining, build, draw, order, points, widths
+from hyperfan.experiments.stack import HEAD_BIAS, values_and_embeddings_of
 from hyperfan.optim import Memory
 from products import only_in_full
 
@@ -21,24 +22,29 @@ CHOSEN = [i * len(BASE.rates) + (i - 1) % len(BASE.rates) for i in range(len(ALL
 
 
 def together(config):
-    """Losses of every run at every step, (run, step), NaN where it was not trained; and the training."""
+    """Losses of every run at every step, (run, step), as the stacks return them; and the training."""
     training = ContinualTraining(config)
-    losses = torch.full((len(config.runs), config.total), math.nan, dtype=torch.float64)
+    found = {}
+    for init, stack in training.stacks.items():
+
+        def seen(loss, count, init=init, step=stack.step):
+            found[init] = step(loss, count)
+            return found[init]
+
+        stack.step = seen
+    losses = []
     for step in range(config.total):
         list(training.tests(step))
-        for batch, members in zip(training.batches, training.members, strict=True):
-            taken = batch.step
-
-            def seen(x, y, count, taken=taken, members=members, step=step):
-                found = taken(x, y, count)
-                losses[members, step] = found
-                return found
-
-            batch.step = seen
         training.step(step)
-        for batch in training.batches:
-            del batch.step
-    return losses, training
+        losses.append(torch.cat([found[init] for init in config.inits]))
+    return torch.stack(losses, 1), training
+
+
+def diverged(losses):
+    """The first step at which the loss of each run is not finite, or −1; raises if it is finite again."""
+    gone = ~losses.isfinite()
+    assert torch.equal(gone, gone.cummax(1).values)
+    return [row.index(True) if True in row else -1 for row in gone.tolist()]
 
 
 @pytest.fixture(scope="module")
@@ -67,22 +73,22 @@ def test_each_run_equals_the_run_alone(config, batched, number):
     found = losses[number, : len(expected)]
     torch.testing.assert_close(found[finite], expected[finite], rtol=1e-9, atol=0)
     if not finite.all():  # and it was noticed at the same step
-        assert int(training.diverged[number]) == len(expected) - 1
+        assert diverged(losses)[number] == len(expected) - 1
         return
     assert len(expected) == config.total
-    assert training.diverged[number] == -1
-    i = next(i for i, members in enumerate(training.members) if number in members)
-    row = training.members[i].tolist().index(number)
-    held = {**training.batches[i].theta, "embeddings": training.batches[i].embeddings}
-    for name, value in Structure(net).values().items():
+    assert diverged(losses)[number] == -1
+    stack, row = training.stacks[config.runs[number].init], number % len(config.rates)  # of one seed
+    held = {**stack.theta, "embeddings": stack.embeddings}
+    values, embeddings = values_and_embeddings_of(net)
+    for name, value in {**values, "embeddings": embeddings}.items():
         torch.testing.assert_close(held[name][row], value, rtol=1e-9, atol=1e-9 * value.abs().max().item(), msg=name)
 
 
 def test_some_runs_diverge_and_some_do_not(batched):
     """Else the test above says less than it seems to."""
-    gone = batched[1].diverged
-    assert 0 < int((gone >= 0).sum()) < len(BASE.runs) / 2
-    assert 0 < sum(int(gone[n]) >= 0 for n in CHOSEN) < len(CHOSEN)
+    gone = diverged(batched[0])
+    assert 0 < sum(step >= 0 for step in gone) < len(BASE.runs) / 2
+    assert 0 < sum(gone[n] >= 0 for n in CHOSEN) < len(CHOSEN)
 
 
 def test_with_adam_too():
@@ -125,13 +131,33 @@ def candidate(net, optimiser, rate):
 
 def test_a_run_that_diverges_leaves_the_others_as_they_are():
     config = replace(BASE, inits=("m4", "hyperfan-in"), rates=(1e-2, 1e-3), iterations=20, log_every=5)
-    losses, training = together(config)
-    assert training.diverged.tolist() == [3, -1, -1, -1]
-    assert sum(map(len, training.batches)) == 3
-    assert losses[0, :3].isfinite().all()
-    assert losses[0, 5:].isnan().all()
+    losses, _ = together(config)
+    assert diverged(losses) == [3, -1, -1, -1]
+    assert losses[0, 4:].isnan().all()
     without, _ = together(replace(config, rates=(1e-3,)))
     torch.testing.assert_close(losses[[1, 3]], without, rtol=1e-12, atol=0)
+
+
+@pytest.mark.parametrize("optimiser", ["sgd", "adam"])
+def test_a_loss_that_was_infinite_once_is_never_finite_again(optimiser):
+    """Though gradients were finite, as where only the square of an error overflows."""
+    config = replace(BASE, inits=("hyperfan-in",), rates=(1e-3,), seeds=2, iterations=5, log_every=5)
+    config = replace(config, optimiser=optimiser)
+    training, twin = ContinualTraining(config), ContinualTraining(config)
+    training.step(0), twin.step(0)
+    (stack,) = training.stacks.values()
+    step, overflow = stack.step, torch.tensor([math.inf, 0.0])
+    stack.step = lambda loss, count: step(lambda values: loss(values) + overflow, count)
+    training.step(1), twin.step(1)
+    stack.step = step
+    training.step(2), twin.step(2)
+    assert torch.equal(training.latest, twin.latest[1:])
+    (found,), (expected,) = (
+        [row["losses"] for row in each.tests(0) if row["kind"] == "losses"] for each in (training, twin)
+    )
+    assert math.isnan(found[0])
+    assert math.isfinite(expected[0])
+    assert found[1] == expected[1]
 
 
 def test_the_loss_shown_is_the_median_and_nothing_is_left_when_all_are_gone():
@@ -169,31 +195,30 @@ def test_runs_of_one_seed_share_points_and_embeddings():
 
 def test_an_embedding_for_each_tensor_makes_each_tensor_from_its_own():
     net = draw(build(BASE, "m4"), 0)
-    structure = Structure(net)
-    values = structure.values()
     with torch.no_grad():
-        values["embeddings"].normal_()
-        net.embeddings.weight.copy_(values["embeddings"])
-    made = structure.generate(values, values["embeddings"][1:])
+        net.embeddings.weight.normal_()
+    stack = RegressionStack([values_and_embeddings_of(net)], (1e-3,), widths(), "SGD", beta=0.0)
+    (made,) = stack.generate(stack.theta, stack.embeddings[:, 1:])
     for row, task in zip(made, (1, 2), strict=True):
         expected = torch.cat([tensor.flatten() for tensor in net.generate(task=task).values()])
         torch.testing.assert_close(row, expected)
     x = torch.linspace(-1, 1, 4, dtype=torch.float64)[:, None]
-    own = {**values, EMBEDDING: values["embeddings"][2]}
-    torch.testing.assert_close(structure.predict(own, own[EMBEDDING], x), net(x, task=2))
+    torch.testing.assert_close(stack.predict(2, x[None])[0], net(x, task=2))
 
 
 def test_runs_of_several_seeds_and_rates_equal_those_alone_across_a_divergence():
-    """Which points belong to which run must survive that a batch gets smaller."""
+    """Each has the points of its seed and the rate that the grid counts it under."""
     config = replace(
         BASE, inits=("hyperfan-out@exact", "hyperfan-in"), rates=(1e-2, 1e-3), seeds=3, iterations=12, log_every=4
     )
-    losses, training = together(config)
-    assert 0 < int((training.diverged >= 0).sum()) < 6
+    losses, _ = together(config)
+    gone = diverged(losses)
+    assert 0 < sum(step >= 0 for step in gone) < 6
     for number, run in enumerate(config.runs):
         expected = torch.tensor(list(alone(config, run)[1]), dtype=torch.float64)
         finite = expected[expected.isfinite()]
         torch.testing.assert_close(losses[number, : len(finite)], finite, rtol=1e-9, atol=0)
+        assert gone[number] == (-1 if len(finite) == config.total else len(finite))
 
 
 def test_what_is_measured_is_what_the_run_alone_would_show():
@@ -231,8 +256,7 @@ def test_adam_goes_on_for_the_runs_that_are_left_and_after_a_load():
     training = ContinualTraining(config)
     for step in range(3):
         training.step(step)
-    training.diverged[0] = 2  # as if it had
-    list(training.tests(3))
+    training.stacks["hyperfan-in"].theta[HEAD_BIAS].fill_(math.nan)  # as if it had diverged
     state = {name: tensor.clone() for name, tensor in training.state().items()}
     training = ContinualTraining(config)
     training.load(state)
@@ -240,11 +264,13 @@ def test_adam_goes_on_for_the_runs_that_are_left_and_after_a_load():
         assert training.step(step) == pytest.approx(whole[1, step].item(), rel=1e-12)
 
 
-def test_a_structure_whose_runs_are_all_gone_does_not_stop_the_others():
+def test_an_init_whose_runs_are_all_gone_does_not_stop_the_others():
     config = replace(BASE, inits=("m4", "hyperfan-in"), rates=(1e-2,), iterations=20, log_every=5)
     losses, training = together(config)
-    assert sorted(map(len, training.batches)) == [0, 1]
     assert losses[1].isfinite().all()
     twin = ContinualTraining(config)
     twin.load({name: tensor.clone() for name, tensor in training.state().items()})
-    assert sum(1 for row in twin.tests(config.total) if row["kind"] == "losses") == 1
+    for row in twin.tests(config.total):
+        found = torch.tensor(row[row["kind"]])
+        assert found[0].isnan().all()
+        assert found[1].isfinite().all()
