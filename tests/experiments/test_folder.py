@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from toy import InterruptedAfter, Silent, Toy, as_nobody, contents
+from toy import InterruptedAfter, Silent, Toy, ToyTraining, as_nobody, contents
 
 import hyperfan
 import needs
@@ -192,6 +192,16 @@ def test_a_checkpoint_that_is_cut_off(half):
 def test_a_state_that_is_none(half, content):
     (half / "checkpoint" / "state.json").write_text(content)
     assert refused(half).startswith(f"{half / 'checkpoint' / 'state.json'} is not the state of a checkpoint: ")
+
+
+def test_a_checkpoint_of_other_code(half, undisturbed, monkeypatch):
+    """It is one line, after which the other code can go on."""
+    with monkeypatch.context() as other:
+        other.setattr(ToyTraining, "load", lambda self, state: state["a new tensor"])
+        with pytest.raises(RunError, match=r"is of other code, with other tensors: KeyError: 'a new tensor'\."):
+            run(Toy(), half, Silent(), resume=True)
+    run(Toy(), half, Silent(), resume=True)
+    assert contents(half) == undisturbed
 
 
 def test_a_checkpoint_without_its_tensors(half):

@@ -15,6 +15,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
+from hyperfan.errors import RunError, one_line
 from hyperfan.experiments import group
 from hyperfan.experiments.environment import environment
 from hyperfan.experiments.experiment import Configuration, Training
@@ -163,7 +164,13 @@ class _Runner:
         if other := self.folder.other_environment():
             self.progress.note(f"not the environment it was started in, so bits may differ: {other}")
         self.seconds.update(self.folder.times())
-        self.training.load(tensors)
+        try:
+            self.training.load(tensors)
+        except (KeyError, RuntimeError) as error:  # tensors of other names or shapes
+            raise RunError(
+                f"the checkpoint in {self.folder.path} is of other code, with other tensors: {one_line(error)}. Go on "
+                "with the version that began it, or start anew with --run-dir"
+            ) from error
         self.step = self.saved = state.step
         self.loss_sum, self.loss_count = state.loss_sum, state.loss_count
         self.progress.note(f"resumed {self.folder.path} at batch {self.step}")
