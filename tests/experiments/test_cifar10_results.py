@@ -9,7 +9,7 @@ from made_up import write
 
 from hyperfan.errors import RunError
 from hyperfan.experiments.cifar10 import BEST, EXPERIMENT, PROFILES, grid, neighbours, results
-from hyperfan.experiments.cifar10.results import Cifar10Results
+from hyperfan.experiments.cifar10.results import Cifar10Results, Cifar10Run
 from hyperfan.experiments.experiment import CHOOSING_SEED
 from hyperfan.experiments.results.runs import Runs
 from hyperfan.experiments.results.write import write_results, write_summary
@@ -45,24 +45,25 @@ class World:
         end = {"kind": "end", "step": c.total, "outcome": "finished"}
         return [_test(0, 0.1), *losses, _test(c.total, accuracy), end]
 
-    def write(self, root, keep=lambda c: True):
-        for c in grid(BASE):
-            if keep(c):
-                write(root, c, self.rows(c))
-        return Cifar10Results(Runs.read(root, EXPERIMENT), BASE)
+    def write(self, root, keep):
+        for c in filter(keep, grid(BASE)):
+            write(root, c, self.rows(c))
+
+    def results(self, keep=lambda c: True):
+        return Cifar10Results(Runs(EXPERIMENT, [Cifar10Run(c, self.rows(c)) for c in filter(keep, grid(BASE))]), BASE)
 
 
 def _test(step, accuracy):
     return {"kind": "test", "step": step, "loss": TESTED * (2.4 - accuracy), "accuracy": accuracy}
 
 
-def verdict(tmp_path, **changes):
-    (claim,) = World(**changes).write(tmp_path).decide()
+def verdict(**changes):
+    (claim,) = World(**changes).results().decide()
     return claim
 
 
-def test_a_world_as_the_paper_says(tmp_path):
-    claim = verdict(tmp_path)
+def test_a_world_as_the_paper_says():
+    claim = verdict()
     assert claim.verdict == "holds", claim.facts
     assert claim.counts == "8 of 8 facts"
     assert claim.headline.startswith("test images right: hyperfan-in 30% [30%, 30%], hyperfan-out 25%")
@@ -81,20 +82,20 @@ def test_a_world_as_the_paper_says(tmp_path):
          "hyperfan-in trains", "does not hold"),
     ],
 )  # fmt: skip
-def test_one_change_of_the_world_changes_the_verdict(tmp_path, changes, fact, found):
-    claim = verdict(tmp_path, **changes)
+def test_one_change_of_the_world_changes_the_verdict(changes, fact, found):
+    claim = verdict(**changes)
     assert {so for label, so in claim.facts.items() if label.startswith(fact)} == {False}
     assert claim.verdict == found
 
 
-def test_where_seeds_differ_more_than_settings_nothing_is_decided(tmp_path):
-    assert verdict(tmp_path, spread=0.1).verdict == "not decided"
+def test_where_seeds_differ_more_than_settings_nothing_is_decided():
+    assert verdict(spread=0.1).verdict == "not decided"
 
 
-def test_rates_are_searched_on_a_seed_that_is_not_compared(tmp_path):
+def test_rates_are_searched_on_a_seed_that_is_not_compared():
     """The compared seeds would choose another rate; where the search does not choose what was taken, it is said."""
     world = World(searched={"kaiming-fan-in": 5e-13})
-    found = world.write(tmp_path)
+    found = world.results()
     assert found.best("kaiming-fan-in") == 5e-13 != world.best["kaiming-fan-in"]
     assert found.best("hyperfan-out") == 5e-4
     (claim,) = found.decide()
@@ -104,15 +105,15 @@ def test_rates_are_searched_on_a_seed_that_is_not_compared(tmp_path):
     assert claim.measured["kaiming-fan-in at 5e-15, 500 batches: test accuracy"].estimate.n == 3
 
 
-def test_the_loss_at_the_end_is_that_of_the_last_hundred_batches(tmp_path):
-    found = World(fall=5.0).write(tmp_path, lambda c: c.init == "hyperfan-in" and c.seed == 1)
+def test_the_loss_at_the_end_is_that_of_the_last_hundred_batches():
+    found = World(fall=5.0).results(lambda c: c.init == "hyperfan-in" and c.seed == 1)
     (run,) = found.trained("hyperfan-in")
     assert run.last_loss() == pytest.approx(2.05)
 
 
-def test_why_kaiming_fan_out_explodes_is_told_in_the_plans_numbers(tmp_path):
+def test_why_kaiming_fan_out_explodes_is_told_in_the_plans_numbers():
     """Its head draws 2/864 for kernels of 2/864 and 2/1728, and a code of 50 values of variance 1 multiplies that."""
-    claim = verdict(tmp_path)
+    claim = verdict()
     assert "2/864, is no smaller than what kernels with a fan-in of 864 or 1728 need." in claim.remark
     assert "The codes, whose squares sum up to 50, then multiply it" in claim.remark
     assert claim.remark.endswith("variance is 1.6 to 100 times too large.")
@@ -121,9 +122,9 @@ def test_why_kaiming_fan_out_explodes_is_told_in_the_plans_numbers(tmp_path):
         assert low < claim.measured[label].estimate.value < high
 
 
-def test_without_an_explosion_nothing_is_explained(tmp_path, monkeypatch):
+def test_without_an_explosion_nothing_is_explained(monkeypatch):
     monkeypatch.setattr(results, "kernel_excess", lambda config: 1.0)
-    assert "explodes" not in verdict(tmp_path).remark
+    assert "explodes" not in verdict().remark
 
 
 def test_a_run_that_was_watched_otherwise_or_elsewhere_is_the_same_run(tmp_path):
@@ -134,7 +135,7 @@ def test_a_run_that_was_watched_otherwise_or_elsewhere_is_the_same_run(tmp_path)
     assert len(list(Runs.read(tmp_path, EXPERIMENT))) == 1
 
 
-def test_a_net_that_overflows_before_training_does_not_undo_the_claim(tmp_path):
+def test_a_net_that_overflows_before_training_does_not_undo_the_claim():
     world = World()
     rows = world.rows
 
@@ -143,11 +144,11 @@ def test_a_net_that_overflows_before_training_does_not_undo_the_claim(tmp_path):
         return [{**made[0], "loss": None}, *made[1:]] if c.init == "kaiming-fan-in" else made
 
     world.rows = overflowing
-    (claim,) = world.write(tmp_path).decide()
+    (claim,) = world.results().decide()
     assert claim.verdict == "holds"
 
 
-def test_a_run_that_diverged_among_others_does_not_count_as_guessing(tmp_path):
+def test_a_run_that_diverged_among_others_does_not_count_as_guessing():
     """At the best rate of Kaiming fan-out one of three seeds diverges, the others end at a loss of a million."""
     world = World()
     rows = world.rows
@@ -160,21 +161,21 @@ def test_a_run_that_diverged_among_others_does_not_count_as_guessing(tmp_path):
         return [{**r, "loss": 1e6 + c.seed} if r["kind"] == "train" else r for r in rows(c)]
 
     world.rows = mixed
-    (claim,) = world.write(tmp_path).decide()
+    (claim,) = world.results().decide()
     assert claim.verdict == "holds", claim.facts
 
 
-def test_other_scales_say_so(tmp_path):
-    runs = Runs.read(tmp_path, EXPERIMENT)
+def test_other_scales_say_so():
+    runs = Runs(EXPERIMENT)
     paper, smoke = (Cifar10Results(runs, PROFILES[name]).page([], []) for name in ("paper", "smoke"))
     assert "Each run has 250000 batches of 100 images, 500 epochs" in paper
     assert "--all --resume --profile smoke" in smoke
 
 
-def test_where_all_diverge_it_is_the_smallest(tmp_path):
+def test_where_all_diverge_it_is_the_smallest():
     world = World()
     world.best["kaiming-fan-in"] = 1e-30
-    assert world.write(tmp_path).best("kaiming-fan-in") == pytest.approx(5e-17)
+    assert world.results().best("kaiming-fan-in") == pytest.approx(5e-17)
 
 
 def test_the_page_says_what_was_found_and_what_is_missing(tmp_path):

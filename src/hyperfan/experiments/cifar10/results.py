@@ -116,6 +116,7 @@ def _scope(results: "Cifar10Results") -> str:
     )
 
 
+@functools.cache
 def _why_fan_out_explodes(config: Cifar10) -> str:
     """The explanation, in numbers of the plan."""
     net = _untrained(config)
