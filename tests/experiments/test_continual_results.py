@@ -283,12 +283,14 @@ def grids(tmp_path_factory):
     return root
 
 
-@pytest.fixture
-def page(grids, tmp_path, monkeypatch):
+@pytest.fixture(scope="module")
+def page(grids, tmp_path_factory):
     """Results of these grids."""
-    monkeypatch.setattr(claims, "growths", lambda init, width: [1.0, 1.1])
-    write_results(EXPERIMENT, grids, tmp_path / "results", SMOKE)
-    return tmp_path / "results"
+    out = tmp_path_factory.mktemp("page") / "results"
+    with pytest.MonkeyPatch.context() as quick:
+        quick.setattr(claims, "growths", lambda init, width: [1.0, 1.1])
+        write_results(EXPERIMENT, grids, out, SMOKE)
+    return out
 
 
 def test_a_grid_is_read_as_it_was_measured(grids):

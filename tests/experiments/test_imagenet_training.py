@@ -224,12 +224,19 @@ def test_a_bad_picture_is_one_line_also_from_a_worker(tmp_path, pictures):
         assert "\n" not in str(caught.value)
 
 
-def test_resuming_with_workers(tmp_path, pictures):
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory, pictures):
+    """A run from start to end."""
+    path = tmp_path_factory.mktemp("finished") / "run"
+    assert run(SMALL, path, Silent(), data_dir=pictures) == "finished"
+    return path
+
+
+def test_resuming_with_workers(tmp_path, pictures, finished):
     config = replace(SMALL, workers=1)
-    assert run(SMALL, tmp_path / "a", Silent(), data_dir=pictures) == "finished"
     assert run(config, tmp_path / "b", InterruptedAfter(3), data_dir=pictures) == "stopped"
     assert run(config, tmp_path / "b", Silent(), data_dir=pictures, resume=True) == "finished"
-    assert (tmp_path / "a/metrics.jsonl").read_bytes() == (tmp_path / "b/metrics.jsonl").read_bytes()
+    assert (finished / "metrics.jsonl").read_bytes() == (tmp_path / "b/metrics.jsonl").read_bytes()
 
 
 def test_a_batch_is_random_crops_standardised_as_usual_for_imagenet(pictures):
@@ -254,9 +261,8 @@ def test_a_net_that_overflows_is_said_to_be_unsure_of_nothing_and_draws_no_error
     assert write_summary(tmp_path / "a")[1].startswith(f"{row['accuracy']:.2%} of the test images right")
 
 
-def test_what_is_tested(tmp_path, pictures):
-    run(SMALL, tmp_path / "a", Silent(), data_dir=pictures)
-    rows = read_metrics(tmp_path / "a")
+def test_what_is_tested(finished, pictures):
+    rows = read_metrics(finished)
     tests = [r for r in rows if r["kind"] == "test"]
     assert [r["step"] for r in tests] == [3, 6]  # each epoch; before training batch norm has no statistics
     assert set(tests[0]) == {"kind", "step", "loss", "accuracy", "nll", "brier", "ece", "skipped"}
