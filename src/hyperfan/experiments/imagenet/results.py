@@ -276,7 +276,7 @@ class ImagenetResults(ClassifierResults[Imagenet, ImagenetRun]):
             "near": START_FACTOR,
             "share": f"{EQUAL_SHARE:.0%}",
             "most": OVERFLOWED_LOSS,
-            "time": "on GPUs" if base.total == PROFILES[PAPER].total else "a day on 2 cores",
+            "time": "on GPUs" if base.total == PROFILES[PAPER].total else "some hours on 2 cores",
         }  # fmt: skip
 
     def _logits(self, classes: int) -> str:
