@@ -217,7 +217,7 @@ class Cifar10Results(ClassifierResults[Cifar10, Cifar10Run]):
                 rows = {label: [r.rows for r in runs] for label, runs in shown.items()}
                 yield name, loss_and_accuracy(settings(rows), self.base.epoch_batches, f"{TITLE}: {rates}")
         accuracies: dict[str, dict[float, list[float | None]]] = {}
-        for c in sorted(search(self.base), key=lambda c: INITS[::-1].index(c.init)):
+        for c in sorted(search(self.base), key=lambda c: (*KAIMINGS, *HYPERFANS).index(c.init)):
             if tried := self.runs.seeds(c):
                 by_rate = accuracies.setdefault(init_label(c.init), {})
                 by_rate[c.rate] = [None if r.diverged else r.accuracy() for r in tried]
