@@ -101,6 +101,15 @@ def test_integers_of_numpy_are_integers(heads, tmp_path):
     assert torch.equal(read.generate()["0.weight"], net.generate()["0.weight"])
 
 
+def test_settings_that_are_numbers_of_numpy(tmp_path):
+    embedding = hf.Embedding(np.int64(4), std=np.float32(0.5), trainable=np.True_)
+    net = hf.HyperNet(mlp(), embedding)
+    net.save_pretrained(tmp_path)
+    again = load(tmp_path)
+    assert again.embeddings.config == net.embeddings.config
+    assert torch.equal(again(X), net(X))
+
+
 def test_no_silent_overwrite_and_no_leftovers(saved):
     other = hf.HyperNet(mlp(), 4)
     before = {f.name: f.read_bytes() for f in saved.iterdir()}

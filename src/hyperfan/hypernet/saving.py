@@ -127,7 +127,8 @@ def _write_files(
         digest = checksum(partial)
         weights = name or f"model-{digest[:12]}.safetensors"
         replace_file(partial, folder / weights)
-    write_text(folder / CONFIG, json.dumps(_config(net, weights, digest) | more, indent=2) + "\n")
+    config = json.dumps(_config(net, weights, digest) | more, indent=2, default=_python_number)
+    write_text(folder / CONFIG, config + "\n")
     if replaced is not None and replaced != weights:
         (folder / replaced).unlink(missing_ok=True)
 
@@ -227,6 +228,13 @@ def _given_base(base: dict[str, bool | None] | None, mainnet: nn.Module) -> dict
         name: parameters[name].to("meta") if trained is None else parameters[name].requires_grad_(trained)
         for name, trained in base.items()
     }
+
+
+def _python_number(value: Any) -> Any:
+    """A setting that came as a number of NumPy, as Python's."""
+    if not hasattr(value, "item"):
+        raise TypeError(f"{type(value).__name__} cannot be written as JSON")
+    return value.item()
 
 
 def _in_first(net: "HyperNet") -> list[str]:
