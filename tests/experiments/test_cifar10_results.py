@@ -26,6 +26,7 @@ class World:
                          "kaiming-fan-out": 0.1}  # fmt: skip
         self.best = {"hyperfan-in": 5e-4, "hyperfan-out": 5e-4, **BEST}
         self.searched = {}  # best rates of the seed that searches, where they are others
+        self.reach = 20  # by how much smaller a rate hyperfan still trains at
         self.spread = 0.002
         self.fall = 1.0  # by how much the loss is higher before the last hundred batches
         for name, value in changes.items():
@@ -37,9 +38,11 @@ class World:
         best = found.get(c.init, c.rate)
         if c.rate > 2 * best:
             return [_test(0, 0.1), {"kind": "end", "step": 3, "outcome": "diverged", "layer": "4"}]
-        accuracy = self.accuracy[c.init] if c.rate > best / 2 else 0.1
+        near = c.rate > best / 2
+        trains = near or (c.init.startswith("hyperfan") and c.rate > best / self.reach)
+        accuracy = self.accuracy[c.init] if trains else 0.1
         accuracy += self.spread * (seed - 1)
-        low = 2.35 - accuracy if accuracy > 0.15 else 2.4 if c.rate > best / 2 else 2.5
+        low = (2.35 - accuracy if accuracy > 0.15 else 2.4) + 0.01 * (not near)
         losses = [{"kind": "train", "step": step, "loss": low + (c.total - step >= 100) * self.fall}
                   for step in range(c.log_every, c.total + 1, c.log_every)]  # fmt: skip
         end = {"kind": "end", "step": c.total, "outcome": "finished"}
@@ -65,7 +68,7 @@ def verdict(**changes):
 def test_a_world_as_the_paper_says():
     claim = verdict()
     assert claim.verdict == "holds", claim.facts
-    assert claim.counts == "8 of 8 facts"
+    assert claim.counts == "12 of 12 facts"
     assert claim.headline.startswith("test images right: hyperfan-in 30% [30%, 30%], hyperfan-out 25%")
     assert "Not tested: what comes after." in claim.remark
     assert "In the search" not in claim.remark
@@ -74,12 +77,14 @@ def test_a_world_as_the_paper_says():
 @pytest.mark.parametrize(
     ("changes", "fact", "found"),
     [
-        ({"accuracy": {"hyperfan-in": 0.1}}, "hyperfan-in trains from the start", "holds in part"),
-        ({"accuracy": {"hyperfan-out": 0.1}}, "hyperfan-out trains from the start", "holds in part"),
-        ({"accuracy": {"kaiming-fan-in": 0.3}}, "kaiming-fan-in does not train", "holds in part"),
-        ({"accuracy": {"kaiming-fan-out": 0.3}}, "kaiming-fan-out does not train", "holds in part"),
+        ({"accuracy": {"hyperfan-in": 0.1}}, "hyperfan-in at 0.0005 trains from the start", "holds in part"),
+        ({"accuracy": {"hyperfan-out": 0.1}}, "hyperfan-out at 0.0005 trains from the start", "holds in part"),
+        ({"reach": 2}, "hyperfan-in at 5e-05 trains from the start", "holds in part"),
+        ({"best": {"hyperfan-in": 5e-5}}, "hyperfan-in at 0.0005 trains from the start", "holds in part"),
+        ({"accuracy": {"kaiming-fan-in": 0.3}}, "kaiming-fan-in at 5e-15 does not train", "holds in part"),
+        ({"accuracy": {"kaiming-fan-out": 0.3}}, "kaiming-fan-out at 5e-11 does not train", "holds in part"),
         ({"accuracy": {"kaiming-fan-in": 0.3, "kaiming-fan-out": 0.3, "hyperfan-in": 0.1, "hyperfan-out": 0.1}},
-         "hyperfan-in trains", "does not hold"),
+         "hyperfan-in at", "does not hold"),
     ],
 )  # fmt: skip
 def test_one_change_of_the_world_changes_the_verdict(changes, fact, found):
