@@ -127,6 +127,13 @@ def test_why_kaiming_fan_out_explodes_is_told_in_the_plans_numbers():
         assert low < claim.measured[label].estimate.value < high
 
 
+def test_where_hyperfan_diverges_the_rate_is_set_beside_the_classical_nets():
+    """ΔW = H·ΔG·e moves along H·Hᵀ, whose 50 eigenvalues are 864/50 in the mean, times ‖e‖² + 1."""
+    said = "in 50 of its 864 directions as a rate of 0.44 would: the rate, times ‖e‖² + 1 = 51"
+    assert said in verdict(best={"hyperfan-in": 5e-5}).remark
+    assert said not in verdict().remark
+
+
 def test_without_an_explosion_nothing_is_explained(monkeypatch):
     monkeypatch.setattr(results, "kernel_excess", lambda config: 1.0)
     assert "explodes" not in verdict().remark

@@ -101,6 +101,8 @@ def _trains(c: Claim, results: "Cifar10Results") -> None:
     right = [f"{init} {_accuracy(runs).format('.0%')}" for init, runs in found.items()]
     c.headline = f"test images right: {', '.join(right)}"
     c.remark = _scope(results)
+    if diverged := [run.config for init in HYPERFANS for run in found[init] if run.diverged]:
+        c.remark += _why_at_the_edge(diverged[0])
     fan_out = "kaiming-fan-out"
     if excesses[fan_out].within(FAR_FACTOR):
         c.remark += _why_fan_out_explodes(found[fan_out][0].config)
@@ -115,6 +117,23 @@ def _scope(results: "Cifar10Results") -> str:
         f"Tested: {base.total} batches of {base.batch} for hyperfan at the paper's rate and at a tenth of it, and an "
         "epoch for Kaiming init at its best. Not tested: what comes after. In the paper fan-out begins to train at "
         "epoch 270; whether it does, and whether fan-in never does, only a full run can tell."
+    )
+
+
+@functools.cache
+def _why_at_the_edge(config: Cifar10) -> str:
+    """Which rate the classical net would need to move as far."""
+    net = _untrained(config)
+    head = net.heads.head(KERNEL_HEAD).weight.detach()
+    codes, outputs = head.shape
+    squares = config.embedding + 1  # ‖e‖² of values of variance 1, and 1 for the bias
+    stretch = head.square().sum().item() / codes
+    classical = Cifar10(init=CLASSICAL).rate
+    return (
+        " The paper's rate is near the largest that hyperfan bears here, and some runs diverge at it. Through its "
+        f"input layer alone a step at {config.rate:g} moves a chunk in {codes} of its {outputs} directions as a rate "
+        f"of {config.rate * squares * stretch:.2g} would: the rate, times ‖e‖² + 1 = {squares}, times the mean "
+        f"eigenvalue of HᵀH, {stretch:.3g}. The classical net has {classical:g}."
     )
 
 
