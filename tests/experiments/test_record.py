@@ -156,9 +156,9 @@ def test_a_changed_number_in_the_summary_is_found(out):
 
 
 def test_a_changed_number_in_the_page_is_found(out):
-    changed(out / "README.md", "8 of 8 facts", "7 of 8 facts")
+    changed(out / "README.md", "12 of 12 facts", "7 of 12 facts")
     (found,) = check_results(EXPERIMENT, out)
-    assert re.fullmatch(r"README\.md, line \d+ is '.*7 of 8 facts.*' and comes out as '.*8 of 8 facts.*'", found)
+    assert re.fullmatch(r"README\.md, line \d+ is '.*7 of 12 facts.*' and comes out as '.*12 of 12 facts.*'", found)
 
 
 def test_what_is_missing_or_not_from_the_runs_is_found(out):
