@@ -26,7 +26,7 @@ def test_importing_loads_torch_and_the_standard_library_only():
     names = "hyperfan.HyperNet; hyperfan.init"
     loaded = run(f"import sys, hyperfan, hyperfan.data, hyperfan.data.fetch; {names}; print(*sys.modules)").split()
     assert {"torch", "hyperfan.data.folder"} <= set(loaded)
-    assert not {"rich", "tyro", "safetensors", "PIL", "pooch", "requests", "hyperfan.cli"} & set(loaded)
+    assert not {"rich", "tyro", "safetensors", "PIL", "pooch", "requests", "hyperfan.cli", "sympy"} & set(loaded)
 
 
 def test_help_answers_without_torch():

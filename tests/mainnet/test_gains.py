@@ -33,6 +33,14 @@ def test_known_gains(name, expected):
     assert (found.forward, found.backward) == pytest.approx(expected, abs=5.1e-4)  # three decimals
 
 
+@pytest.mark.parametrize("mode", [torch.no_grad, torch.inference_mode])
+def test_gains_are_found_in_whatever_mode_a_net_is_made(mode):
+    named_curve.cache_clear()
+    with mode():
+        found = gains("gelu")
+    assert (found.forward, found.backward) == pytest.approx(KNOWN["gelu"], abs=5.1e-4)
+
+
 MODULES = {
     "relu": nn.ReLU(), "relu6": nn.ReLU6(), "leaky_relu": nn.LeakyReLU(), "prelu": nn.PReLU(), "elu": nn.ELU(),
     "celu": nn.CELU(), "selu": nn.SELU(), "gelu": nn.GELU(), "silu": nn.SiLU(), "mish": nn.Mish(),

@@ -51,7 +51,10 @@ def second_moments(samples: Tensor) -> Tensor | None:
         return None
     slopes: Tensor | None = None
     if samples.requires_grad:
-        (slopes,) = torch.autograd.grad(samples, grid(), torch.ones_like(samples), retain_graph=True, allow_unused=True)
+        # Of the sum: for gradients of several values torch imports sympy, which takes longer than all of hyperfan.
+        with torch.inference_mode(False), torch.enable_grad():
+            total = samples.sum()
+        (slopes,) = torch.autograd.grad(total, grid(), retain_graph=True, allow_unused=True)
     slopes = torch.zeros_like(values) if slopes is None else slopes
     return torch.stack([values.square() @ _density(), slopes.square() @ _density()])
 
