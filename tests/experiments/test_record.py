@@ -87,6 +87,14 @@ def test_a_record_keeps_what_is_drawn_of_the_first_run_alone():
     assert ("moments", "activations") in first - second
 
 
+def test_a_record_keeps_the_biases_of_the_first_run_alone():
+    moments = {"kind": "moments", "step": 0, "of": "weights", "layers": {"0.weight": [0.0, 1.0], "0.bias": [0.0, 2.0]}}
+    configs = [replace(mnist.Mnist(epochs=1), seed=seed) for seed in (4, 5)]
+    runs = Runs(mnist.EXPERIMENT, [MnistRun(c, [moments, *rows()]) for c in configs])
+    kept = [list(line["rows"][0]["layers"]) for line in runs.recorded(configs)[1]]
+    assert kept == [["0.weight", "0.bias"], ["0.weight"]]
+
+
 def test_a_record_leaves_the_diagnosis_to_the_runs_own_page():
     made = [{"kind": "diagnosis", "step": 0, "report": "long"}, *rows()]
     kept = MnistRun(mnist.Mnist(epochs=1), made).to_dict()["rows"]

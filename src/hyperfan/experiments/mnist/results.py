@@ -19,7 +19,7 @@ from hyperfan.experiments.mnist.training import build, probe_images
 from hyperfan.experiments.results.classifier import ClassifierResults, mean_of
 from hyperfan.experiments.results.runs import ClassifierRun, NamedFigure
 from hyperfan.hypernet import HyperNet
-from hyperfan.metrics import Kind, history
+from hyperfan.metrics import Kind, Row, history
 from hyperfan.probe.inside import layer_scales, outputs_of_layers
 from hyperfan.report import Setting, evolution, loss_and_accuracy, ridges, settings
 
@@ -56,10 +56,10 @@ class MnistRun(ClassifierRun[Mnist]):
         return paper_figures(settings({self.config.init: [self.rows]}), self.config)
 
     def undrawn(self) -> Self:
-        """Without histograms, and without moments but those of weights, which claims compare."""
+        """Without histograms, and without moments but those of weights, not of biases, which claims compare."""
         claimed = (None, "weights")
         rows = [r for r in self.rows if r["kind"] != Kind.HISTOGRAMS and r.get("of") in claimed]
-        return replace(self, rows=rows)
+        return replace(self, rows=[_without_biases(r) if "of" in r else r for r in rows])
 
     def test_loss(self) -> float:
         """Summed over the test images at the end; of a run that diverged, that of guessing."""
@@ -103,6 +103,10 @@ class MnistRun(ClassifierRun[Mnist]):
         """Steps, means and deviations of each layer's weights, where they are finite."""
         found = history(self.rows, "weights")
         return [[(s, m, d) for s, m, d in found[f"{p}.weight"] if m is not None and d is not None] for p in LAYERS]
+
+
+def _without_biases(moments: Row) -> Row:
+    return {**moments, "layers": {name: v for name, v in moments["layers"].items() if name.endswith(".weight")}}
 
 
 def paper_figures(compared: Sequence[Setting], config: Mnist) -> Iterator[NamedFigure]:
