@@ -197,7 +197,7 @@ def test_rates_are_chosen_on_seeds_that_are_not_compared(tmp_path, monkeypatch):
 
 def test_a_fourth_as_many_seeds_choose_rates():
     assert [(c.optimiser, c.seed, c.seeds) for c in grid(Continual())] == [
-        ("sgd", 0, 60), ("sgd", 1000, 15), ("adam", 0, 60), ("adam", 1000, 15)]  # fmt: skip
+        ("sgd", 0, 240), ("sgd", 1000, 60), ("adam", 0, 240), ("adam", 1000, 60)]  # fmt: skip
     assert [c.seeds for c in grid(replace(BASE, seeds=1))] == [1] * 4
 
 
@@ -453,5 +453,5 @@ def test_a_grid_names_its_folder():
     assert Path("sgd") == Continual().folder
     assert Continual(inits=("m2", "m3"), rates=(0.1, 1e-5)).folder == Path("sgd_m2+m3_rates-0.1+1e-05")
     assert Continual(inits=ALL_INITS, precision="float64").title == "sgd all-inits precision-float64"
-    assert len(Continual().runs) == 4 * 4 * 60
-    assert len(Continual(inits=ALL_INITS).runs) == 9 * 4 * 60
+    assert len(Continual().runs) == 4 * 4 * 240
+    assert len(Continual(inits=ALL_INITS).runs) == 9 * 4 * 240

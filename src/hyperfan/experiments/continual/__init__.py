@@ -47,7 +47,7 @@ class Continual(TaskConfiguration):
 
     inits: tuple[str, ...] = PAPER_INITS
     rates: tuple[float, ...] = (1e-2, 1e-3, 1e-4, 1e-5)
-    seeds: int = 60
+    seeds: int = 240
     seed: int = 0
     optimiser: Literal["sgd", "adam"] = "sgd"
     iterations: int = 6000
