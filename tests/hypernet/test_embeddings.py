@@ -229,6 +229,16 @@ def test_a_code_that_the_trunk_kills_is_drawn_anew():
             assert all(w.any() for w in net.generate().values())
 
 
+def test_a_trunk_that_kills_embeddings_set_by_the_init_is_drawn_anew():
+    """Meyerson's M4 sets every embedding to one number, so that another draw of the trunk alone can help."""
+    for seed in range(20):
+        torch.manual_seed(seed)
+        for tasks in (None, 2):
+            net = hf.HyperNet(mlp(), hf.Embedding(4, tasks=tasks), trunk=(2,), init="m4", fidelity="paper")
+            of_tasks = [net.generate()] if tasks is None else [net.generate(task=task) for task in range(tasks)]
+            assert all(w.any() for made in of_tasks for name, w in made.items() if name.endswith("weight"))
+
+
 def test_a_normalised_code_of_zeros_is_not_a_nan():
     net = hf.HyperNet(mlp(), hf.Embedding(4, given=True, per="net", normalise=True))
     e = torch.zeros(4, requires_grad=True)

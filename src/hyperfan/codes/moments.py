@@ -141,18 +141,17 @@ def moment_scatter(codes: Codes, spans: Sequence[slice]) -> float:
     return float((each.var(1) / each.mean(1).square()).max())
 
 
-def redraw_dead_codes_(codes: Codes, generator: torch.Generator | None, *, fixed: bool) -> None:
+def redraw_dead_codes_(codes: Codes, generator: torch.Generator | None) -> None:
     """Draw those embeddings anew of which the trunk makes exactly zero, as a narrow ReLU trunk may.
 
     A tensor generated from such a code starts at zero, and its head never learns.
-    With ``fixed`` embeddings, set by the init method, another draw is no way out.
     """
     embeddings = codes.embeddings
     if codes.trunk is None or embeddings.weight is None:
         return
     if not embeddings.identities:
         for table in embeddings.tables:
-            _revive_(partial(_redraw_, codes, table), partial(_are_dead, codes, table), generator, fixed)
+            _revive_(partial(_redraw_, codes, table), partial(_are_dead, codes, table), generator)
     else:  # which of the two is to blame is not known, so identities are drawn
         of_all = embeddings.conditions
         assert of_all is not None
@@ -160,8 +159,14 @@ def redraw_dead_codes_(codes: Codes, generator: torch.Generator | None, *, fixed
             embeddings.redraw_identities_,
             lambda: _are_dead(codes, of_all).reshape(-1, embeddings.codes).any(0),
             generator,
-            fixed,
         )
+
+
+def redraw_killing_trunk_(codes: Codes, draw_trunk: Callable[[], None]) -> None:
+    """Draw the trunk anew while it makes exactly zero of an embedding that the init method has set."""
+    of_all = codes.embeddings.conditions
+    if codes.trunk is not None and of_all is not None:
+        _revive_(lambda dead, generator: draw_trunk(), lambda: _are_dead(codes, of_all), None)
 
 
 def redraw_dead_task_(codes: Codes, table: Tensor, generator: torch.Generator | None) -> None:
@@ -172,7 +177,7 @@ def redraw_dead_task_(codes: Codes, table: Tensor, generator: torch.Generator | 
         return found if len(found) == len(table) else found.any(0, keepdim=True)
 
     if codes.trunk is not None:
-        _revive_(partial(_redraw_, codes, table), dead, generator, fixed=False)
+        _revive_(partial(_redraw_, codes, table), dead, generator)
 
 
 def _redraw_(codes: Codes, table: Tensor, dead: Tensor, generator: torch.Generator | None) -> None:
@@ -190,15 +195,12 @@ def _revive_(
     redraw_: Callable[[Tensor, torch.Generator | None], None],
     are_dead: Callable[[], Tensor],
     generator: torch.Generator | None,
-    fixed: bool,
 ) -> None:
     """Draw what is dead anew, until nothing is."""
     for _ in range(MAX_REDRAWS):
         dead = are_dead()
         if not dead.any():
             return
-        if fixed:
-            break
         redraw_(dead, generator)
     raise InitError(DEAD_CODE_MESSAGE)
 
