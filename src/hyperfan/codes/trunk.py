@@ -40,15 +40,26 @@ def make_trunk(trunk: Trunk, size: int, device: torch.device, dtype: torch.dtype
         raise HyperfanError(f"trunk={trunk!r}: give hidden widths as in (64, 64), a module, or None")
     layers: list[nn.Module] = []
     for before, after in itertools.pairwise([size, *trunk]):
-        # Not drawn here: init writes it, and what fails before that should cost no random numbers.
-        layers += [nn.utils.skip_init(nn.Linear, before, after, device=device, dtype=dtype), nn.ReLU()]
+        layers += [_undrawn(nn.Linear(before, after, device="meta", dtype=dtype), device), nn.ReLU()]
     return ReluMLP(*layers) if layers else None
+
+
+def _undrawn(layer: nn.Linear, device: torch.device) -> nn.Linear:
+    """A layer on a device, of which init writes the values: what fails before that should cost no random numbers.
+
+    As ``nn.utils.skip_init`` does, for which torch imports its compiler, a second or two in each process.
+    """
+    for name, p in list(layer.named_parameters()):
+        setattr(layer, name, nn.Parameter(torch.empty(p.shape, device=device, dtype=p.dtype)))
+    return layer
 
 
 def trunk_width(trunk: nn.Module | None, size: int) -> int:
     """d_k: what the trunk makes of an embedding, found without running any values through it."""
     if trunk is None:
         return size
+    if isinstance(trunk, ReluMLP):
+        return (trunk_widths(trunk) or [size])[-1]
     skeleton = Skeleton(trunk)
     skeleton.module.eval()
     dtypes = [t.dtype for t in skeleton.tensors.values() if t.dtype.is_floating_point]

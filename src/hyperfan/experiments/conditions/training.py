@@ -57,14 +57,13 @@ def widths(job: Job, width: int) -> list[int]:
 
 
 def build(config: Conditions, share: float | None) -> HyperNet:
-    """A net, still without values: ``draw`` gives it those of a seed. No share means the start of ``nn.Linear``."""
+    """A net, to which ``draw`` gives the values of a seed. No share means the start of ``nn.Linear``."""
     job = JOBS_BY_NAME[config.job]
     before, *_, after = sizes = widths(job, config.width)
     layer, _ = NONLINEARITIES[job.nonlinearity]
-    with torch.device("meta"):
-        mainnet = nn.Sequential(
-            nn.Linear(before, sizes[1]), layer(), nn.Linear(sizes[1], sizes[2]), layer(), nn.Linear(sizes[2], after)
-        )
+    mainnet = nn.Sequential(
+        nn.Linear(before, sizes[1]), layer(), nn.Linear(sizes[1], sizes[2]), layer(), nn.Linear(sizes[2], after)
+    )
     if config.job in TABLED:
         embedding = Embedding(job.size, tasks=job.known, trainable=True, per="net", distribution="normal")
     else:
@@ -78,7 +77,7 @@ def build(config: Conditions, share: float | None) -> HyperNet:
         init="hyperfan-in",
         share=1.0 if share is None else share,
         nonlinearity=job.nonlinearity,
-    ).to_empty(device="cpu")
+    )
 
 
 @torch.no_grad()

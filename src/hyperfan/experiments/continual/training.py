@@ -29,16 +29,14 @@ OPTIMISERS: dict[str, Optimiser] = {"sgd": "SGD", "adam": "Adam"}
 
 
 def build(config: Continual, init: str) -> HyperNet:
-    """A net of this init, still without values: ``draw`` gives it those of a seed."""
+    """A net of this init, to which ``draw`` gives the values of a seed."""
     name, at, fidelity = init.partition("@")
     if at and fidelity != "exact":
         raise RunError(f"--inits {init}: write '{name}' for the paper's fidelity, or '{name}@exact'")
     method_ = method(name)
     # A method that sets embeddings sets one for each tensor; otherwise a task has one embedding.
-    with torch.device("meta"):
-        mainnet = regression_net().to(dtype(config))
     return HyperNet(
-        mainnet,
+        regression_net().to(dtype(config)),
         Embedding(config.embedding, trainable=True, per="net" if method_.embedding is None else "tensor", tasks=TASKS),
         generate="weights+biases",
         trunk=TRUNK,
@@ -46,7 +44,7 @@ def build(config: Continual, init: str) -> HyperNet:
         init=method_,
         share=1.0,
         fidelity="exact" if at else "paper",
-    ).to_empty(device="cpu")
+    )
 
 
 def draw(net: HyperNet, seed: int) -> HyperNet:

@@ -33,11 +33,10 @@ def widths(config: Demonstrations) -> list[int]:
 
 
 def build(config: Demonstrations) -> HyperNet:
-    """A net, still without values: ``draw`` gives it those of a seed."""
+    """A net, to which ``draw`` gives the values of a seed."""
     layers: list[nn.Module] = []
-    with torch.device("meta"):
-        for before, after in itertools.pairwise(widths(config)):
-            layers += [nn.Linear(before, after), nn.ELU()]
+    for before, after in itertools.pairwise(widths(config)):
+        layers += [nn.Linear(before, after), nn.ELU()]
     return HyperNet(
         nn.Sequential(*layers[:-1]),
         Embedding(config.embedding, trainable=True, per="net", tasks=config.tasks, distribution="normal"),
@@ -47,7 +46,7 @@ def build(config: Demonstrations) -> HyperNet:
         init=config.init,
         share=1.0,
         distribution="normal" if config.init == NORMAL else "uniform",
-    ).to_empty(device="cpu")
+    )
 
 
 def draw(net: HyperNet, seed: int, biases: Biases) -> HyperNet:

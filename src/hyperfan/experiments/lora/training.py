@@ -44,9 +44,7 @@ class LoraTraining(GridTraining):
         self.config = config
         self.language = Language(config.letters, config.length)
         self.trained, self.held_out = split(config.seed)
-        with torch.device("meta"):
-            self.base = Llama(self.language.vocabulary, config.width, config.blocks, config.heads)
-        self.base.to_empty(device="cpu")
+        self.base = Llama(self.language.vocabulary, config.width, config.blocks, config.heads)
         draws = generator(config.seed, "language model")
         with torch.no_grad():
             for p in self.base.parameters():
