@@ -53,6 +53,12 @@ def unseen() -> dict[str, str]:
     return {"won": won, "of": of}
 
 
+def beside_linear() -> dict[str, str]:
+    """Comparisons with the start of nn.Linear: those in which the default is no worse, all, and those in which it is."""
+    told = re.search(r"in (\d+) of (\d+) comparisons, not in (\d+),", claims("conditions")["S1"]["headline"])
+    return dict(zip(("good", "of", "worse"), told.groups(), strict=True))
+
+
 def lora() -> dict[str, str]:
     """Mean training loss over that of other starts."""
     headline = claims("lora")["L1"]["headline"]
@@ -109,7 +115,9 @@ QUOTES: dict[str, dict[str, Callable[[], dict[str, Any]]]] = {
     "README.md": {
         "of [{nets} nets designed elsewhere]": zoo,
         "from SIREN to Llama, {hold} start, train": zoo,
-        "in {won} of {of} comparisons": unseen,
+        "In {won} of {of} comparisons": unseen,
+        "and in {good} of {of} it is [at least as good]": beside_linear,
+        "as `nn.Linear` does, worse in {worse}.": beside_linear,
         "takes {ratio:.2f} times the plain net's": lambda: {"ratio": ratio("training_step")},
         "where other libraries take {low:.0f} to {high:.0f} times ours": peers,
         "AdamW needs {ours:.2f} times the parameters' bytes, where dense needs {dense:.2f}": lambda: {

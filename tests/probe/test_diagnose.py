@@ -30,6 +30,8 @@ from hyperfan.probe import Diagnosis, Finding
 from hyperfan.probe.moments import Scale, measured_scale, predicted_scale
 from products import in_turn
 
+RESTART = "net.reset_parameters(), unless the net is trained: it draws all values anew"
+
 
 def look(patient) -> Diagnosis:
     return hf.diagnose(patient.net, patient.x, patient.y, **patient.options)
@@ -53,6 +55,32 @@ def test_nothing_is_wrong_with_a_healthy_net(name, seed):
     diagnosis = look(HEALTHY[name]())
     assert [str(f) for f in diagnosis.findings if f.severity != "note"] == []
     assert diagnosis.healthy
+
+
+def field_of_one_output():
+    """A net of one output, which by chance varies little with its inputs under this seed."""
+    torch.manual_seed(0)
+    mainnet = nn.Sequential(nn.Linear(2, 32), nn.GELU(), nn.Linear(32, 32), nn.GELU(), nn.Linear(32, 1))
+    net = hf.HyperNet(mainnet, hf.Embedding(6, given=True, per="net"), trunk=(128, 128))
+    return net, torch.rand(32, 64, 2) * 2 - 1, torch.randn(32, 64, 1), torch.randn(32, 6)
+
+
+def test_few_outputs_may_be_alike_by_chance():
+    net, x, y, codes = field_of_one_output()
+    (found,) = hf.diagnose(net, x, y, embedding=codes).findings
+    assert (found.name, found.severity) == ("inputs that look alike at the output", "note")
+    assert "by chance" in found.cause
+
+
+def test_inputs_of_groups_and_shared_ones_are_as_at_the_call():
+    net, x, y, codes = field_of_one_output()
+    of_groups = hf.diagnose(net, x, y, embedding=codes)
+    assert hf.diagnose(net, x, y, embedding=codes, grouped=True).to_dict() == of_groups.to_dict()
+    expanded = hf.diagnose(net, x[:1].expand(32, -1, -1), y, embedding=codes)
+    assert hf.diagnose(net, x[0], y, embedding=codes, shared=True).to_dict() == expanded.to_dict()
+    for option in ("grouped", "shared"):
+        with pytest.raises(hf.HyperfanError, match=f"{option}=True is for many codes: pass embedding= or task="):
+            hf.diagnose(net, x, y, **{option: True})
 
 
 def test_generated_biases_may_be_zero_and_weights_make_up_for_them():
@@ -895,7 +923,7 @@ def test_the_remedy_mends_it():
     torch.manual_seed(5)
     for name in ("√3 left out", "d_k forgotten", "a head of zeros"):
         patient = FAULTS[name].plant()
-        assert {f.remedy for f in look(patient).findings if f.name == FAULTS[name].name} == {"net.reset_parameters()"}
+        assert {f.remedy for f in look(patient).findings if f.name == FAULTS[name].name} == {RESTART}
         patient.net.reset_parameters()
         assert look(patient).healthy
 

@@ -3,6 +3,7 @@
 import contextlib
 import copy
 import itertools
+from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager
 from typing import Any
@@ -255,8 +256,11 @@ def duplicate(module: nn.Module, memo: dict[int, Any]) -> nn.Module:
     A weight that a hook computes from a parameter (pruning, old-style weight norm) is no leaf, and torch does not copy
     it; the hook computes it anew.
     """
-    for m in module.modules():
-        memo |= {id(v): v.detach() for v in vars(m).values() if isinstance(v, Tensor) and not v.is_leaf}
+    for value in (value for m in module.modules() for value in vars(m).values()):
+        if isinstance(value, Tensor) and not value.is_leaf:
+            memo[id(value)] = value.detach()
+        elif type(value) is OrderedDict and not value:  # of hooks, ten in each module: most of what deepcopy would do
+            memo[id(value)] = OrderedDict()
     return copy.deepcopy(module, memo)
 
 

@@ -7,6 +7,7 @@ from typing import Any, overload
 
 import torch
 from torch import Tensor, nn
+from torch.utils import _pytree as pytree
 
 from hyperfan.codes.draw import preserved_random_state
 from hyperfan.codes.embedding import Task
@@ -60,6 +61,8 @@ def diagnose(
     optimiser: OptimiserName | torch.optim.Optimizer = "sgd",
     task: Task | None = None,
     embedding: Tensor | None = None,
+    grouped: bool = False,
+    shared: bool = False,
 ) -> Diagnosis: ...
 
 
@@ -75,6 +78,8 @@ def diagnose(
     optimiser: OptimiserName | torch.optim.Optimizer = "sgd",
     task: Task | None = None,
     embedding: Tensor | None = None,
+    grouped: bool = False,
+    shared: bool = False,
     widths: Sequence[int] = ...,
     depths: Sequence[int] = ...,
 ) -> CoordinateCheck: ...
@@ -91,6 +96,8 @@ def diagnose(
     optimiser: OptimiserName | torch.optim.Optimizer = "sgd",
     task: Task | None = None,
     embedding: Tensor | None = None,
+    grouped: bool = False,
+    shared: bool = False,
     widths: Sequence[int] = (),
     depths: Sequence[int] = (),
 ) -> Diagnosis | CoordinateCheck:
@@ -121,6 +128,8 @@ def diagnose(
         task: which row of a table of embeddings to look at, or a tensor with one for each input; the first by default.
         embedding: the embedding, where it is given at the call, or one for each input; by default they are drawn, one
             for each input if there is one for the net and it can run so, else one for all.
+        grouped, shared: as at the call of the net: each of many codes has a batch of its own, (codes, batch, …), or all
+            have the same inputs, (batch, …). Targets are as the outputs, (codes, batch, …).
         widths, depths: sizes of a coordinate check, which returns a :class:`~hyperfan.probe.CoordinateCheck`.
 
     >>> import torch, hyperfan as hf
@@ -138,7 +147,8 @@ def diagnose(
                 "function, as diagnose(lambda width: HyperNet(mainnet(width), 50), x, y, widths=(64, 128, 256))"
             )
         same = {"x": x, "y": y, "loss": loss, "generated": generated, "lr": lr, "optimiser": optimiser}
-        return coordinate_check(net, diagnose, {**same, "task": task, "embedding": embedding}, widths, depths)
+        same |= {"task": task, "embedding": embedding, "grouped": grouped, "shared": shared}
+        return coordinate_check(net, diagnose, same, widths, depths)
     if not isinstance(net, nn.Module):
         raise HyperfanError(
             f"a {type(net).__name__} is no module: pass a net, or, with a function that makes nets, their sizes, as in "
@@ -155,10 +165,20 @@ def diagnose(
         raise HyperfanError("loss= was given without y=: pass both, as diagnose(net, x, y, loss=…)")
     if torch.is_inference_mode_enabled():
         raise HyperfanError("a diagnosis needs gradients, which torch.inference_mode() rules out: call it outside")
+    if grouped or shared:
+        x = _of_each_code(x, task if embedding is None else embedding, shared)
     with preserved_random_state():
         evidence = Evidence(_subject(net, x, generated, task, embedding), y, loss, lr, step, built)
         findings = [f for check in CHECKS for f in check(evidence)]
     return replace(evidence.readings, findings=worst_first(findings))
+
+
+def _of_each_code(x: Any, codes: Task | Tensor | None, shared: bool) -> Any:
+    """The inputs of each code, (codes, batch, …)."""
+    if not isinstance(codes, Tensor) or not codes.ndim:
+        option = "shared" if shared else "grouped"
+        raise HyperfanError(f"{option}=True is for many codes: pass embedding= or task= with one for each")
+    return pytree.tree_map_only(Tensor, lambda t: t.expand(len(codes), *t.shape), x) if shared else x
 
 
 def _subject(

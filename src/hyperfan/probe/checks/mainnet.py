@@ -55,11 +55,16 @@ def inputs_alike(e: Evidence) -> Iterator[Finding]:
         return  # zeros, which are told by themselves, make all inputs alike
     outputs = e.measured.recording.outputs.items()
     first = next((label for label, o in outputs if input_variation(o.values) < MIN_VARIATION), "the output")
-    by_nature = sorted(t.input_variation for t in e.twins)[len(e.twins) // 2] < MIN_TWIN_VARIATION
+    by_nature = min(t.input_variation for t in e.twins) < MIN_TWIN_VARIATION
     cause = "biases or other constant parts drown what depends on the input"
-    remedy = "start biases at 0, subtract the mean of the inputs; " + restart(e)
+    share, init = e.subject.bias_share, e.subject.method.name
+    by_init = f", as init=hyperfan.init.method('{init}', bias_share=0) does" if share else ""
+    remedy = f"start biases at 0{by_init}; subtract the mean of the inputs; {restart(e)}"
     if by_nature:
-        cause = "so they do in a plain net: it is too deep for its nonlinearity, or the inputs differ little themselves"
+        cause = (
+            "so they do in a plain net, at least by chance: it has few outputs or is too deep for its nonlinearity, or "
+            "the inputs differ little themselves"
+        )
         remedy = "use residual connections or norms, or a nonlinearity of zero mean such as tanh"
     severity: Severity = "note" if by_nature and variation > MIN_NATURAL_VARIATION else "warning"
     varies = f"over {e.readings.inputs} inputs the output varies by {variation:.2g} of its mean square"

@@ -28,7 +28,7 @@ def restart(e: Evidence, init: str = "") -> str:
         return f"start each head, whose input is code: {first}, torch.nn.init.zeros_(head.bias)"
     init = init or e.subject.method.name
     if net.init.name == init:
-        return "net.reset_parameters()"
+        return "net.reset_parameters(), unless the net is trained: it draws all values anew"
     return f"HyperNet(mainnet, embedding={net.embeddings.config.size}, init='{init}')"
 
 

@@ -34,7 +34,9 @@ def wrong_scale(e: Evidence) -> Iterator[Finding]:
         shown = f"{low:.3g}" if high < 1.1 * low else f"{low:.3g} to {high:.3g}"
         has, wanted = f"has {first.realised:.3g}", f"{first.target:.3g} ({first.tensor.equation})"
         seen = f"variance {shown} times the target; '{first.name}' {has} and should have {wanted}"
-        cause = mistake or "no usual mistake gives this ratio: was the net trained, or the head set by hand?"
+        cause = mistake or "no usual mistake gives this ratio: was the head set by hand?"
+        if e.subject.net is not None and e.subject.net.init.name == e.subject.method.name:
+            cause += "; training moves scales too, and then it is no fault"
         severity: Severity = "error" if max(high, 1 / low) > 10 else "warning"
         names = tuple(c.name for c in group)
         yield Finding(FindingName.WRONG_SCALE, severity, names, seen, cause, restart_heads(e, names))
