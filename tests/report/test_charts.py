@@ -76,13 +76,13 @@ def test_marks_that_would_run_into_each_other_have_no_text():
 
 def test_an_area_reaches_its_base_and_a_note_its_place():
     curve = Curve("a", [(0, 1), (1, 2)], kind="area", base=1)
-    notes = [Note("here", None, (0, 1), "start"), Note("top")]
+    notes = [Note("here", None, (0, 1), "start"), Note("top"), Note("second"), Note(30 * "x")]
     svg = drawn([curve], x=linear_axis(0, 1), y=linear_axis(0, 3), notes=notes)
     area = next(e.get("d") for e in svg.iter("path") if e.get("class") == "area")
     base = 155 - (155 - 24) / 3
     assert (area[: area.index("L")], area[area.index("V") :]) == (f"M46,{base:.1f}", f"V{base:.1f}Z")
     written = [(e.text, float(e.get("x")), float(e.get("y"))) for e in svg.iter("text") if e.get("class") == "note"]
-    assert written == [("here", 51, round(base, 1)), ("top", 240, 33)]
+    assert written == [("here", 51, round(base, 1)), ("top", 240, 13), ("second", 212.3, 13), (30 * "x", 240, 26)]
 
 
 def test_a_band_is_clipped_to_the_frame_and_a_line_is_not_drawn_beyond_it():

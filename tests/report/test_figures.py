@@ -127,7 +127,7 @@ def test_evolution_is_the_mean_with_a_deviation_to_each_side():
 def test_a_start_far_from_all_that_follows_is_written_and_does_not_set_the_axis():
     start = settings({"calm": [rows()], "wild": [rows(deviations=(400.0, 1.0, 1.0, 1.0))]})
     first = evolution_panels(start, "activations", LAYERS, "epoch", 6000)[0]
-    assert [note.text for note in first.notes] == ["σ = 400 before training"]
+    assert [note.text for note in first.notes] == ["σ₀ = 400"]
     assert first.y.at(400.0) is None
     assert first.y.at(2.0) is not None
 
@@ -136,7 +136,7 @@ def test_a_run_that_diverged_at_once_does_not_set_the_axis():
     gone = [r for r in rows(scale=1e6, outcome="diverged") if r["step"] == 0 or r["kind"] == "end"]
     both = settings({"calm": [rows()], "gone": [gone]})
     first = evolution_panels(both, "activations", LAYERS, "epoch", 6000)[0]
-    assert [note.text for note in first.notes] == ["σ = 1e6 before training"]
+    assert [note.text for note in first.notes] == ["σ₀ = 1e6"]
     assert first.y.at(100.0) is None
 
 

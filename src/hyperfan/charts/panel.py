@@ -72,7 +72,7 @@ class Curve:
 
 @dataclass(frozen=True)
 class Note:
-    """Text in a panel, in the colour of a curve, at a point of the axes or else at the top right.
+    """Text in a panel, in the colour of a curve, at a point of the axes or else to the right of the title.
 
     At an infinite x it stands beside the axes, below the notes there that would cover it.
     """
@@ -119,12 +119,12 @@ def draw(panel: Panel, *, tips: bool = True, **where: Value) -> Markup:
     y = replace(panel.y, start=height - below, end=24 if panel.title else 4)
     named = dict.fromkeys(c.label for c in panel.curves if c.kind not in SILENT)
     inside = [
-        tag("text", text(short_name(panel.title, 90)), class_="title", x=left if panel.y_label else 2, y=13),
+        tag("text", text(short_name(panel.title, 90)), class_="title", x=left if panel.y_label else 2, y=LINE_HEIGHT),
         *_y_marks(x, y),
         *_x_marks(x, y, turned),
         *(_curve(curve, x, y, panel.x_label, tips) for curve in sorted(panel.curves, key=_order)),
         *_labels(panel, x, y),
-        *_notes(panel.notes, x, y),
+        *_notes(panel, x, y),
     ]
     return svg(panel.size, f"{panel.title}: {', '.join(named)}" if tips else "", inside, **where)
 
@@ -250,13 +250,15 @@ def _labels(panel: Panel, x: Axis, y: Axis) -> Iterable[Markup]:
         yield tag("text", text(panel.y_label), class_="label", transform=turn, text_anchor="middle")
 
 
-def _notes(notes: Sequence[Note], x: Axis, y: Axis) -> Iterable[Markup]:
-    placed = [(y.at(note.at[1], clip=True) or 0.0 if note.at else math.inf, note) for note in notes]
-    corner, beside = y.end + 9, 0.0
+def _notes(panel: Panel, x: Axis, y: Axis) -> Iterable[Markup]:
+    placed = [(y.at(note.at[1], clip=True) or 0.0 if note.at else math.inf, note) for note in panel.notes]
+    free_from, free_to, line, beside = 1.3 * LABEL_WIDTH * len(panel.title), x.end, LINE_HEIGHT, 0.0
     for top, note in sorted(placed, key=lambda pair: pair[0]):
-        if note.at is None:
-            left, top = x.end, corner
-            corner += 12
+        if note.at is None:  # from right to left, below if there is no more room beside the title
+            width = LABEL_WIDTH * len(note.text) + 10
+            if free_to - width < free_from:
+                free_from, free_to, line = x.start, x.end, line + LINE_HEIGHT
+            left, top, free_to = free_to, line, free_to - width
         else:
             left = (x.at(note.at[0], clip=True) or 0.0) + GAPS[note.anchor]
             if note.at[0] == math.inf and note.anchor == "start":

@@ -18,7 +18,10 @@ Layers = list[tuple[str, str, tuple[str, ...]]]
 COLUMNS = 3
 MAX_START = 4.0
 """A start this many times further out than all that follows is left off the axis, and its σ written instead."""
-EVOLUTION = "Lines: mean; bands: one standard deviation to each side. Linear around 0, logarithmic beyond."
+EVOLUTION = (
+    "Lines: mean; bands: one standard deviation σ to each side. Linear around 0, logarithmic beyond. "
+    "σ₀: before training, where that is beyond the axis."
+)
 RIDGE_HEIGHT = 0.78
 """The height of a ridge, where the next one stands at 1."""
 LEFT, RIGHT = 26.0, 50.0
@@ -56,7 +59,7 @@ def evolution_panels(settings: Sequence[Setting], quantity: str, where: Layers, 
             curves.append(Curve(s.label, points, s.look, tips, band, switches=s.switches))
             _, mean, std = steps[0] if steps else (0, None, None)
             if mean is not None and std is not None and y.at(abs(mean) + std) is None:
-                notes.append(Note(f"σ = {digits(std, 2)} before training", s.look))
+                notes.append(Note(f"σ₀ = {digits(std, 2)}", s.look))
         panels.append(Panel(title, curves, x, y, unit, switches=switches, notes=notes))
     return panels
 
