@@ -8,7 +8,7 @@ import math
 import os
 import sys
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
@@ -125,13 +125,7 @@ def finite_or_none(value: Any) -> Any:
     >>> finite_or_none({"loss": [1.5, float("nan")]})
     {'loss': [1.5, None]}
     """
-    if isinstance(value, float):
-        return value if math.isfinite(value) else None
-    if isinstance(value, Mapping):
-        return {k: finite_or_none(v) for k, v in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [finite_or_none(v) for v in value]
-    return value
+    return _map_floats(value, lambda x: x if math.isfinite(x) else None)
 
 
 def rounded(value: Any, digits: int) -> Any:
@@ -140,12 +134,16 @@ def rounded(value: Any, digits: int) -> Any:
     >>> rounded({"loss": [0.123456789, None, 7]}, 5)
     {'loss': [0.12346, None, 7]}
     """
+    return _map_floats(value, lambda x: float(f"{x:.{digits}g}"))
+
+
+def _map_floats(value: Any, function: Callable[[float], float | None]) -> Any:
     if isinstance(value, float):
-        return float(f"{value:.{digits}g}")
+        return function(value)
     if isinstance(value, Mapping):
-        return {k: rounded(v, digits) for k, v in value.items()}
+        return {k: _map_floats(v, function) for k, v in value.items()}
     if isinstance(value, (list, tuple)):
-        return [rounded(v, digits) for v in value]
+        return [_map_floats(v, function) for v in value]
     return value
 
 

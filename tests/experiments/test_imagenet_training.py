@@ -23,7 +23,7 @@ from hyperfan.experiments.imagenet.training import _histograms, batch_keys
 from hyperfan.experiments.loop import run
 from hyperfan.experiments.ranks import Ranks
 from hyperfan.experiments.results.write import write_summary
-from hyperfan.experiments.seeds import number
+from hyperfan.experiments.seeds import derived_seed
 from hyperfan.metrics import read_metrics
 from ports import free_port
 
@@ -274,7 +274,7 @@ def test_what_is_tested(finished, pictures):
     for step in range(6):
         made.step(step)
     _, told = made.tests(6)
-    seed = number(SMALL.seed, "test", 6)
+    seed = derived_seed(SMALL.seed, "test", 6)
     known, unknown = (made._predict(files, seed) for files in (made.known, made.unknown))
     for i, name in ((2, "entropy"), (3, "disagreement")):
         pairs = [(u > k) + 0.5 * (u == k) for k in known[i].tolist() for u in unknown[i].tolist()]

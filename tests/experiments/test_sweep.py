@@ -16,7 +16,7 @@ from hyperfan.experiments.exit_codes import EXIT_CODES, OUTCOMES
 from hyperfan.experiments.folder import open_run
 from hyperfan.experiments.loop import run
 from hyperfan.experiments.sweep import child, sweep
-from hyperfan.experiments.sweep.child import Job, name_of, run_job
+from hyperfan.experiments.sweep.child import RunRequest, name_of, run_job
 from hyperfan.experiments.sweep.cluster import LOST_WORKERS
 from hyperfan.experiments.sweep.table import SweepTable, standing
 
@@ -136,8 +136,8 @@ def test_workers_that_die_are_no_fault_of_a_run(tmp_path, monkeypatch):
 
 
 def test_a_run_that_fails_says_why(tmp_path, capsys):
-    job = Job(Toy(init="nonsense"), tmp_path / "wrong", None, name_of(summarise))
-    assert Job.of_json(job.to_json()) == job
+    job = RunRequest(Toy(init="nonsense"), tmp_path / "wrong", None, name_of(summarise))
+    assert RunRequest.of_json(job.to_json()) == job
     assert run_job(job) == "failed"
     assert capsys.readouterr().err.startswith("toy: there is no init method 'nonsense'")
 
@@ -148,7 +148,7 @@ def test_a_run_that_another_sweep_makes_is_not_lost(tmp_path, capfd, monkeypatch
     monkeypatch.setattr(sweeps.Local, "start", None)
     path = tmp_path / "run"
     with open_run(path, Toy(), resume=False):
-        assert run_job(Job(Toy(), path, None, name_of(summarise))) == "in use"
+        assert run_job(RunRequest(Toy(), path, None, name_of(summarise))) == "in use"
         found = {}
         ours = threading.Thread(target=lambda: found.update(sweep({path: Toy()}, resume=True)))
         ours.start()

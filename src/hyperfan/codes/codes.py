@@ -12,7 +12,7 @@ from hyperfan.errors import CallError
 
 
 class Codes(NamedTuple):  # made at every call, for which a dataclass takes six times as long
-    """The two modules that make codes, seen as one.
+    """The modules that make codes, seen as one.
 
     Args:
         embeddings: conditions and identities.

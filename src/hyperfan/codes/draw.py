@@ -1,4 +1,4 @@
-"""Random values of a given mean and variance: the only place where an init touches a tensor's values.
+"""Random values of a given mean and variance, by which an init fills tensors.
 
 Beside it, what keeps torch's random numbers as they are where something else is drawn.
 """

@@ -68,7 +68,10 @@ def read_identities(
     if not exclusive:
         raise HyperfanError("a flat chunk may span tensors, so that it has no layer and module: use identity=8")
     if "rank" in configs and n == len(tensors):
-        raise HyperfanError("identity= has a 'rank', but each tensor has one code: use LoRA(…, code_per='rank')")
+        raise HyperfanError(
+            "identity= has a 'rank', but each tensor has one code: leave 'rank' out, or use code_per='rank' with a "
+            "rank above 1"
+        )
     keys: dict[str, list[object]] = {part: [None] * n for part in configs}
     owner = [""] * n
     for t, span in zip(tensors, spans, strict=True):

@@ -38,7 +38,7 @@ DROPOUT_DRAWS = 64
 """Passes of each code through a trunk with dropout."""
 MAX_REDRAWS = 100
 """Attempts to replace embeddings of which the trunk makes zero."""
-DEAD_CODE_MESSAGE = (
+ZERO_CODE_MESSAGE = (
     "the trunk makes a code of exactly zero, of which nothing can be made: is it too narrow, or its last layer 0?"
 )
 
@@ -75,8 +75,8 @@ def measured_moments(codes: Codes, spans: Sequence[slice]) -> list[float]:
         # Given conditions are not known here; what they add is in expectation.
         zeros = _like(codes, torch.zeros(embeddings.n, config.size, device="cpu"))
         e = zeros if stored is None else stored.detach()
-        return _alive(_per_tensor(_squares(codes, e) + drawn, spans))
-    return _alive(_per_tensor(_reduced(codes, _samples(codes), code_squares), spans))
+        return _nonzero(_per_tensor(_squares(codes, e) + drawn, spans))
+    return _nonzero(_per_tensor(_reduced(codes, _samples(codes), code_squares), spans))
 
 
 def measured_overlaps(codes: Codes, spans: Sequence[slice]) -> list[float]:
@@ -88,7 +88,7 @@ def measured_overlaps(codes: Codes, spans: Sequence[slice]) -> list[float]:
         return torch.stack([(each @ each.mT).square().sum((-1, -2)) / each.shape[-2] for each in of_tensors], -1)
 
     found = _reduced(codes, _samples(codes), overlaps)
-    return _alive(found.reshape(-1, len(spans)).mean(0).sqrt().tolist())
+    return _nonzero(found.reshape(-1, len(spans)).mean(0).sqrt().tolist())
 
 
 def _samples(codes: Codes) -> Iterable[Tensor]:
@@ -141,7 +141,7 @@ def moment_scatter(codes: Codes, spans: Sequence[slice]) -> float:
     return float((each.var(1) / each.mean(1).square()).max())
 
 
-def redraw_dead_codes_(codes: Codes, generator: torch.Generator | None) -> None:
+def redraw_zero_codes_(codes: Codes, generator: torch.Generator | None) -> None:
     """Draw those embeddings anew of which the trunk makes exactly zero, as a narrow ReLU trunk may.
 
     A tensor generated from such a code starts at zero, and its head never learns.
@@ -151,58 +151,58 @@ def redraw_dead_codes_(codes: Codes, generator: torch.Generator | None) -> None:
         return
     if not embeddings.identities:
         for table in embeddings.tables:
-            _revive_(partial(_redraw_, codes, table), partial(_are_dead, codes, table), generator)
+            _redraw_until_nonzero_(partial(_redraw_, codes, table), partial(_are_zero, codes, table), generator)
     else:  # which of the two is to blame is not known, so identities are drawn
         of_all = embeddings.conditions
         assert of_all is not None
-        _revive_(
+        _redraw_until_nonzero_(
             embeddings.redraw_identities_,
-            lambda: _are_dead(codes, of_all).reshape(-1, embeddings.codes).any(0),
+            lambda: _are_zero(codes, of_all).reshape(-1, embeddings.codes).any(0),
             generator,
         )
 
 
-def redraw_killing_trunk_(codes: Codes, draw_trunk: Callable[[], None]) -> None:
+def redraw_trunk_of_zero_codes_(codes: Codes, draw_trunk: Callable[[], None]) -> None:
     """Draw the trunk anew while it makes exactly zero of an embedding that the init method has set."""
     of_all = codes.embeddings.conditions
     if codes.trunk is not None and of_all is not None:
-        _revive_(lambda dead, generator: draw_trunk(), lambda: _are_dead(codes, of_all), None)
+        _redraw_until_nonzero_(lambda zero, generator: draw_trunk(), lambda: _are_zero(codes, of_all), None)
 
 
-def redraw_dead_task_(codes: Codes, table: Tensor, generator: torch.Generator | None) -> None:
+def redraw_zero_task_(codes: Codes, table: Tensor, generator: torch.Generator | None) -> None:
     """Draw one task's embeddings anew where the trunk makes exactly zero of them, and leave identities as they are."""
 
-    def dead() -> Tensor:
-        found = _are_dead(codes, table)
+    def zero() -> Tensor:
+        found = _are_zero(codes, table)
         return found if len(found) == len(table) else found.any(0, keepdim=True)
 
     if codes.trunk is not None:
-        _revive_(partial(_redraw_, codes, table), dead, generator)
+        _redraw_until_nonzero_(partial(_redraw_, codes, table), zero, generator)
 
 
-def _redraw_(codes: Codes, table: Tensor, dead: Tensor, generator: torch.Generator | None) -> None:
+def _redraw_(codes: Codes, table: Tensor, zero: Tensor, generator: torch.Generator | None) -> None:
     """Draw some conditions of a table anew."""
     redrawn = codes.embeddings.draw_(torch.empty_like(table), generator)
     with torch.no_grad():
-        table.copy_(torch.where(dead.unsqueeze(-1), redrawn, table))
+        table.copy_(torch.where(zero.unsqueeze(-1), redrawn, table))
 
 
-def _are_dead(codes: Codes, conditions: Tensor) -> Tensor:
+def _are_zero(codes: Codes, conditions: Tensor) -> Tensor:
     return _squares(codes, conditions) == 0
 
 
-def _revive_(
+def _redraw_until_nonzero_(
     redraw_: Callable[[Tensor, torch.Generator | None], None],
-    are_dead: Callable[[], Tensor],
+    are_zero: Callable[[], Tensor],
     generator: torch.Generator | None,
 ) -> None:
-    """Draw what is dead anew, until nothing is."""
+    """Draw what makes zero anew, until nothing does."""
     for _ in range(MAX_REDRAWS):
-        dead = are_dead()
-        if not dead.any():
+        zero = are_zero()
+        if not zero.any():
             return
-        redraw_(dead, generator)
-    raise InitError(DEAD_CODE_MESSAGE)
+        redraw_(zero, generator)
+    raise InitError(ZERO_CODE_MESSAGE)
 
 
 def _known(codes: Codes) -> Tensor | None:
@@ -211,9 +211,9 @@ def _known(codes: Codes) -> Tensor | None:
     return stored if stored is not None or examples is None else _like(codes, examples)
 
 
-def _alive(moments: list[float]) -> list[float]:
+def _nonzero(moments: list[float]) -> list[float]:
     if not all(moments):
-        raise InitError(DEAD_CODE_MESSAGE)
+        raise InitError(ZERO_CODE_MESSAGE)
     return moments
 
 

@@ -14,10 +14,10 @@ def generator(seed: int, *purpose: object) -> torch.Generator:
     >>> bool(first == torch.rand(1, generator=generator(3, "order", 1)))
     False
     """
-    return torch.Generator().manual_seed(number(seed, *purpose))
+    return torch.Generator().manual_seed(derived_seed(seed, *purpose))
 
 
-def number(seed: int, *purpose: object) -> int:
+def derived_seed(seed: int, *purpose: object) -> int:
     """The number that such a generator is seeded with; for torch's global generator, where a module draws from that."""
     words = "/".join(map(str, (seed, *purpose)))
     digest = hashlib.sha256(words.encode()).digest()

@@ -4,7 +4,7 @@ Runs are in the order (group, member), of which processes have some members each
 grid, or starts of LoRA. A state is put together from all processes' and taken apart again, by any number of them:
 
 - ``base.…`` is the same in all;
-- ``3.…`` is the third member's own;
+- ``3.…`` belongs to member 3 alone, counted from 0;
 - anything else has a first dimension of runs, or none, and is then the same in all.
 """
 

@@ -16,7 +16,7 @@ from torch.optim.adamw import adamw
 from hyperfan.hypernet import HyperNet
 
 Tensors = dict[str, Tensor]
-Call = Callable[[Tensor], Tensor]
+TensorFunction = Callable[[Tensor], Tensor]
 Optimiser = Literal["SGD", "Adam", "AdamW"]
 BETAS, EPS, DECAY = (0.9, 0.999), 1e-8, 1e-2
 """Torch's defaults; the decay is AdamW's."""
@@ -62,7 +62,7 @@ class Stack:
         nets: Sequence[Tensors],
         rates: Sequence[float],
         widths: Sequence[int],
-        nonlinearity: Call,
+        nonlinearity: TensorFunction,
         optimiser: Optimiser,
     ) -> None:
         self.rates, self.widths, self.nonlinearity, self.optimiser = rates, widths, nonlinearity, optimiser
@@ -86,7 +86,7 @@ class Stack:
         """All values of the mainnet from each embedding: (run, n, size) → (run, n, values)."""
         return torch.baddbmm(theta[HEAD_BIAS].unsqueeze(1), self.codes(theta, embeddings), theta[HEAD])
 
-    def call(self, values: Tensor) -> Call:
+    def call(self, values: Tensor) -> TensorFunction:
         """The mainnets with these values, (run, …, values), as a function of (run, …, points, inputs)."""
         parts = torch.split(values, self.sizes, -1)
         layers = [
@@ -167,7 +167,7 @@ class TaskStack(Stack):
         nets: Sequence[tuple[Tensors, Tensor]],
         rates: Sequence[float],
         widths: Sequence[int],
-        nonlinearity: Call,
+        nonlinearity: TensorFunction,
         optimiser: Optimiser,
         beta: float,
     ) -> None:
@@ -187,7 +187,7 @@ class TaskStack(Stack):
         with torch.no_grad():
             self.past = self.generate(self.theta, self.embeddings[:, :task])
 
-    def step(self, loss: Call, count: int) -> Tensor:
+    def step(self, loss: TensorFunction, count: int) -> Tensor:
         """One step of each run on the present task; returns the losses before it, (run).
 
         Args:

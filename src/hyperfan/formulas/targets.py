@@ -1,6 +1,6 @@
 """The variance ``v`` that a generated tensor should have: the one that a good classical init would give it.
 
-Every function takes the gain as an argument, because the two readings of the theory place it differently:
+Functions of weights take the gain as an argument, because the two readings of the theory place it differently:
 the paper puts ReLU's 2 on the layer *before* the ReLU (``output`` = 2, ``consumed`` = 1), the exact reading puts
 1/E[f²] on the layer that *consumes* f (``output`` = 1, ``consumed`` = 1/gain).
 """

@@ -5,7 +5,7 @@ parameters' variances make of each tensor (``tensor_variance``), and which reach
 *scale*: multiply one tensor without touching the others (``scale_``). *structure*: which of its parameters enter
 linearly, and with which codes (``parts``).
 
-A new generator says which heads make which tensors (``_build``), and how (``forward``); if that is no linear head, what
+A new generator says which heads make which tensors (``_build``), and how (``make``); if that is no linear head, what
 it is in index notation (``contraction``). The rest is here.
 """
 

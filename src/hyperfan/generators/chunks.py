@@ -85,7 +85,7 @@ class Chunks(GeneratorConfig):
         return 0 if self.flat else size
 
     def why_unfit(self, embedding: Embedding, has_trunk: bool) -> str | None:
-        """Whether chunks would be equal, or have two embeddings, or both a trunk and input layers."""
+        """Why chunks do not fit, if so: all equal, with two embeddings each, or with both a trunk and input layers."""
         if embedding.per == "net" and not self.embedding and embedding.identity is None:
             return (
                 "one embedding for the whole net would make all chunks equal: give each its own beside it with "

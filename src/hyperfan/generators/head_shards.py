@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from torch.distributed.device_mesh import DeviceMesh
     from torch.distributed.tensor import DTensor
 
-Product = Callable[[Tensor, Tensor, Tensor], Tensor]
+HeadProduct = Callable[[Tensor, Tensor, Tensor], Tensor]
 """From codes, weight and bias to what a head makes."""
 
 
@@ -68,7 +68,7 @@ def shard_like(parameter: Tensor, values: Tensor) -> "DTensor":
     return made
 
 
-def product(codes: Tensor, weight: Tensor, bias: Tensor, multiply: Product | None = None) -> Tensor:
+def product(codes: Tensor, weight: Tensor, bias: Tensor, multiply: HeadProduct | None = None) -> Tensor:
     """What a sharded head makes of this process's codes, as ``addmm(bias, codes, weight)``."""
     if is_functorch_wrapped_tensor(codes):
         raise HyperfanError(

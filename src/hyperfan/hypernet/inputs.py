@@ -11,7 +11,7 @@ from torch.utils import _pytree as pytree
 from hyperfan.errors import CallError
 from hyperfan.hypernet.objects import Copies, Kept, Seen, change, itself, outline, rebuild, shallow_copy
 
-Kind = Literal["sample", "group", "shared"]
+InputKind = Literal["sample", "group", "shared"]
 """A row for each code, (n, …), which the mainnet sees as a batch of one; a batch for each, (n, batch, …); the same
 batch for all."""
 
@@ -50,7 +50,7 @@ class Inputs:
         args, kwargs: the mainnet's own.
     """
 
-    def __init__(self, kind: Kind, args: Any, kwargs: Any) -> None:
+    def __init__(self, kind: InputKind, args: Any, kwargs: Any) -> None:
         self.kind = kind
         self.tensors: list[Tensor]
         """The tensors among the arguments; last those in objects."""
@@ -106,7 +106,7 @@ class Inputs:
             if x.ndim and was_written(changed, x[its]):
                 x[its] = changed
 
-    def replaced(self, tensors: Sequence[Tensor], kind: Kind | None = None) -> "Inputs":
+    def replaced(self, tensors: Sequence[Tensor], kind: InputKind | None = None) -> "Inputs":
         """The same arguments with other tensors."""
         other = copy.copy(self)
         other.tensors, other.kind = list(tensors), kind or self.kind

@@ -22,7 +22,7 @@ from hyperfan.hypernet.batched import (
     see_all,
 )
 from hyperfan.hypernet.batched.chain import run_chain
-from hyperfan.hypernet.batched.rows import Rows, check_rows, mark_rows
+from hyperfan.hypernet.batched.rows import SeparateRows, check_rows, mark_rows
 from hyperfan.hypernet.batched.untouched import Untouched
 from hyperfan.hypernet.inputs import Inputs
 from hyperfan.hypernet.objects import change, in_objects, join
@@ -39,7 +39,7 @@ REFUSED = object()
 """The result of a run that was given up."""
 
 
-class Call(NamedTuple):
+class CodesCall(NamedTuple):
     """One call of a hypernet with n codes (n, tensors, d_k).
 
     Args:
@@ -97,7 +97,7 @@ class PerSample:
 
     def _run(self, skeleton: Skeleton, heads: Generator, codes: Tensor, inputs: Inputs) -> Any:
         """Outputs for all codes, with changes of objects among the inputs, which are not made in these yet."""
-        call, n = Call(skeleton, heads, codes, inputs), codes.shape[0]
+        call, n = CodesCall(skeleton, heads, codes, inputs), codes.shape[0]
         plain = not torch.compiler.is_compiling() and not transformed()
         chain = skeleton.chain() if plain and n > 1 and inputs.has_rows() else None
         out: Any = None if chain is None else self._by_chain(call, chain)
@@ -116,15 +116,15 @@ class PerSample:
             return self._run(skeleton, heads, codes, inputs)
         if torch.compiler.is_compiling() or transformed() or skeleton.state() in self._mixing_rows:
             return None
-        call = Call(skeleton, heads, codes, inputs)
+        call = CodesCall(skeleton, heads, codes, inputs)
         chain = skeleton.chain() if inputs.has_rows() and inputs.tensors[0].ndim > 2 else None
         if chain is not None:
             return self._by_chain(call, chain)
         _check_norms(skeleton.modules)
-        out = self._try_batched(call, Rows(codes.shape[0], call.held))
+        out = self._try_batched(call, SeparateRows(codes.shape[0], call.held))
         return None if out is REFUSED else out
 
-    def _try_batched(self, call: Call, s: Samples) -> Any:
+    def _try_batched(self, call: CodesCall, s: Samples) -> Any:
         """Outputs of a batched run, or of vmap if it fails; ``REFUSED``, with everything as it was, if it cannot be."""
         arguments, known = call.inputs.signature()
         key = (*arguments, *call.skeleton.state(), torch.is_grad_enabled(), *([] if type(s) is Samples else ["rows"]))
@@ -143,10 +143,10 @@ class PerSample:
         except DisagreementError as error:
             safe.restore(error)
             _set_random_states(random_states)
-            return REFUSED if isinstance(s, Rows) else self._in_parts(call, error.same)
+            return REFUSED if isinstance(s, SeparateRows) else self._in_parts(call, error.same)
         except MixingError as error:
             _remember(self.mixing, key, str(error))
-            if isinstance(s, Rows):
+            if isinstance(s, SeparateRows):
                 _remember(self._mixing_rows, call.skeleton.state(), True)
             safe.restore(error)
         except Exception as error:  # of the mainnet, which vmap will meet too, or of a rule
@@ -155,13 +155,13 @@ class PerSample:
                 raise
             failure = one_line(error)
         _set_random_states(random_states)  # as if it had not been tried
-        if failure is None or isinstance(s, Rows):
+        if failure is None or isinstance(s, SeparateRows):
             return REFUSED
         out = self._by_vmap(call)
         _remember(self.mixing, key, failure)
         return out
 
-    def _in_parts(self, call: Call, same: Tensor) -> Any:
+    def _in_parts(self, call: CodesCall, same: Tensor) -> Any:
         """Run samples apart from those from which they differ in a value that the mainnet's code asks for."""
         parts = [torch.nonzero(chosen).flatten() for chosen in (same, ~same)]
         outputs, given = [], []
@@ -175,7 +175,7 @@ class PerSample:
         back = torch.argsort(torch.cat(parts))
         return join(outputs, given, lambda each: torch.cat(list(each))[back.to(each[0].device)])
 
-    def _by_chain(self, call: Call, chain: Chain) -> Tensor | None:
+    def _by_chain(self, call: CodesCall, chain: Chain) -> Tensor | None:
         """Layers that are known, one behind the other, each by the rule that the batched run has for it.
 
         ``None`` for inputs that do not fit: the mainnet will say so itself.
@@ -194,7 +194,9 @@ class PerSample:
         self._remember_orders(call, orders)
         return out.squeeze(1) if one_row else out
 
-    def _tensors(self, call: Call, s: Samples, orders: dict[str, Order], defer: Sequence[int]) -> dict[str, Tensor]:
+    def _tensors(
+        self, call: CodesCall, s: Samples, orders: dict[str, Order], defer: Sequence[int]
+    ) -> dict[str, Tensor]:
         """The generated tensors of all samples, or what stands for them."""
         tensors: dict[str, Tensor] = call.heads(call.codes, defer=defer)
         if defer:
@@ -204,12 +206,12 @@ class PerSample:
                 s.mark(t)
         return tensors
 
-    def _batched(self, call: Call, s: Samples, first: bool) -> Any:
+    def _batched(self, call: CodesCall, s: Samples, first: bool) -> Any:
         orders, defer = self._orders(call)
         tensors = self._tensors(call, s, orders, defer)
         shared = call.inputs.kind == "shared"
         inputs = [x if shared or not x.ndim else s.mark(call.inputs.spread(x)) for x in call.inputs.tensors]
-        by_rows = isinstance(s, Rows)
+        by_rows = isinstance(s, SeparateRows)
         given = call.inputs.filled([mark_rows(x) for x in inputs] if by_rows else inputs)
         with see_all(s) if first else s.entered():
             out = call.skeleton.call(tensors, SamplesCall(s, call.skeleton, tensors), given.args, given.kwargs)
@@ -222,7 +224,7 @@ class PerSample:
         self._remember_orders(call, orders)
         return call.inputs.gathered(out, s.unmarked)
 
-    def _by_vmap(self, call: Call) -> Any:
+    def _by_vmap(self, call: CodesCall) -> Any:
         orders, defer = self._orders(call)
         tensors, choose = call.heads(call.codes, defer=defer), functools.partial(self._choose, orders)
         inputs = call.inputs
@@ -254,7 +256,7 @@ class PerSample:
         self._remember_orders(call, orders)
         return change(result, lambda _: next(outputs))
 
-    def _orders(self, call: Call) -> tuple[dict[str, Order], Sequence[int]]:
+    def _orders(self, call: CodesCall) -> tuple[dict[str, Order], Sequence[int]]:
         """What is known for inputs of these shapes, and the tensors that layers may do without."""
         heads, orders = call.heads, self.orders.get(call.key)
         always = heads.deferrable(many=False)
@@ -267,7 +269,7 @@ class PerSample:
         last = {name for name, order in orders.items() if order == "codes"}
         return orders, [i for i in heads.deferrable(many=True) if i in always or heads.tensors[i].name in last]
 
-    def _remember_orders(self, call: Call, orders: dict[str, Order]) -> None:
+    def _remember_orders(self, call: CodesCall, orders: dict[str, Order]) -> None:
         """Only what was learnt in a call that ended well."""
         if not torch.compiler.is_compiling() and call.codes.shape[0]:
             _remember(self.orders, call.key, orders)
@@ -299,7 +301,7 @@ def _set_random_states(states: Sequence[Tensor]) -> None:
         torch.cuda.set_rng_state_all(cuda)
 
 
-def _alone(call: Call) -> Any:
+def _alone(call: CodesCall) -> Any:
     """With one code, the mainnet as it is."""
     inputs = call.inputs
     given = [x.squeeze(0) if inputs.kind == "group" and x.ndim else x for x in inputs.tensors]

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from hyperfan.errors import CallError
-from hyperfan.hypernet.inputs import Inputs, Kind
+from hyperfan.hypernet.inputs import InputKind, Inputs
 from hyperfan.hypernet.objects import join
 
 GroupCall = Callable[[Tensor, Inputs, bool], Any]
@@ -143,7 +143,7 @@ def read_inputs(
     if code_index is not None:
         index = _read_index(code_index, len(codes))
         return Ragged(index.bincount(minlength=len(codes)).tolist(), index.argsort(stable=True), args, kwargs)
-    kind: Kind = "group" if grouped else "shared" if shared else "sample"
+    kind: InputKind = "group" if grouped else "shared" if shared else "sample"
     return Inputs(kind, args, kwargs).check(len(codes))
 
 

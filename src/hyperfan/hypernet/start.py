@@ -13,7 +13,7 @@ import torch
 from torch import nn
 
 from hyperfan.codes.draw import fill_
-from hyperfan.codes.moments import redraw_dead_codes_, redraw_killing_trunk_
+from hyperfan.codes.moments import redraw_trunk_of_zero_codes_, redraw_zero_codes_
 from hyperfan.codes.trunk import ReluMLP
 from hyperfan.formulas.fans import Fans
 from hyperfan.generators.aims import Aim, Draw, Moments, Solution
@@ -125,9 +125,9 @@ def _write(
     draw_trunk = partial(_fill, net, [row for row in trunk_rows if row.made_by == "trunk"], draw)
     draw_trunk()
     if constants:
-        redraw_killing_trunk_(codes, draw_trunk)
+        redraw_trunk_of_zero_codes_(codes, draw_trunk)
     else:
-        redraw_dead_codes_(codes, embeddings or generator)
+        redraw_zero_codes_(codes, embeddings or generator)
     _fill(net, _inner_rows(net), draw)
     if exact and any(aim.target is not None for aim in aims):
         heads.level_inner_(codes)

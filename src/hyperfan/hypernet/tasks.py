@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor, nn
 
-from hyperfan.codes.moments import redraw_dead_task_
+from hyperfan.codes.moments import redraw_zero_task_
 from hyperfan.codes.tasks import check_task
 from hyperfan.errors import CallError, InitError
 
@@ -21,7 +21,7 @@ def add_task(net: "HyperNet", generator: torch.Generator | None) -> nn.Parameter
         return table
     net.embeddings.draw_(table, generator)
     try:
-        redraw_dead_task_(net.code_source, table, generator)
+        redraw_zero_task_(net.code_source, table, generator)
     except InitError:
         net.embeddings.drop_task()
         raise

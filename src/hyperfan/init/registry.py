@@ -118,7 +118,7 @@ def has_known_gain(tensor: TensorSpec, fidelity: Fidelity) -> bool:
 
 
 Aims = Callable[[Reading], Aim]
-Trunk = Callable[[Reading], float]
+TrunkVariance = Callable[[Reading], float]
 
 
 def fan_in_trunk(read: Reading) -> float:
@@ -147,7 +147,7 @@ class Method:
     summary: str
     aim: Callable[..., Aim]
     settings: Mapping[str, float] = field(default_factory=dict)
-    trunk: Trunk = fan_in_trunk
+    trunk: TrunkVariance = fan_in_trunk
     needs_nonlinearity: bool = True
     needs_fans: bool = True
     embedding: Callable[[Reading], float] | None = None

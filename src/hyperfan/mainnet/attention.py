@@ -13,11 +13,11 @@ from collections.abc import Sequence
 from torch import Tensor
 
 from hyperfan.mainnet import operations as op
-from hyperfan.mainnet.replay import Call
+from hyperfan.mainnet.replay import TorchCall
 from hyperfan.mainnet.trails import Logits, Trail
 
 
-def logits(call: Call, inputs: Sequence[Trail]) -> Logits | None:
+def logits(call: TorchCall, inputs: Sequence[Trail]) -> Logits | None:
     """What a product of traced queries and keys makes; ``None`` of any other product."""
     terms = _summed_terms(call)
     slopes = [trail.slope for trail in inputs[:2]]
@@ -33,7 +33,7 @@ def logits(call: Call, inputs: Sequence[Trail]) -> Logits | None:
     return Logits(queries.sources if alone else frozenset(), second_moment)
 
 
-def mixed_keys(call: Call, weights: Tensor | None) -> int:
+def mixed_keys(call: TorchCall, weights: Tensor | None) -> int:
     """How many values each mixture of an attention has; 1 of any other product.
 
     Args:
@@ -46,7 +46,7 @@ def mixed_keys(call: Call, weights: Tensor | None) -> int:
     return 1 if weights is None or not weights.ndim else weights.shape[-1]
 
 
-def _summed_terms(call: Call) -> int | None:
+def _summed_terms(call: TorchCall) -> int | None:
     """The number of terms in each dot product."""
     first = call.args[0] if call.args else call.kwargs.get("query")
     if call.name in op.PLAIN_PRODUCTS or call.name == "scaled_dot_product_attention":

@@ -29,7 +29,7 @@ _GLOBAL_HOOKS: tuple[Mapping[int, Any], ...] = (
 LinearFunction = Callable[[Tensor, Tensor, Tensor | None], Tensor]
 
 
-class Step(NamedTuple):
+class ChainLayer(NamedTuple):
     """One layer, and the names of its weight and bias, if it is linear and has them."""
 
     layer: nn.Module
@@ -45,7 +45,7 @@ class Chain:
         holders: the modules that hold them.
     """
 
-    def __init__(self, steps: list[Step], holders: list[nn.Module]) -> None:
+    def __init__(self, steps: list[ChainLayer], holders: list[nn.Module]) -> None:
         self.steps = steps
         self._kinds = [(m, type(m)) for m in (*(s.layer for s in steps), *holders)]
 
@@ -93,23 +93,23 @@ class Chain:
 
 def read_chain(module: nn.Module, biases: Collection[str]) -> Chain | None:
     """The chain that a module with these biases is; ``None`` if it is something else."""
-    steps: list[Step] = []
+    steps: list[ChainLayer] = []
     holders: list[nn.Module] = []
     found = _read(module, "", steps, holders)
-    named = [Step(layer, weight, bias if bias in biases else None) for layer, weight, bias in steps]
+    named = [ChainLayer(layer, weight, bias if bias in biases else None) for layer, weight, bias in steps]
     return Chain(named, holders) if found and steps else None
 
 
-def _read(module: nn.Module, path: str, steps: list[Step], holders: list[nn.Module]) -> bool:
+def _read(module: nn.Module, path: str, steps: list[ChainLayer], holders: list[nn.Module]) -> bool:
     kind = type(module)
     if kind is nn.Sequential:
         holders.append(module)
         children = [(f"{path}{key}.", child) for key, child in module._modules.items()]
         return all(child is not None and _read(child, at, steps, holders) for at, child in children)
     if kind is nn.Linear and {"weight", "bias"} <= module._parameters.keys():
-        steps.append(Step(module, f"{path}weight", f"{path}bias"))
+        steps.append(ChainLayer(module, f"{path}weight", f"{path}bias"))
         return True
     if kind in ELEMENTWISE and not getattr(module, "inplace", False):
-        steps.append(Step(module, None, None))
+        steps.append(ChainLayer(module, None, None))
         return True
     return False

@@ -34,7 +34,7 @@ class Composite(Tensor):
         """A tensor of the same kind, made of other parts."""
 
 
-class Call:
+class MainnetCall:
     """One call of a mainnet.
 
     Args:
@@ -106,9 +106,9 @@ _lock, _calls = threading.Lock(), threading.local()
 _running = 0
 
 
-def _current() -> Call | None:
+def _current() -> MainnetCall | None:
     """The innermost call that runs in this thread."""
-    stack: list[Call] = _calls.__dict__.get("stack", [])
+    stack: list[MainnetCall] = _calls.__dict__.get("stack", [])
     if stack and torch._C._functorch.peek_interpreter_stack() is not None:
         raise CallError(
             "the mainnet has a checkpoint (torch.utils.checkpoint), which cannot run again outside of torch.func, by "
@@ -130,7 +130,7 @@ def _put(function: Any, generator: Any, change: int) -> None:
 class Rerunning:
     """Where it is entered, functions under checkpoints can run again with the tensors of a call."""
 
-    def __init__(self, call: Call) -> None:
+    def __init__(self, call: MainnetCall) -> None:
         self._call = call
 
     def __enter__(self) -> None:

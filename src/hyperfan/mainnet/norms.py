@@ -12,7 +12,7 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor
 
-from hyperfan.mainnet.replay import Call, Value, common_roots, draws, evaluate
+from hyperfan.mainnet.replay import TorchCall, Value, common_roots, draws, evaluate
 
 TOLERANCE = 0.01
 """The relative error that results may have: ε in a norm's denominator, and the rounding of bfloat16."""
@@ -21,7 +21,7 @@ MIN_FEATURES = 4
 MAX_ROOTS = 4
 
 
-def find_norm(call: Call) -> tuple[Value, float] | None:
+def find_norm(call: TorchCall) -> tuple[Value, float] | None:
     """The value to which a norm was applied that ends with this call, and the mean square that it makes, if any."""
     for _, root in zip(range(MAX_ROOTS), common_roots(call), strict=False):
         found = _mean_square(call, root)
@@ -30,7 +30,7 @@ def find_norm(call: Call) -> tuple[Value, float] | None:
     return None
 
 
-def _mean_square(call: Call, root: Value) -> float | None:
+def _mean_square(call: TorchCall, root: Value) -> float | None:
     """The mean square of what the call makes of a root, whatever values that has; ``None`` if it is no norm of it."""
     squares: dict[tuple[int, ...], list[Tensor]] = {features: [] for features in _sets_of_features(root.shape)}
     for x in draws(root.shape) if squares else ():

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from hyperfan.formulas.fans import Fans
 from hyperfan.mainnet import operations as op
-from hyperfan.mainnet.replay import Call
+from hyperfan.mainnet.replay import TorchCall
 from hyperfan.mainnet.rules import Use
 from hyperfan.mainnet.spec import Role
 
@@ -63,7 +63,7 @@ class Parameters:
         """Whether a tensor was computed from parameters and from nothing that is traced."""
         return id(tensor) in self._computed
 
-    def derive(self, call: Call, outputs: Sequence[Tensor]) -> bool:
+    def derive(self, call: TorchCall, outputs: Sequence[Tensor]) -> bool:
         """Whether a call that read nothing traced made its outputs of one parameter, whose they are from now on."""
         found = [] if call.name in op.SHAPE_ONLY else self.of(call.tensors)
         if found or any(self.is_computed(t) for t in call.tensors):
@@ -81,7 +81,7 @@ class Parameters:
             self._origins[id(output)] = replace(found[0], raw=found[0].raw and raw, unit_at=unit_at, first=first)
         return True
 
-    def see(self, call: Call) -> None:
+    def see(self, call: TorchCall) -> None:
         """Note of parameters without a rule whether a call that does something uses them element by element."""
         if call.name in op.UNCHANGED | op.REARRANGEMENTS | op.SELECTIONS | op.SHAPE_ONLY:
             return
@@ -99,7 +99,7 @@ class Parameters:
         """The parameters that were only added to values, multiplied with them one by one, or put beside them."""
         return {name for name, alone in self._seen.items() if alone == {True}}
 
-    def layer(self, call: Call) -> list[str]:
+    def layer(self, call: TorchCall) -> list[str]:
         """The weights that make a call a layer."""
         if call.name in op.NOT_LAYERS:
             return []
@@ -118,7 +118,7 @@ class Parameters:
         ]
         return list(dict.fromkeys(names))
 
-    def added(self, call: Call, weight: str | None) -> None:
+    def added(self, call: TorchCall, weight: str | None) -> None:
         """A vector without a rule that is added to what a layer put out is its bias, if they are of one module."""
         for tensor in call.tensors:
             origin = self.get(tensor)
@@ -127,7 +127,7 @@ class Parameters:
             if weight in self.uses and _owner(origin.name) == _owner(weight):
                 self.uses[origin.name] = Use("bias", weight=weight)
 
-    def norm(self, call: Call) -> None:
+    def norm(self, call: TorchCall) -> None:
         """A parameter without a rule that multiplies what a norm put out is its gain, and starts where it is.
 
         If several values make a gain, it starts at 1. What the same module adds afterwards is the norm's shift.
@@ -146,13 +146,13 @@ class Parameters:
                     self.uses.setdefault(origin.name, Use("shift", start=0.0))
 
 
-def _multiplied(call: Call) -> list[Tensor]:
+def _multiplied(call: TorchCall) -> list[Tensor]:
     """The tensors of a call without an attention's mask, which is added."""
     mask = call.kwargs.get("attn_mask") if call.name == "scaled_dot_product_attention" else None
     return [t for t in call.tensors if t is not mask]
 
 
-def _first_dimension(call: Call, source: Tensor, output: Tensor, first: int | None) -> int | None:
+def _first_dimension(call: TorchCall, source: Tensor, output: Tensor, first: int | None) -> int | None:
     """The dimension of a call's output that was this one of its source; ``None`` if that is not known."""
     if first is None or output.ndim != source.ndim:
         return None
@@ -172,7 +172,7 @@ class _Layer:
     bias: Any = None
 
 
-def _readings(call: Call) -> Iterator[_Layer]:
+def _readings(call: TorchCall) -> Iterator[_Layer]:
     """A product as a layer: with its second factor as the weight, or with its first."""
     args, name = call.args, call.name
     if name == "linear":
@@ -199,7 +199,7 @@ def _matrix(weight: Any, out_first: bool, bias: Any = None) -> Iterator[_Layer]:
         yield _Layer(weight, fans, inputs, bias)
 
 
-def _convolution(call: Call) -> Iterator[_Layer]:
+def _convolution(call: TorchCall) -> Iterator[_Layer]:
     weight, groups = _argument(call, 1, "weight"), _argument(call, 6, "groups") or 1
     transposed = "transpose" in call.name
     if isinstance(weight, Tensor) and weight.ndim > 2:
@@ -222,7 +222,7 @@ def _contraction(equation: str, operands: Sequence[Tensor]) -> Iterator[_Layer]:
             yield _Layer(weight, Fans(forward, backward), mine.index(summed[0]) if summed else None)
 
 
-def _argument(call: Call, place: int, name: str) -> Any:
+def _argument(call: TorchCall, place: int, name: str) -> Any:
     return call.args[place] if len(call.args) > place else call.kwargs.get(name)
 
 

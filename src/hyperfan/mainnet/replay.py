@@ -16,7 +16,7 @@ MAX_CALLS = 64
 
 
 @dataclass(frozen=True)
-class Call:
+class TorchCall:
     """One call of a torch function, with its name stripped of underscores."""
 
     func: Callable[..., Any]
@@ -56,11 +56,11 @@ class Value:
     number: int
     trail: Trail
     shape: tuple[int, ...]
-    call: Call | None = None
+    call: TorchCall | None = None
     place: int = 0
 
 
-def common_roots(call: Call) -> Iterator[Value]:
+def common_roots(call: TorchCall) -> Iterator[Value]:
     """The values from which everything in an expression was computed, the nearest first.
 
     Those are the dominators of its graph. In order of their numbers, the last value of a front that moves back is one
@@ -84,7 +84,7 @@ def common_roots(call: Call) -> Iterator[Value]:
                 heapq.heappush(numbers, -other.number)
 
 
-def evaluate(call: Call, known: dict[Value, Tensor]) -> Any:
+def evaluate(call: TorchCall, known: dict[Value, Tensor]) -> Any:
     """The result of a call with these tensors in place of values; an error is that of the function."""
 
     def put_in(leaf: Any) -> Any:

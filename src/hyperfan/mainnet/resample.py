@@ -13,7 +13,7 @@ from torch import Tensor
 from hyperfan.mainnet import operations as op
 from hyperfan.mainnet.gains import grid
 from hyperfan.mainnet.parameters import Parameters, common_value, rms
-from hyperfan.mainnet.replay import Call
+from hyperfan.mainnet.replay import TorchCall
 from hyperfan.mainnet.trails import Trail
 
 _VECTOR = object()
@@ -40,7 +40,7 @@ class Resampler:
             self._made[key] = (args, kwargs), out if fits else None
         return self._made[key][1]
 
-    def repeat(self, call: Call, trails: Mapping[int, Trail], parameters: Parameters) -> Tensor | None:
+    def repeat(self, call: TorchCall, trails: Mapping[int, Trail], parameters: Parameters) -> Tensor | None:
         """Repeat a call on samples in place of traced tensors, and on numbers in place of constant ones.
 
         Args:
@@ -65,7 +65,7 @@ class Resampler:
         return self.apply(call.func, *values, **named)
 
 
-def summed_values(call: Call) -> int:
+def summed_values(call: TorchCall) -> int:
     """The number of values in each sum that ``torch.sum`` makes."""
     first, named = call.tensors[0], call.kwargs.get("dim", call.kwargs.get("axis"))
     dims = call.args[1] if len(call.args) > 1 else named

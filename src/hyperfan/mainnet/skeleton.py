@@ -16,7 +16,7 @@ from torch.func import functional_call
 from hyperfan.errors import CallError, nearest
 from hyperfan.mainnet.binding import Binding, no_place
 from hyperfan.mainnet.chain import Chain, LinearFunction, read_chain
-from hyperfan.mainnet.checkpointing import Call, Rerunning
+from hyperfan.mainnet.checkpointing import MainnetCall, Rerunning
 from hyperfan.mainnet.places import Place, Places
 
 
@@ -147,20 +147,20 @@ class Skeleton:
         chain = self._chain[1]
         return chain if chain is not None and chain.holds() else None
 
-    def call(self, tensors: Mapping[str, Tensor], call: Call, args: Any, kwargs: Any) -> Any:
+    def call(self, tensors: Mapping[str, Tensor], call: MainnetCall, args: Any, kwargs: Any) -> Any:
         """Run the mainnet without a check, in no mode but the caller's, who says how layers run again."""
         with self.bound(tensors), Rerunning(call):
             return self.module(*args, **kwargs)
 
     def _run(self, tensors: Mapping[str, Tensor], places: Mapping[str, Place], args: Any, kwargs: Any) -> Any:
         """What functional_call does, in less time; checkpoints in the mainnet find the tensors again."""
-        with Binding(places, self._places.seconds, tensors), Rerunning(Call(tensors, self.bound)):
+        with Binding(places, self._places.seconds, tensors), Rerunning(MainnetCall(tensors, self.bound)):
             return self.module(*args, **kwargs)
 
     @contextlib.contextmanager
     def running(self, tensors: Mapping[str, Tensor]) -> Iterator[None]:
         """A context in which the module, its layers and its methods can be called with these tensors."""
-        with self.mode(), self.bound(tensors), Rerunning(Call(tensors, self.bound)):
+        with self.mode(), self.bound(tensors), Rerunning(MainnetCall(tensors, self.bound)):
             yield
 
     def bound(self, tensors: Mapping[str, Tensor]) -> Binding:

@@ -22,7 +22,7 @@ from hyperfan.mainnet.gains import grid, prelu, rrelu
 from hyperfan.mainnet.norms import find_norm
 from hyperfan.mainnet.parameters import Parameters, rms
 from hyperfan.mainnet.recurrent import state_trail
-from hyperfan.mainnet.replay import Call, Value, tensors
+from hyperfan.mainnet.replay import TorchCall, Value, tensors
 from hyperfan.mainnet.resample import Resampler, summed_values
 from hyperfan.mainnet.spec import IDENTITY, Nonlinearity, Role
 from hyperfan.mainnet.trails import Trail
@@ -100,7 +100,7 @@ class Tracer(TorchFunctionMode):
         if self._inside_norm:
             return func(*args, **(kwargs or {}))
         full_name = getattr(func, "__name__", "")
-        call = Call(func, full_name.strip("_"), args, kwargs or {})
+        call = TorchCall(func, full_name.strip("_"), args, kwargs or {})
         name, given = call.name, call.tensors
         inputs = [self._trails[id(t)] for t in given if id(t) in self._trails]
         self.parameters.see(call)
@@ -129,7 +129,7 @@ class Tracer(TorchFunctionMode):
             self._overwrite(args[0], known=name != "setitem")
         return result
 
-    def _follow(self, call: Call, inputs: list[Trail], weights: list[str], recorded: Call | None) -> Trail:
+    def _follow(self, call: TorchCall, inputs: list[Trail], weights: list[str], recorded: TorchCall | None) -> Trail:
         name, args, kwargs = call.name, call.args, call.kwargs
         first, node = inputs[0], next(self._nodes)
         if name in op.RECURRENT:
@@ -220,7 +220,7 @@ class Tracer(TorchFunctionMode):
         last = next((w for w in weights if w.endswith("out_proj.weight")), weights[-1] if weights else "")
         return trails.layer_output(next(self._nodes), last, inputs)
 
-    def _recurrent(self, call: Call, weights: list[str], read: Trail) -> Trail:
+    def _recurrent(self, call: TorchCall, weights: list[str], read: Trail) -> Trail:
         """What a recurrent layer puts out is its state, or a projection of it."""
         self.wiring.add_following([read])
         shapes = {origin.name: t.shape for t in call.tensors if (origin := self.parameters.get(t)) is not None}
@@ -243,12 +243,12 @@ class Tracer(TorchFunctionMode):
             mean_square *= rms(gain) ** 2
         return read.normalise(next(self._nodes), mean_square)
 
-    def _found_norm(self, recorded: Call | None) -> Trail | None:
+    def _found_norm(self, recorded: TorchCall | None) -> Trail | None:
         """The result of a norm that is written out and ends with this call, if it is one."""
         found = None if recorded is None else find_norm(recorded)
         return None if found is None else self._norm(found[0].trail, (), found[1])
 
-    def _mixture(self, call: Call, inputs: list[Trail]) -> Trail:
+    def _mixture(self, call: TorchCall, inputs: list[Trail]) -> Trail:
         """A product of matrices, none of them a weight. Traced values mixed by traced weights have unit scale."""
         self.wiring.add_following(inputs)
         if len(inputs) == 1 and not inputs[0].is_identity:
@@ -270,7 +270,7 @@ class Tracer(TorchFunctionMode):
             return mixed
         return mixed.apply("attention", self._resampler.apply(torch.mul, grid(), attention_mean_square(keys) ** 0.5))
 
-    def _elementwise(self, call: Call, inputs: list[Trail], recorded: Call | None) -> Trail:
+    def _elementwise(self, call: TorchCall, inputs: list[Trail], recorded: TorchCall | None) -> Trail:
         name = call.name
         if len({t.node for t in inputs}) == 1:
             if inputs[0].normalised and set(inputs[0].names) <= {"norm"}:
@@ -302,7 +302,7 @@ class Tracer(TorchFunctionMode):
             self.wiring.add_following(inputs)
         return norm or followed
 
-    def _record_constant(self, call: Call, outputs: list[Tensor]) -> None:
+    def _record_constant(self, call: TorchCall, outputs: list[Tensor]) -> None:
         """A tensor computed from constants is constant, and one computed from one weight still is that weight."""
         self._alive += outputs
         seen = (self._constants, self._trails)
@@ -320,7 +320,7 @@ class Tracer(TorchFunctionMode):
         if not known:
             self._set(tensor, trail)
 
-    def _record(self, call: Call) -> Call:
+    def _record(self, call: TorchCall) -> TorchCall:
         """The call, with values in place of traced tensors, and with parameters that have one value everywhere."""
 
         def value(tensor: Tensor) -> Any:
@@ -331,7 +331,7 @@ class Tracer(TorchFunctionMode):
         args, kwargs = pytree.tree_map_only(Tensor, value, (tuple(call.args), dict(call.kwargs)))
         return replace(call, args=args, kwargs=kwargs)
 
-    def _set(self, tensor: Tensor, trail: Trail, made_by: Call | None = None, place: int = 0) -> None:
+    def _set(self, tensor: Tensor, trail: Trail, made_by: TorchCall | None = None, place: int = 0) -> None:
         if id(tensor) not in self._trails:
             self._alive.append(tensor)
             self._views.setdefault(id(_base(tensor)), []).append(tensor)

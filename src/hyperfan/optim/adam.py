@@ -32,9 +32,9 @@ from hyperfan.optim.kernels import (
     step_rows_,
     why_not_compiled,
 )
-from hyperfan.optim.map_trainer import Rule
+from hyperfan.optim.map_trainer import StepRule
 from hyperfan.optim.optimiser import HyperNetOptimiser
-from hyperfan.optim.plan import Kind
+from hyperfan.optim.plan import TrainingKind
 
 STEP, FIRST, SECOND, LARGEST = "step", "exp_avg", "exp_avg_sq", "max_exp_avg_sq"
 """Keys of torch's state."""
@@ -115,7 +115,7 @@ class OneCode(Form):
         self.outputs = None
 
 
-class AdamRule(Rule):
+class AdamRule(StepRule):
     """Adam and AdamW on gradients in factors.
 
     Args:
@@ -154,7 +154,7 @@ class AdamRule(Rule):
         step_product_(p, codes, grads, (m, v, v_max), hyper, self._compiles(p))
         return True
 
-    def saved_state(self, part: Part, kind: Kind, group: Group) -> int:
+    def saved_state(self, part: Part, kind: TrainingKind, group: Group) -> int:
         """The moments of a weight with one constant code."""
         return part.map.held[0].numel() * (3 if group["amsgrad"] else 2) if kind == "collapsed" else 0
 

@@ -32,7 +32,7 @@ from hyperfan.optim.exchange_layout import (
     joined_digest,
 )
 from hyperfan.optim.factor import Factor
-from hyperfan.optim.gradient import FactoredGradient, Parts, Value
+from hyperfan.optim.gradient import FactoredGradient, ScaledFactors, Value
 from hyperfan.optim.local_gradient import LocalGradient, local_gradients
 
 MAX_COUNT_OF_HALVES = 256
@@ -212,7 +212,7 @@ class Exchange:
         for (gather, _), buffer in shared.items():
             if not gather:
                 buffer.div_(self.world)
-        made: dict[str, Parts] = {}
+        made: dict[str, ScaledFactors] = {}
         for name, p in named.items():
             slot = layout.slots[name]
             if not hits[name] or slot.mode is Mode.ABSENT:
@@ -257,7 +257,7 @@ def _joined(slot: Slot, memory: Tensor, mine: LocalGradient | None) -> Factor:
     return Factor(*joined) if layered else Factor(joined[0][0], joined[1][0])
 
 
-def _set_parts(p: Tensor, parts: Parts, summed: bool) -> None:
+def _set_parts(p: Tensor, parts: ScaledFactors, summed: bool) -> None:
     """Give a parameter a gradient in factors, written out if these are larger."""
     gradient = FactoredGradient(p, Value(parts, summed=summed))
     factor, _ = parts[0]

@@ -20,7 +20,7 @@ from torch._C._functorch import is_functorch_wrapped_tensor, is_legacy_batchedte
 from hyperfan.optim.factor import Factor, add_to_
 
 aten = torch.ops.aten
-Parts = tuple[tuple[Factor, float], ...]
+ScaledFactors = tuple[tuple[Factor, float], ...]
 """Factors with their scales."""
 
 
@@ -34,7 +34,7 @@ class Value:
 
     __slots__ = ("dense", "elementwise", "parts", "summed", "viewed")
 
-    def __init__(self, parts: Parts, dense: Tensor | None = None, summed: bool = False) -> None:
+    def __init__(self, parts: ScaledFactors, dense: Tensor | None = None, summed: bool = False) -> None:
         self.parts, self.dense = parts, dense
         self.summed = summed
         """Whether it is Σ a·1ᵀ·G, as for a bias."""
@@ -63,7 +63,7 @@ class FactoredGradient(Tensor):
         return gradient
 
     @property
-    def parts(self) -> Parts | None:
+    def parts(self) -> ScaledFactors | None:
         """The factors with their scales, unless only the dense tensor holds."""
         if self.value.viewed and self.value.factored:
             seen, self.value.dense = self.value.dense, None

@@ -6,13 +6,13 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor
 
-from hyperfan.optim.gradient import FactoredGradient, Parts
+from hyperfan.optim.gradient import FactoredGradient, ScaledFactors
 
 
 class LocalGradient:
     """One parameter's gradient in this process, and its factors, if it has any."""
 
-    def __init__(self, grad: Tensor, parts: Parts, partner: str) -> None:
+    def __init__(self, grad: Tensor, parts: ScaledFactors, partner: str) -> None:
         self.grad, self.parts, self.partner = grad, parts, partner
         self.summed = isinstance(grad, FactoredGradient) and grad.value.summed
 

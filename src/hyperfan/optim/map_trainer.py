@@ -17,14 +17,14 @@ from hyperfan.hypernet.transforms import differentiated, outside_graphs, transfo
 from hyperfan.optim.factored import CodesLast, factored_product
 from hyperfan.optim.form import Form, Group, State, hand_out
 from hyperfan.optim.gradient import FactoredGradient
-from hyperfan.optim.plan import Choice, Kind, Row, choose, code_parameters
+from hyperfan.optim.plan import Choice, MapRow, TrainingKind, choose, code_parameters
 from hyperfan.optim.shard_state import ShardState
 
 Groups = Mapping[int, Group]
 """The group of each parameter, by its id: to hash a tensor itself takes longer."""
 
 
-class Rule(Protocol):
+class StepRule(Protocol):
     """How an optimiser steps, and what it can do with the structure of a gradient."""
 
     def why_dense(self, part: Part) -> str | None:
@@ -39,7 +39,7 @@ class Rule(Protocol):
     def step(self, p: Tensor, state: State, grad: FactoredGradient, group: Group) -> bool:
         """Step a parameter along a gradient in factors; returns whether it did, or leaves it to torch."""
 
-    def saved_state(self, part: Part, kind: Kind, group: Group) -> int:
+    def saved_state(self, part: Part, kind: TrainingKind, group: Group) -> int:
         """Values of state that torch's optimiser would hold for a map, and this does not."""
 
     def compiled(self, part: Part) -> bool:
@@ -62,7 +62,7 @@ class MapTrainer:
         self,
         net: HyperNet,
         part: Part,
-        rule: Rule,
+        rule: StepRule,
         state: Callable[[], State],
         groups: Callable[[], Groups],
         notice: "Callable[[MapTrainer], None]",
@@ -139,7 +139,7 @@ class MapTrainer:
         """Never collapse the map, because another hypernet uses it too."""
         self._shared = self.override = Choice("factored", reason)
 
-    def use(self, kind: Kind | None) -> None:
+    def use(self, kind: TrainingKind | None) -> None:
         """Train the map in this form where that is possible, or, with ``None``, in the fastest."""
         self.drop()
         self.choose_anew()
@@ -158,18 +158,18 @@ class MapTrainer:
             )
             self.override = Choice("dense", reason)
 
-    def plan_row(self) -> Row:
+    def plan_row(self) -> MapRow:
         """The map's line in the training plan."""
         choice, group, codes = self.chosen(), self._groups().get(id(self.weight)), self._codes_read
         if not self.attached:
             choice = Choice("dense", "released, or taken over by another optimiser")
         if group is None or not choice.in_factors:
-            return Row(self.name, codes, choice.kind, choice.reason)
+            return MapRow(self.name, codes, choice.kind, choice.reason)
         rank = self.part.gradient_rank * codes // self.part.codes
         values = max(0, self.weight.numel() + self.bias.numel() * (1 - rank))  # of the gradient
         values += self.rule.saved_state(self.part, choice.kind, group)
         compiled = self.rule.compiled(self.part)
-        return Row(self.name, codes, choice.kind, choice.reason, values * self.weight.element_size(), compiled)
+        return MapRow(self.name, codes, choice.kind, choice.reason, values * self.weight.element_size(), compiled)
 
     # ── making ─────────────────────────────────────────────────────────────────────────────────────────────────────
 

@@ -14,9 +14,9 @@ from hyperfan.distributed.sharded import is_sharded_tensor
 from hyperfan.errors import HyperfanError, HyperfanWarning, nearest
 from hyperfan.hypernet import HyperNet
 from hyperfan.optim.ddp import notice
-from hyperfan.optim.map_trainer import Groups, MapTrainer, Rule
+from hyperfan.optim.map_trainer import Groups, MapTrainer, StepRule
 from hyperfan.optim.net_trainer import NetTrainer
-from hyperfan.optim.plan import Kind, TrainingPlan
+from hyperfan.optim.plan import TrainingKind, TrainingPlan
 
 
 class HyperNetOptimiser(torch.optim.Optimizer):
@@ -28,7 +28,7 @@ class HyperNetOptimiser(torch.optim.Optimizer):
         params: parameters or groups as torch takes them; by default all parameters of the net in one group.
     """
 
-    rule: Rule
+    rule: StepRule
     torch_class: ClassVar[type[torch.optim.Optimizer]]
     __signature__: ClassVar[inspect.Signature]
     """The signature that ``help`` shows: torch's options by name."""
@@ -115,10 +115,10 @@ class HyperNetOptimiser(torch.optim.Optimizer):
             if trainer_of_net.net.trainer is trainer_of_net:
                 trainer_of_net.net.attach(None)
 
-    def use(self, kind: Kind | None = None) -> None:
+    def use(self, kind: TrainingKind | None = None) -> None:
         """Train every head by this plan where that is possible, or, with ``None``, by the fastest."""
         if kind not in (None, "collapsed", "factored", "dense"):
-            raise HyperfanError(f"use('{kind}'): {nearest(str(kind), get_args(Kind)[:3])}")
+            raise HyperfanError(f"use('{kind}'): {nearest(str(kind), get_args(TrainingKind)[:3])}")
         for trainer in self._trainers:
             trainer.use(kind)
 

@@ -11,14 +11,14 @@ from hyperfan.generators.part import Part
 from hyperfan.hypernet import HyperNet
 from hyperfan.text import table
 
-Kind = Literal["collapsed", "factored", "dense", "frozen"]
+TrainingKind = Literal["collapsed", "factored", "dense", "frozen"]
 
 
 @dataclass(frozen=True)
 class Choice:
     """How a map is trained, and why."""
 
-    kind: Kind
+    kind: TrainingKind
     reason: str
 
     @property
@@ -28,7 +28,7 @@ class Choice:
 
 
 @dataclass(frozen=True)
-class Row:
+class MapRow:
     """One map's line.
 
     Args:
@@ -42,7 +42,7 @@ class Row:
 
     head: str
     codes: int
-    kind: Kind
+    kind: TrainingKind
     reason: str
     saved: int = 0
     compiled: bool = False
@@ -52,7 +52,7 @@ class Row:
 class TrainingPlan:
     """How each head is trained; prints as a table."""
 
-    rows: tuple[Row, ...]
+    rows: tuple[MapRow, ...]
 
     def __str__(self) -> str:
         """The table, and the sum of what is saved."""

@@ -25,9 +25,9 @@ from hyperfan.generators.part import Part
 from hyperfan.optim.factor import Factor, add_to_, addmm_
 from hyperfan.optim.form import Form, Group, State
 from hyperfan.optim.gradient import FactoredGradient
-from hyperfan.optim.map_trainer import Rule
+from hyperfan.optim.map_trainer import StepRule
 from hyperfan.optim.optimiser import HyperNetOptimiser
-from hyperfan.optim.plan import Kind
+from hyperfan.optim.plan import TrainingKind
 
 CONDITION_LIMIT = 1e4
 MOMENTUM, MOMENTUM_OF_OUTPUTS = "momentum_buffer", "momentum_of_outputs"
@@ -177,7 +177,7 @@ def _add_nothing(target: Tensor, alpha: float, beta: float) -> None:
         target.mul_(beta)
 
 
-class SGDRule(Rule):
+class SGDRule(StepRule):
     """SGD on gradients in factors."""
 
     def why_dense(self, part: Part) -> None:
@@ -198,7 +198,7 @@ class SGDRule(Rule):
             state[p][MOMENTUM] = buffer
         return True
 
-    def saved_state(self, part: Part, kind: Kind, group: Group) -> int:
+    def saved_state(self, part: Part, kind: TrainingKind, group: Group) -> int:
         """The momentum of a collapsed map, but that of what it makes."""
         momentum = bool(group["momentum"]) and kind == "collapsed"
         weight, bias = part.map.held

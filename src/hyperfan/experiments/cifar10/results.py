@@ -277,9 +277,6 @@ class Cifar10Results(ClassifierResults[Cifar10, Cifar10Run]):
         epochs, drawn = base.total / base.epoch_batches, dict(self.figures())
         return {
             "scale": f"{begins} {base.total} batches of {base.batch} images, {epochs:.3g} epochs.",
-            "images": base.images,
-            "batch": base.batch,
-            "embedding": base.embedding,
             "tested": base.test_images,
             "last": LAST_BATCHES,
             "search": min(base.total, SEARCH_BATCHES),

@@ -16,7 +16,7 @@ from hyperfan.experiments.seeds import generator
 
 Batch = dict[str, Tensor]
 """Tensors of (condition, point, …), or, of many runs, (run, condition, point, …)."""
-Call = Callable[[Tensor], Tensor]
+Mainnets = Callable[[Tensor], Tensor]
 """The mainnets: (run, condition, point, inputs) → (run, condition, point, outputs)."""
 Teacher = Callable[[Tensor, Tensor], Tensor]
 """The targets of a job: (condition, size) and (condition, point, inputs) → (condition, point, 1)."""
@@ -70,7 +70,7 @@ class Job(ABC):
     def world(self, seed: int, data_dir: Path | None) -> World:
         """The data of a seed."""
 
-    def loss(self, call: Call, batch: Batch) -> Tensor:
+    def loss(self, call: Mainnets, batch: Batch) -> Tensor:
         """The loss of each run under each condition, (run, condition); by default the mean squared error."""
         return (call(batch["x"]) - batch["y"]).square().mean((2, 3))
 
@@ -234,7 +234,7 @@ class Preferences(Job):
         log_cosh = (-logsigmoid(z) - logsigmoid(-z) - math.log(4)) / 2
         return (weights * log_cosh).sum(-1) / self.SHARPNESS
 
-    def loss(self, call: Call, batch: Batch) -> Tensor:
+    def loss(self, call: Mainnets, batch: Batch) -> Tensor:
         """What the preference makes of the three, less the least that is possible at each point."""
         found = self._weighted(call(batch["x"]), batch["y"], batch["weights"])
         return (found - batch["least"]).mean(2)
@@ -288,7 +288,7 @@ class Policy(Job):
 
         return World(contexts, batch)
 
-    def loss(self, call: Call, batch: Batch) -> Tensor:
+    def loss(self, call: Mainnets, batch: Batch) -> Tensor:
         """Mean squared distance to the goal along the way, and a little for effort."""
         state, c = batch["x"], batch["context"]
         goal, wind, drag = c[..., :2], 0.5 * c[..., 2:4], 0.3 * c[..., 4:].exp()

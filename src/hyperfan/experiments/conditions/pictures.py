@@ -9,7 +9,7 @@ from torch import Generator, Tensor
 from torch.nn.functional import avg_pool2d, log_softmax
 
 from hyperfan.data import mnist
-from hyperfan.experiments.conditions.jobs import Batch, Call, Job, World
+from hyperfan.experiments.conditions.jobs import Batch, Job, Mainnets, World
 from hyperfan.experiments.seeds import generator
 
 CLASSES, MNIST_SIDE = 10, 28
@@ -94,6 +94,6 @@ class Clients(Job):
         order = torch.randperm(len(fitting), generator=draws)
         return fitting[order[torch.arange(self.PICTURES_EACH) % len(order)]]
 
-    def loss(self, call: Call, batch: Batch) -> Tensor:
+    def loss(self, call: Mainnets, batch: Batch) -> Tensor:
         """Cross-entropy."""
         return -log_softmax(call(batch["x"]), -1).gather(-1, batch["label"]).mean((2, 3))

@@ -192,10 +192,7 @@ class ConditionsResults(Results[Conditions, ConditionsRun]):
         return {
             "jobs": "\n".join(f"- **{name}**: {job.__doc__}" for name, job in JOBS_BY_NAME.items()),
             "job_count": len(JOBS),
-            "seeds": c.seeds,
             "choosing": c.choosing().seeds,
-            "steps": c.steps,
-            "width": c.width,
             "rates": "; ".join(f"{o} {', '.join(f'{lr:g}' for lr in rates)}" for o, rates in RATES.items()),
             "given_share": f"{GIVEN_SHARE:g}",
             "tasks_share": f"{TASKS_SHARE:g}",

@@ -264,15 +264,9 @@ class ContinualResults(Results[Continual, ContinualRun]):
         """The tables."""
         sgd = self.grid("sgd")
         return {
-            "iterations": sgd.config.iterations,
-            "seeds": sgd.config.seeds,
-            "choosing": sgd.config.choosing().seeds,
-            "beta": sgd.config.beta,
-            "points": sgd.config.points,
+            "choosing": self.base.choosing().seeds,
             "noise": NOISE,
-            "batch": sgd.config.batch,
             "tested": len(sgd.points[0].test_x),
-            "embedding": sgd.config.embedding,
             "constant": _constant(sgd),
             "forgotten": FORGOTTEN_FACTOR,
             "forgetting": forgetting(self.grids),

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from hyperfan.experiments.stack import HEAD_BIAS, Call, Optimiser, TaskStack, Tensors
+from hyperfan.experiments.stack import HEAD_BIAS, Optimiser, TaskStack, TensorFunction, Tensors
 
 
 class RegressionStack(TaskStack):
@@ -43,7 +43,7 @@ class RegressionStack(TaskStack):
         with torch.no_grad():
             return self.call(self.task_values(task))(x)
 
-    def step(self, loss: Call, count: int) -> Tensor:
+    def step(self, loss: TensorFunction, count: int) -> Tensor:
         """One step of each run, as in every stack; a run whose loss is not finite is lost."""
         losses = super().step(loss, count)
         # Squares may overflow where gradients do not, and such a run could become finite again.

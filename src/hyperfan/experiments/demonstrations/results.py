@@ -211,15 +211,9 @@ class DemonstrationsResults(Results[Demonstrations, DemonstrationsRun]):
         """The settings and tables."""
         c, paper = self.base, self.full_size
         return {
-            "tasks": c.tasks,
-            "seeds": c.seeds,
             "choosing": c.choosing().seeds,
-            "iterations": c.iterations,
-            "points": c.points,
             "window": WINDOW,
             "demonstrations": DEMONSTRATIONS,
-            "beta": c.beta,
-            "embedding": c.embedding,
             "hidden": _widths(c.hidden),
             "target": _widths(c.target),
             "their_embedding": paper.embedding,

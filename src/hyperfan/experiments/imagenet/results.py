@@ -11,6 +11,7 @@ from hyperfan.charts.palette import looks
 from hyperfan.errors import HyperfanWarning, RunError
 from hyperfan.experiments.folder import PLAN_FILE
 from hyperfan.experiments.imagenet import (
+    FEWER_SEEDS,
     INITS,
     LASTS,
     NOISE_INIT,
@@ -65,8 +66,6 @@ PICTURES = {
 }
 """The figures that a page has if their runs are there, and what they show."""
 POSITIVE_SCORES = ("nll", "brier", "ece")
-FIELDS = ("samples", "batch", "size", "lr", "weight_decay", "width", "noise", "embedding")
-"""Fields of the configuration that the page names."""
 
 
 class ImagenetRun(ClassifierRun[Imagenet]):
@@ -261,10 +260,10 @@ class ImagenetResults(ClassifierResults[Imagenet, ImagenetRun]):
             "tested_unknown": f"{max(sum(row['unknown']['entropy']) if 'unknown' in row else 0 for row in rows):,}",
             "interim": f"{min(base.interim_images or tested, tested):,}",
             "epochs": f"{base.total / base.epoch_batches:.3g}",
-            **{name: getattr(base, name) for name in FIELDS},
             "batches": base.total,
             "bare": without_norm(base).total,
             "seeds": SEEDS,
+            "fewer_seeds": FEWER_SEEDS,
             "noises": ", ".join(f"{noise:g}" for noise in NOISES),
             "guess": math.log(classes),
             "bins": BINS,

@@ -19,7 +19,7 @@ from hyperfan.experiments.imagenet import DISAGREEMENT, SEPARATION, Imagenet
 from hyperfan.experiments.imagenet.pictures import Batch, Crops, Files, evenly_spaced, loader, read_pictures
 from hyperfan.experiments.ranks import Ranks
 from hyperfan.experiments.scores import score, separation
-from hyperfan.experiments.seeds import generator, number
+from hyperfan.experiments.seeds import derived_seed, generator
 from hyperfan.hypernet import HyperNet, predict
 from hyperfan.mainnet.spec import TensorSpec
 from hyperfan.metrics import Kind, Row
@@ -94,14 +94,14 @@ class ImagenetTraining(Classifier):
 
     def step(self, step: int) -> float:
         """Train on one batch, with noise that follows from seed and step, the same in all processes."""
-        torch.manual_seed(number(self.config.seed, "noise", step))
+        torch.manual_seed(derived_seed(self.config.seed, "noise", step))
         return super().step(step)
 
     def tests(self, step: int) -> Iterator[Row]:
         """Scores on the test pictures, every so often and at the end; at the end also the uncertainty about them."""
         if step == 0 or (step % self.config.tested_every and step != self.config.total):
             return
-        seed = number(self.config.seed, "test", step)
+        seed = derived_seed(self.config.seed, "test", step)
         last = step == self.config.total
         known = self.known if last else evenly_spaced(self.known, self.config.interim_images)
         probabilities, labels, entropy, disagreement = self._predict(known, seed)

@@ -235,13 +235,8 @@ class LoraResults(Results[Lora, LoraRun]):
             "loss_margin": LOSS_MARGIN,
             "right_margin": f"{RIGHT_MARGIN:.0%}",
             "time": "about 15 minutes on one core",
-            **{name: getattr(c, name) for name in self._SIZES},
+            "alpha": c.alpha,
         }
-
-    _SIZES = (
-        "pretraining", "pretraining_strings", "steps", "strings", "test_strings", "letters", "length", "width",
-        "blocks", "heads", "rank", "alpha", "embedding", "code",
-    )  # fmt: skip
 
     def _best(self) -> str:
         """A row for each start, each measure at the rate that is best for it."""

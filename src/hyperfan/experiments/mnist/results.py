@@ -242,17 +242,11 @@ class MnistResults(ClassifierResults[Mnist, MnistRun]):
     def fields(self) -> dict[str, Any]:
         """Accuracies, and the folders of figures."""
         figures = "\n".join(f"- [{v.replace('-', ' ')}](figures/{v})" for v in self.variants())
-        base = self.base
         return {
-            "seed": base.seed,
             "accuracies": self.table(),
             "figures": figures,
-            "images": base.images,
-            "batch": base.batch,
             "tested": TEST_IMAGES,
-            "probed": base.probe_images,
-            "probe_every": base.probe_every,
-            "embedding": base.embedding,
+            "probed": self.base.probe_images,
             "starts": START_SEEDS,
             "seeds": SEEDS,
             "close": CLOSE_SEEDS,

@@ -82,7 +82,7 @@ class Results(ABC, Generic[C, R]):
 
     @abstractmethod
     def fields(self) -> dict[str, Any]:
-        """Values for the fields of its page, ``page.md``, and the time that its runs take."""
+        """Values for the fields of its page, ``page.md``, beside those of the base, and the time that its runs take."""
 
     def decide(self) -> list[Claim]:
         """Decide each claim, on all seeds and on each half of them."""
@@ -112,6 +112,7 @@ class Results(ABC, Generic[C, R]):
         experiment = self.runs.experiment
         profile = next((name for name, p in experiment.profiles.items() if p.total == self.base.total), PAPER)
         fields = {
+            **vars(self.base),
             "name": experiment.name,
             "profile": "" if profile == PAPER else f" --profile {profile}",
             "fetch": f"hyperfan data fetch {self.data_set}\n" if self.data_set else "",

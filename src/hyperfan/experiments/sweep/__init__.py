@@ -18,7 +18,7 @@ from hyperfan.experiments.experiment import Configuration
 from hyperfan.experiments.folder import check_place
 from hyperfan.experiments.results.write import PAGE_FILE, write_summary
 from hyperfan.experiments.signals import GRACE_SECONDS, Terminated, on_sigterm
-from hyperfan.experiments.sweep.child import Child, Job, name_of
+from hyperfan.experiments.sweep.child import Child, RunRequest, name_of
 from hyperfan.experiments.sweep.cluster import LOST_WORKERS, Cluster, ClusterRun
 from hyperfan.experiments.sweep.folders import finished_outcome, in_use, saved_step
 from hyperfan.experiments.sweep.local import Local
@@ -59,7 +59,9 @@ def sweep(
     threads = max(config.threads for config in runs.values())
     place = Local(jobs, threads) if on is None else Cluster(on, [*runs])
     with place, SweepTable(Console(stderr=True), runs) as table, on_sigterm():
-        running = _Sweep(runs, place, table, {p: Job(c, p, data_dir, name_of(summarise)) for p, c in runs.items()})
+        running = _Sweep(
+            runs, place, table, {p: RunRequest(c, p, data_dir, name_of(summarise)) for p, c in runs.items()}
+        )
         try:
             running.go(resume)
         except KeyboardInterrupt as error:
@@ -73,7 +75,7 @@ class _Sweep:
         runs: Mapping[Path, Configuration],
         place: Local | Cluster,
         table: SweepTable,
-        jobs: Mapping[Path, Job],
+        jobs: Mapping[Path, RunRequest],
     ) -> None:
         self.runs, self.place, self.table, self.jobs = runs, place, table, jobs
         self.waiting = deque(runs)

@@ -31,7 +31,7 @@ CRASHED = 1
 
 
 @dataclass(frozen=True)
-class Job:
+class RunRequest:
     """A run to make: its configuration, folder and data, and what writes its summary, as "module:name"."""
 
     config: Configuration
@@ -40,7 +40,7 @@ class Job:
     summarise: str
 
     def to_json(self) -> str:
-        """Convert to text that another process makes the job from."""
+        """Convert to text that another process reads it from."""
         assert dataclasses.is_dataclass(self.config)
         kind = type(self.config)
         values = {f.name: getattr(self.config, f.name) for f in dataclasses.fields(self.config)}
@@ -48,8 +48,8 @@ class Job:
         return json.dumps({"kind": name_of(kind), "values": values, **place, "summarise": self.summarise})
 
     @classmethod
-    def of_json(cls, text: str) -> "Job":
-        """Make the job that :meth:`to_json` described."""
+    def of_json(cls, text: str) -> "RunRequest":
+        """Read what :meth:`to_json` wrote."""
         content = json.loads(text)
         values = {k: tuple(v) if isinstance(v, list) else v for k, v in content["values"].items()}
         data_dir = content["data_dir"] and Path(content["data_dir"])
@@ -72,7 +72,7 @@ def _one_process(variables: Mapping[str, str]) -> dict[str, str]:
 
 
 class Child:
-    """The process of a job, as its starter sees it."""
+    """The process of a run, as its starter sees it."""
 
     place = "here"
 
@@ -116,7 +116,7 @@ class Child:
 def main() -> int:
     """Run the job on the standard input; returns the exit code of its outcome."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # in a terminal, which stops its starter, and that this process
-    job = Job.of_json(sys.stdin.readline())
+    job = RunRequest.of_json(sys.stdin.readline())
     threading.Thread(target=_end_with_the_starter, daemon=True).start()
     try:
         return EXIT_CODES[run_job(job)]
@@ -124,7 +124,7 @@ def main() -> int:
         return EXIT_CODES[Outcome.TERMINATED]
 
 
-def run_job(job: Job) -> str:
+def run_job(job: RunRequest) -> str:
     """Make a run and its summary; returns its outcome."""
     from rich.console import Console
 

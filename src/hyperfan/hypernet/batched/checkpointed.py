@@ -9,11 +9,11 @@ from torch import Tensor
 
 from hyperfan.generators.stand_in import StandIn
 from hyperfan.hypernet.batched.mode import WEIGHTS, Samples
-from hyperfan.mainnet.checkpointing import Call
+from hyperfan.mainnet.checkpointing import MainnetCall
 from hyperfan.mainnet.skeleton import Skeleton
 
 
-class SamplesCall(Call):
+class SamplesCall(MainnetCall):
     """One call of a mainnet for many samples.
 
     Args:

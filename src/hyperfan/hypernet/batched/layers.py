@@ -21,7 +21,7 @@ POOLS = {
 
 @rule(F.linear)
 def linear(s: Samples, func: Any, input: Any, weight: Any, bias: Any = None) -> Any:
-    """With weights of each sample's own a batched product; with the same for all, as it is."""
+    """Run a linear layer for all samples: a batched product, or one call where all have the same weights."""
     x = input
     if not s.has(weight):
         if s.has(bias):
@@ -42,7 +42,7 @@ def linear(s: Samples, func: Any, input: Any, weight: Any, bias: Any = None) -> 
 
 @rule(F.linear, rules=LAZY_RULES)
 def lazy_linear(s: Samples, func: Any, input: Any, weight: Any, bias: Any = None) -> Any:
-    """From the codes, where that is cheaper."""
+    """Run a linear layer from the codes, where that is cheaper."""
     if isinstance(input, StandIn) or not isinstance(weight, StandIn) or weight.ndim != 2:
         return None
     x = s.batched(input)
@@ -61,7 +61,7 @@ def _plus(s: Samples, x: Tensor, bias: Tensor | None) -> Any:
 
 
 def _shared_input(s: Samples, x: Tensor, weight: Tensor, bias: Any) -> Tensor:
-    """One product of the rows, which are the same for all samples, with all their weights."""
+    """Multiply the rows, which are the same for all samples, with all their weights at once."""
     n, outputs, inputs = weight.shape
     each = F.linear(weight.reshape(-1, inputs), x.reshape(-1, inputs)).view(n, outputs, -1).mT
     each = each if bias is None else each + (bias.unsqueeze(1) if s.has(bias) else bias)
@@ -69,7 +69,7 @@ def _shared_input(s: Samples, x: Tensor, weight: Tensor, bias: Any) -> Tensor:
 
 
 def _convolve(s: Samples, func: Any, nd: int, x: Any, weight: Any, bias: Any, settings: dict[str, Any]) -> Any:
-    """With weights of each sample's own, a convolution with a group, or as many as one has, for each sample."""
+    """Run a convolution for all samples, as one with a group, or as many as one sample's has, for each of them."""
     if not s.any((x, weight, bias)):
         return func(x, weight, bias, **settings)
     if s.ndim(x) != nd + 2:
@@ -96,7 +96,7 @@ def _per_channel(s: Samples, function: Any, x: Tensor, p: Tensor | None, nd: int
 @rule(*CONVOLUTIONS)
 def convolution(s: Samples, func: Any, input: Any, weight: Any, bias: Any = None, stride: Any = 1, padding: Any = 0,
                 dilation: Any = 1, groups: int = 1) -> Any:  # fmt: skip
-    """With strides and all."""
+    """Run a convolution for all samples."""
     settings = {"stride": stride, "padding": padding, "dilation": dilation, "groups": groups}
     return _convolve(s, func, CONVOLUTIONS[func], input, weight, bias, settings)
 
@@ -104,7 +104,7 @@ def convolution(s: Samples, func: Any, input: Any, weight: Any, bias: Any = None
 @rule(*CONVOLUTIONS, rules=LAZY_RULES)
 def lazy_convolution(s: Samples, func: Any, input: Any, weight: Any, bias: Any = None, stride: Any = 1,
                      padding: Any = 0, dilation: Any = 1, groups: int = 1) -> Any:  # fmt: skip
-    """From the codes, where that is cheaper."""
+    """Run a convolution from the codes, where that is cheaper."""
     nd = CONVOLUTIONS[func]
     if isinstance(input, StandIn) or not isinstance(weight, StandIn) or groups != 1 or s.ndim(input) != nd + 2:
         return None
@@ -118,13 +118,13 @@ def lazy_convolution(s: Samples, func: Any, input: Any, weight: Any, bias: Any =
 def transposed_convolution(s: Samples, func: Any, input: Any, weight: Any, bias: Any = None, stride: Any = 1,
                            padding: Any = 0, output_padding: Any = 0, groups: int = 1,
                            dilation: Any = 1) -> Any:  # fmt: skip
-    """As a convolution."""
+    """Run a transposed convolution for all samples."""
     settings = {"stride": stride, "padding": padding, "output_padding": output_padding, "dilation": dilation}
     return _convolve(s, func, TRANSPOSED[func], input, weight, bias, {**settings, "groups": groups})
 
 
 def fold(s: Samples, run: Callable[[Tensor], Any], x: Tensor) -> Any:
-    """What a function of rows that do not meet makes of all samples' rows, one behind the other."""
+    """Run a function that treats each row alone on all samples' rows, one behind the other."""
     made = run(x.flatten(0, 1))
     split = (s.n, x.shape[1])
     back = [m.view(*split, *m.shape[1:]) for m in ([made] if isinstance(made, Tensor) else made)]
@@ -134,7 +134,7 @@ def fold(s: Samples, run: Callable[[Tensor], Any], x: Tensor) -> Any:
 @rule(*named(" ".join(POOLS), F, torch, torch._C._nn), *named("interpolate upsample unfold pixel_shuffle", F),
       F.dropout1d, F.dropout2d, F.dropout3d)  # fmt: skip
 def on_rows(s: Samples, func: Any, x: Any, *args: Any, **kwargs: Any) -> Any:
-    """Functions of (rows, channels, …) that act on each row alone."""
+    """Run a function of (rows, channels, …) that treats each row alone."""
     if not s.any((x, *args, *kwargs.values())):
         return refuse(func) if func in (F.dropout1d, F.dropout2d, F.dropout3d) else func(x, *args, **kwargs)
     nd = POOLS.get(getattr(func, "__name__", ""), 1) + 2
@@ -145,7 +145,7 @@ def on_rows(s: Samples, func: Any, x: Any, *args: Any, **kwargs: Any) -> Any:
 
 @rule(F.pad, torch._C._nn.pad)
 def pad(s: Samples, func: Any, x: Any, pad: Any, mode: str = "constant", value: Any = None) -> Any:
-    """Of the last dimensions; where not by a constant, torch wants rows and channels before them."""
+    """Pad the last dimensions; where not by a constant, torch wants rows and channels before them."""
     if not s.has(x):
         return func(x, pad, mode, value)
     if len(pad) // 2 > x.ndim - 1:
@@ -162,7 +162,7 @@ def pad(s: Samples, func: Any, x: Any, pad: Any, mode: str = "constant", value: 
 def layer_norm(
     s: Samples, func: Any, x: Any, normalized_shape: Any, weight: Any = None, *rest: Any, **kwargs: Any
 ) -> Any:
-    """Over the last dimensions."""
+    """Normalise over the last dimensions of each sample."""
     bias = kwargs.pop("bias", None)
     if func == F.layer_norm and rest:
         bias, rest = rest[0], rest[1:]
@@ -191,14 +191,14 @@ def _channel_norm(s: Samples, run: Callable[[Tensor, Any, Any], Tensor], x: Any,
 @rule(F.group_norm)
 def group_norm(s: Samples, func: Any, input: Any, num_groups: int, weight: Any = None, bias: Any = None,
                eps: float = 1e-5) -> Any:  # fmt: skip
-    """Of each row."""
+    """Normalise the groups of each row."""
     return _channel_norm(s, lambda x, w, b: func(x, num_groups, w, b, eps), input, weight, bias)
 
 
 @rule(F.batch_norm)
 def batch_norm(s: Samples, func: Any, input: Any, running_mean: Any, running_var: Any, weight: Any = None,
                bias: Any = None, training: bool = False, momentum: float = 0.1, eps: float = 1e-5) -> Any:  # fmt: skip
-    """In evaluation, of each row."""
+    """Normalise each row by running statistics, in evaluation mode."""
     if training or s.any((running_mean, running_var)):
         refuse(func)
 
@@ -214,7 +214,7 @@ def batch_norm(s: Samples, func: Any, input: Any, running_mean: Any, running_var
 @rule(F.embedding)
 def embedding(s: Samples, func: Any, input: Any, weight: Any, padding_idx: Any = None, max_norm: Any = None,
               norm_type: float = 2.0, scale_grad_by_freq: bool = False, sparse: bool = False) -> Any:  # fmt: skip
-    """In the tables of all samples, one behind the other."""
+    """Look up rows in the tables of all samples, one behind the other."""
     if max_norm is not None or scale_grad_by_freq or sparse:
         refuse(func)
     if not s.has(weight):
@@ -235,7 +235,7 @@ def embedding(s: Samples, func: Any, input: Any, weight: Any, padding_idx: Any =
 
 @rule(*named("matmul __matmul__ bmm mm", Tensor, torch))
 def matmul(s: Samples, func: Any, a: Any, b: Any) -> Any:
-    """Of matrices and batches of them."""
+    """Multiply matrices, or batches of them, for all samples."""
     if not s.any((a, b)):
         return func(a, b)
     nd = max(s.ndim(a), s.ndim(b))
@@ -247,7 +247,7 @@ def matmul(s: Samples, func: Any, a: Any, b: Any) -> Any:
 
 @rule(*named("addmm baddbmm", Tensor, torch))
 def add_matmul(s: Samples, func: Any, added: Any, a: Any, b: Any, **factors: Any) -> Any:
-    """A sum and a product, as in layers with transposed weights."""
+    """Add a product of matrices, as layers with transposed weights do."""
     if not s.any((added, a, b)):
         return func(added, a, b, **factors)
     return refuse(func) if factors else pointwise(s, torch.add, matmul(s, torch.matmul, a, b), added)
@@ -255,13 +255,13 @@ def add_matmul(s: Samples, func: Any, added: Any, a: Any, b: Any, **factors: Any
 
 @rule(Tensor.__rmatmul__)
 def rmatmul(s: Samples, func: Any, a: Any, b: Any) -> Any:
-    """The other way round."""
+    """Multiply matrices in reverse order, as ``b @ a`` does where b has no product of its own."""
     return matmul(s, torch.matmul, b, a)
 
 
 @rule(torch.einsum)
 def einsum(s: Samples, func: Any, equation: str, *operands: Any) -> Any:
-    """With one more index."""
+    """Run einsum with one more index, of the samples."""
     tensors = tuple(operands[0]) if len(operands) == 1 and isinstance(operands[0], (list, tuple)) else operands
     if not s.any(tensors):
         return func(equation, *tensors)
@@ -280,7 +280,7 @@ def einsum(s: Samples, func: Any, equation: str, *operands: Any) -> Any:
 @rule(F.scaled_dot_product_attention)
 def scaled_dot_product_attention(s: Samples, func: Any, query: Any, key: Any, value: Any, attn_mask: Any = None,
                                  dropout_p: float = 0.0, is_causal: bool = False, **kwargs: Any) -> Any:  # fmt: skip
-    """A product over positions, of all samples' batches, one behind the other."""
+    """Run attention on all samples' batches, one behind the other."""
     qkv = (query, key, value)
     if not s.any((*qkv, attn_mask)):
         return refuse(func) if dropout_p else func(*qkv, attn_mask, dropout_p, is_causal, **kwargs)
@@ -300,7 +300,7 @@ def scaled_dot_product_attention(s: Samples, func: Any, query: Any, key: Any, va
 def cross_entropy(s: Samples, func: Any, input: Any, target: Any, weight: Any = None, size_average: Any = None,
                   ignore_index: int = -100, reduce: Any = None, reduction: str = "mean",
                   label_smoothing: float = 0.0) -> Any:  # fmt: skip
-    """Of (rows, classes) logits and (rows,) classes, in each sample by itself."""
+    """Compute the loss of (rows, classes) logits and (rows,) classes in each sample."""
     if not s.any((input, target, weight)):
         return func(input, target, weight, None, ignore_index, None, reduction, label_smoothing)
     plain = weight is None and size_average is None and reduce is None and not label_smoothing

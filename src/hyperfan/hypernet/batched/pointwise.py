@@ -49,7 +49,7 @@ FACTORIES = (
     *named(ACTIVATIONS, torch._C._nn),
 )  # fmt: skip
 def pointwise(s: Samples, func: Any, *args: Any, **kwargs: Any) -> Any:
-    """All operands, with their dimensions aligned from the last one on."""
+    """Run a pointwise function of operands whose dimensions are aligned from the last one on."""
     if not kwargs or kwargs == NOT_IN_PLACE:  # as mostly: to look at all operands takes longer
         if len(args) == 1 or (len(args) == 2 and type(args[1]) in NUMBERS):
             made = func(*args, **kwargs)
@@ -98,7 +98,7 @@ def align(x: Tensor, nd: int) -> Tensor:
 
 @rule(*named(IN_PLACE, Tensor, torch), *named(IN_PLACE_ACTIVATIONS, F, torch, torch._C._nn))
 def in_place(s: Samples, func: Any, target: Any, *args: Any, **kwargs: Any) -> Any:
-    """On a tensor that differs between samples, and has all their dimensions; or on one that the run has made."""
+    """Change a tensor in place that differs between samples and has all their dimensions, or that the run has made."""
     others = [x for x in (*args, *kwargs.values()) if isinstance(x, Tensor)]
     if not s.any((target, *others)) and not s.is_held(target):
         return func(target, *args, **kwargs)
@@ -111,72 +111,72 @@ def in_place(s: Samples, func: Any, target: Any, *args: Any, **kwargs: Any) -> A
 
 @rule(Tensor.requires_grad_)
 def requires_grad(s: Samples, func: Any, x: Any, *args: Any) -> Any:
-    """Of what the run has made, as by those who want a gradient of the first layer's outputs."""
+    """Ask for a gradient of what the run has made, as of the first layer's outputs."""
     return refuse(func) if not s.has(x) and s.is_held(x) else func(x, *args)
 
 
 @rule(*named("where", torch, Tensor))
 def where(s: Samples, func: Any, *args: Any, **kwargs: Any) -> Any:
-    """With one argument it would ask for positions."""
+    """Choose between two operands; with one argument ``where`` would return positions."""
     return pointwise(s, func, *args, **kwargs) if len(args) == 3 and not kwargs else refuse(func)
 
 
 @rule(*named(RANDOM, torch, Tensor))
 def random(s: Samples, func: Any, x: Any, *args: Any, **kwargs: Any) -> Any:
-    """Draws for every element: of each sample's own only if the tensor is."""
+    """Draw for every element, for each sample where the tensor differs between samples."""
     return s.mark(func(x, *args, **kwargs)) if s.has(x) and not s.any(args) else refuse(func)
 
 
 @rule(F.dropout, F.alpha_dropout)
 def dropout(s: Samples, func: Any, x: Any, p: float = 0.5, training: bool = True, inplace: bool = False) -> Any:
-    """A mask of its own for each sample."""
+    """Drop values, with a mask for each sample."""
     return random(s, func, x, p, training, inplace) if training else same_values(s, func, x, p, training, inplace)
 
 
 @rule(*named(SAME_VALUES, Tensor), torch.detach)
 def same_values(s: Samples, func: Any, x: Any, *args: Any, **kwargs: Any) -> Any:
-    """The same tensor in another form; what else is given says only which."""
+    """Return the same values in another form, which the other arguments name."""
     made = func(x, *args, **kwargs)
     return s.mark(made) if s.has(x) else made
 
 
 @rule(*getters(PROPERTIES), *named(QUERIES, Tensor, torch), *named(NEW_TENSORS, Tensor))
-def of_its_kind(s: Samples, func: Any, x: Any, *args: Any, **kwargs: Any) -> Any:
-    """What depends on no value of the tensor."""
+def metadata(s: Samples, func: Any, x: Any, *args: Any, **kwargs: Any) -> Any:
+    """Return what depends on no value of the tensor."""
     return func(x, *args, **kwargs) if not s.any((*args, *kwargs.values())) else refuse(func)
 
 
 @rule(*named(FACTORIES, torch), torch._C._set_grad_enabled)
-def same_for_all(s: Samples, func: Any, *args: Any, **kwargs: Any) -> Any:
-    """What no sample has a part in."""
+def factory(s: Samples, func: Any, *args: Any, **kwargs: Any) -> Any:
+    """Run a function that takes no tensor of a sample."""
     return func(*args, **kwargs) if not s.any((*args, *kwargs.values())) else refuse(func)
 
 
 @rule(*getters("shape"))
 def shape(s: Samples, func: Any, x: Tensor) -> torch.Size:
-    """The shape of one sample's."""
+    """Return the shape of one sample's tensor."""
     return s.shape(x)
 
 
 @rule(Tensor.size)
 def size(s: Samples, func: Any, x: Tensor, dim: int | None = None) -> Any:
-    """The shape of one sample's, or a part of it."""
+    """Return the shape of one sample's tensor, or one of its sizes."""
     return s.shape(x) if dim is None else s.shape(x)[dim]
 
 
 @rule(*getters("ndim"), Tensor.dim, Tensor.ndimension)
 def ndim(s: Samples, func: Any, x: Tensor) -> int:
-    """The number of dimensions of one sample's."""
+    """Return the number of dimensions of one sample's tensor."""
     return s.ndim(x)
 
 
 @rule(Tensor.numel, Tensor.nelement, torch.numel)
 def numel(s: Samples, func: Any, x: Tensor) -> int:
-    """The number of values of one sample's."""
+    """Return the number of values of one sample's tensor."""
     return s.shape(x).numel()
 
 
 @rule(Tensor.__len__)
 def length(s: Samples, func: Any, x: Tensor) -> int:
-    """The first dimension of one sample's."""
+    """Return the first size of one sample's tensor."""
     return s.shape(x)[0] if s.ndim(x) else refuse(func)

@@ -20,7 +20,7 @@ _TRUTH = named("all any", Tensor, torch)
 
 @rule(*named(ALL, Tensor, torch))
 def reduce(s: Samples, func: Any, x: Any, dim: Any = None, keepdim: bool = False, **kwargs: Any) -> Any:
-    """Along some of the sample's dimensions, or all."""
+    """Reduce along dimensions of one sample, or all."""
     if not s.has(x):
         return func(x, **({} if dim is None else {"dim": dim, "keepdim": keepdim}), **kwargs)
     dims = tuple(range(1, x.ndim)) if dim is None or dim == () else s.dim(x, dim)
@@ -30,8 +30,8 @@ def reduce(s: Samples, func: Any, x: Any, dim: Any = None, keepdim: bool = False
 
 
 @rule(*named("std var", Tensor, torch))
-def deviate(s: Samples, func: Any, x: Any, dim: Any = None, *args: Any, **kwargs: Any) -> Any:
-    """As other reductions; a bool in second place would be another argument."""
+def std_or_var(s: Samples, func: Any, x: Any, dim: Any = None, *args: Any, **kwargs: Any) -> Any:
+    """Reduce by std or var; a bool in second place would be another argument."""
     if isinstance(dim, bool) or args or not s.has(x) or x.ndim == 1:
         return refuse(func) if s.has(x) else func(x, *(() if dim is None else (dim,)), *args, **kwargs)
     return s.mark(func(x, dim=tuple(range(1, x.ndim)) if dim is None else s.dim(x, dim), **kwargs))
@@ -39,7 +39,7 @@ def deviate(s: Samples, func: Any, x: Any, dim: Any = None, *args: Any, **kwargs
 
 @rule(*named(ALONG, Tensor, torch, F))
 def along(s: Samples, func: Any, x: Any, *args: Any, dim: Any = None, **kwargs: Any) -> Any:
-    """Along one of the sample's dimensions; of two tensors, max and min are functions of each element."""
+    """Run a function along a dimension of one sample; of two tensors, max and min are pointwise."""
     if args and isinstance(args[0], Tensor):
         return pointwise(s, func, x, *args)
     if "other" in kwargs:

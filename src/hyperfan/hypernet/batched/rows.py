@@ -14,14 +14,14 @@ from torch.utils import _pytree as pytree
 
 from hyperfan.hypernet.batched.layers import CONVOLUTIONS, TRANSPOSED, layer_norm
 from hyperfan.hypernet.batched.mode import RULES, MixingError, Samples, refuse
-from hyperfan.hypernet.batched.pointwise import dropout, ndim, of_its_kind, pointwise, same_values, size
+from hyperfan.hypernet.batched.pointwise import dropout, metadata, ndim, pointwise, same_values, size
 from hyperfan.hypernet.batched.shapes import get_item, join
 from hyperfan.hypernet.objects import in_objects
 
 ROWS = "_hyperfan_rows"
 
 
-class Rows(Samples):
+class SeparateRows(Samples):
     """As :class:`Samples`, for functions that keep the rows of each sample's batch apart."""
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
@@ -29,7 +29,7 @@ class Rows(Samples):
         given = kwargs or {}
         if not any(map(has_rows, _tensors((args, given)))):
             return super().__torch_function__(func, types, args, kwargs)
-        if RULES.get(func) in (of_its_kind, ndim):
+        if RULES.get(func) in (metadata, ndim):
             return super().__torch_function__(func, types, args, kwargs)
         if not args or not _keeps_rows_apart(self, func, args, given):
             refuse(func)
@@ -67,7 +67,7 @@ def _tensors(x: Any) -> Iterator[Tensor]:
             yield from _tensors(item)
 
 
-def _keeps_rows_apart(s: Rows, func: Any, args: Any, kwargs: Any) -> bool:
+def _keeps_rows_apart(s: SeparateRows, func: Any, args: Any, kwargs: Any) -> bool:
     rule, x, operands = RULES.get(func), args[0], list(_tensors((args, kwargs)))
     if rule is pointwise:
         return not kwargs.get("inplace") and _are_aligned(s, operands)
@@ -89,7 +89,7 @@ def _keeps_rows_apart(s: Rows, func: Any, args: Any, kwargs: Any) -> bool:
     return rule is same_values or (func in _LAYERS and s.ndim(x) >= _LAYERS[func])
 
 
-def _are_aligned(s: Rows, operands: list[Tensor]) -> bool:
+def _are_aligned(s: SeparateRows, operands: list[Tensor]) -> bool:
     """Whether broadcasting brings together only values of one row, or what is the same for all rows."""
     dims = {s.ndim(x) for x in operands if has_rows(x)}
     nd = dims.pop()

@@ -20,7 +20,7 @@ def _sizes(sizes: tuple[Any, ...]) -> tuple[Any, ...]:
 
 @rule(*named("view reshape", Tensor), torch.reshape)
 def reshape(s: Samples, func: Any, x: Any, *sizes: Any, shape: Any = None) -> Any:
-    """The samples stay in front."""
+    """Reshape one sample's dimensions; that of the samples stays in front."""
     sizes = _sizes((shape,) if shape is not None else sizes)
     if not s.has(x):
         return func(x, sizes)
@@ -31,13 +31,13 @@ def reshape(s: Samples, func: Any, x: Any, *sizes: Any, shape: Any = None) -> An
 
 @rule(*named("view_as reshape_as", Tensor))
 def reshape_as(s: Samples, func: Any, x: Any, other: Any) -> Any:
-    """The shape of one sample's."""
+    """Reshape to the shape of another tensor in one sample."""
     return reshape(s, Tensor.view if func == Tensor.view_as else Tensor.reshape, x, *s.shape(other))
 
 
 @rule(*named("expand broadcast_to", Tensor), torch.broadcast_to)
 def expand(s: Samples, func: Any, x: Any, *sizes: Any, size: Any = None) -> Any:
-    """New dimensions come behind that of the samples."""
+    """Expand; new dimensions come behind that of the samples."""
     sizes = _sizes((size,) if size is not None else sizes)
     if not s.has(x):
         return x.expand(sizes)
@@ -46,13 +46,13 @@ def expand(s: Samples, func: Any, x: Any, *sizes: Any, size: Any = None) -> Any:
 
 @rule(Tensor.expand_as)
 def expand_as(s: Samples, func: Any, x: Any, other: Any) -> Any:
-    """The shape of one sample's."""
+    """Expand to the shape of another tensor in one sample."""
     return expand(s, func, x, *s.shape(other))
 
 
 @rule(*named("flatten", Tensor, torch))
 def flatten(s: Samples, func: Any, x: Any, start_dim: int = 0, end_dim: int = -1) -> Any:
-    """Only dimensions of one sample's."""
+    """Flatten dimensions of one sample."""
     if not s.has(x):
         return func(x, start_dim, end_dim)
     return s.mark(x.unsqueeze(1) if x.ndim == 1 else x.flatten(s.dim(x, start_dim), s.dim(x, end_dim)))
@@ -60,13 +60,13 @@ def flatten(s: Samples, func: Any, x: Any, start_dim: int = 0, end_dim: int = -1
 
 @rule(*named("unflatten", Tensor, torch))
 def unflatten(s: Samples, func: Any, x: Any, dim: int, sizes: Any) -> Any:
-    """One of the sample's dimensions."""
+    """Unflatten a dimension of one sample."""
     return s.mark(x.unflatten(s.dim(x, dim), sizes)) if s.has(x) else func(x, dim, sizes)
 
 
 @rule(*named("unsqueeze", Tensor, torch))
 def unsqueeze(s: Samples, func: Any, x: Any, dim: int) -> Any:
-    """A dimension behind that of the samples; from the end, it is where it was."""
+    """Insert a dimension behind that of the samples; counted from the end, it is where it was."""
     if not s.has(x):
         return func(x, dim)
     if not -x.ndim <= dim < x.ndim:
@@ -76,21 +76,21 @@ def unsqueeze(s: Samples, func: Any, x: Any, dim: int) -> Any:
 
 @rule(*named("squeeze", Tensor, torch))
 def squeeze(s: Samples, func: Any, x: Any, dim: Any = None) -> Any:
-    """That of the samples stays, even if there is only one."""
+    """Squeeze; the dimension of the samples stays, even if there is only one."""
     if not s.has(x):
         return func(x) if dim is None else func(x, dim)
     return s.mark(x.squeeze(tuple(range(1, x.ndim)) if dim is None else s.dim(x, dim)))
 
 
 @rule(*named("transpose swapaxes swapdims movedim moveaxis", Tensor, torch))
-def two_dims(s: Samples, func: Any, x: Any, a: Any, b: Any) -> Any:
-    """Both of one sample's dimensions."""
+def swap_dimensions(s: Samples, func: Any, x: Any, a: Any, b: Any) -> Any:
+    """Swap or move dimensions of one sample."""
     return s.mark(func(x, s.dim(x, a), s.dim(x, b))) if s.has(x) else func(x, a, b)
 
 
 @rule(*named("permute", Tensor, torch))
 def permute(s: Samples, func: Any, x: Any, *dims: Any) -> Any:
-    """That of the samples stays in front."""
+    """Permute one sample's dimensions; that of the samples stays in front."""
     dims = _sizes(dims)
     return s.mark(x.permute(0, *(d % (x.ndim - 1) + 1 for d in dims))) if s.has(x) else x.permute(dims)
 
@@ -100,7 +100,7 @@ _MATRIX_TRANSPOSE = getters("mT")
 
 @rule(*_MATRIX_TRANSPOSE, *getters("T"), *named("t", Tensor, torch))
 def transposed(s: Samples, func: Any, x: Any) -> Any:
-    """Matrices, turned."""
+    """Transpose the matrices of each sample."""
     if not s.has(x):
         return func(x)
     matrices = x.ndim == 3 or (x.ndim > 3 and func in _MATRIX_TRANSPOSE)
@@ -108,26 +108,26 @@ def transposed(s: Samples, func: Any, x: Any) -> Any:
 
 
 @rule(*named("chunk split tensor_split", Tensor, torch))
-def pieces(s: Samples, func: Any, x: Any, size: Any, dim: int = 0) -> Any:
-    """Pieces of each sample's."""
+def split(s: Samples, func: Any, x: Any, size: Any, dim: int = 0) -> Any:
+    """Split each sample's tensor."""
     return s.mark(func(x, size, dim=s.dim(x, dim))) if s.has(x) else func(x, size, dim=dim)
 
 
 @rule(*named("unbind", Tensor, torch))
 def unbind(s: Samples, func: Any, x: Any, dim: int = 0) -> Any:
-    """Along one of the sample's dimensions."""
+    """Unbind a dimension of one sample."""
     return s.mark(func(x, s.dim(x, dim))) if s.has(x) else func(x, dim)
 
 
 @rule(Tensor.__iter__)
 def iterate(s: Samples, func: Any, x: Any) -> Any:
-    """Along the first of the sample's dimensions."""
+    """Iterate over the first dimension of one sample."""
     return iter(unbind(s, torch.unbind, x))
 
 
 @rule(torch.cat, torch.concat, torch.concatenate, torch.stack)
 def join(s: Samples, func: Any, tensors: Any, dim: int = 0) -> Any:
-    """What is the same for all is repeated."""
+    """Join tensors; what is the same for all samples is repeated."""
     tensors = tuple(tensors)
     if not s.any(tensors):
         return func(tensors, dim)
@@ -143,8 +143,8 @@ def join(s: Samples, func: Any, tensors: Any, dim: int = 0) -> Any:
 
 
 @rule(*named("select narrow index_select", Tensor, torch))
-def pick(s: Samples, func: Any, x: Any, dim: int, *where: Any) -> Any:
-    """At positions that are the same for all."""
+def select(s: Samples, func: Any, x: Any, dim: int, *where: Any) -> Any:
+    """Select at positions that are the same for all samples."""
     if s.any(where):
         refuse(func)
     return s.mark(func(x, s.dim(x, dim), *where)) if s.has(x) else func(x, dim, *where)
@@ -152,7 +152,7 @@ def pick(s: Samples, func: Any, x: Any, dim: int, *where: Any) -> Any:
 
 @rule(*named("gather", Tensor, torch))
 def gather(s: Samples, func: Any, x: Any, dim: int, index: Any) -> Any:
-    """At each sample's own positions."""
+    """Gather at the positions of each sample."""
     if not s.any((x, index)):
         return func(x, dim, index)
     x, index = s.batched(x), s.batched(index)
@@ -162,27 +162,27 @@ def gather(s: Samples, func: Any, x: Any, dim: int, index: Any) -> Any:
 
 @rule(*named("flip", Tensor, torch))
 def flip(s: Samples, func: Any, x: Any, *dims: Any) -> Any:
-    """Along some of the sample's dimensions."""
+    """Flip along dimensions of one sample."""
     dims = _sizes(dims)
     return s.mark(x.flip(s.dim(x, dims))) if s.has(x) else x.flip(dims)
 
 
 @rule(*named("roll", Tensor, torch))
 def roll(s: Samples, func: Any, x: Any, shifts: Any, dims: Any) -> Any:
-    """Along some of the sample's dimensions."""
+    """Roll along dimensions of one sample."""
     return s.mark(func(x, shifts, s.dim(x, dims))) if s.has(x) else func(x, shifts, dims)
 
 
 @rule(*named("repeat", Tensor))
 def repeat(s: Samples, func: Any, x: Any, *sizes: Any) -> Any:
-    """New dimensions come behind that of the samples."""
+    """Repeat; new dimensions come behind that of the samples."""
     sizes = _sizes(sizes)
     return s.mark(align(x, len(sizes)).repeat(1, *sizes)) if s.has(x) else x.repeat(sizes)
 
 
 @rule(*named("tril triu", Tensor, torch))
 def triangle(s: Samples, func: Any, x: Any, diagonal: int = 0) -> Any:
-    """Of the last two dimensions."""
+    """Keep a triangle of the last two dimensions."""
     if not s.has(x):
         return func(x, diagonal)
     return s.mark(func(x, diagonal)) if x.ndim >= 3 else refuse(func)
@@ -190,7 +190,7 @@ def triangle(s: Samples, func: Any, x: Any, diagonal: int = 0) -> Any:
 
 @rule(*named("diagonal", Tensor, torch))
 def diagonal(s: Samples, func: Any, x: Any, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Any:
-    """Of two of the sample's dimensions."""
+    """Return the diagonal of two dimensions of one sample."""
     return s.mark(func(x, offset, s.dim(x, dim1), s.dim(x, dim2))) if s.has(x) else func(x, offset, dim1, dim2)
 
 

@@ -93,7 +93,7 @@ def _case(e: Evidence, t: TensorReading, paper: float | None) -> Case:
     return Case(t.tensor, tensor, t.realised.value, t.target, groups, paper or math.nan)
 
 
-DEAD = {
+UNTRAINABLE = {
     FindingName.ZERO_OUTPUT: (
         "every value of the generated tensor is exactly 0",
         "the head's weight was set to zero, or its code is zero: no input passes a weight of zeros, and no gradient "
@@ -144,12 +144,12 @@ def dead_heads(e: Evidence) -> Iterator[Finding]:
     zero = [t for t in zero_tensors(e) if t not in factors]
     constant = [] if flat else [t for t in e.constant if t not in (*zero, *factors)]
     detached = [n for n, t in e.generated.items() if not t.requires_grad]
-    for name, found in zip(DEAD, (zero, constant, factors, detached, unreached), strict=True):
+    for name, found in zip(UNTRAINABLE, (zero, constant, factors, detached, unreached), strict=True):
         if found and name == FindingName.CONSTANT_OUTPUT and e.subject.net is None:
             severity: Severity = "error" if _nothing_varies(e) else "note"  # a layer may be meant to be common to all
             yield Finding(name, severity, tuple(found), *FOREIGN_CONSTANT)
         elif found:
-            yield Finding(name, "error", tuple(found), *DEAD[name], _revive(e, name, found))
+            yield Finding(name, "error", tuple(found), *UNTRAINABLE[name], _remedy(e, name, found))
     if zero or constant or factors or unreached or flat:
         return
     names = {TRUNK_PART: FindingName.NO_TRUNK_GRADIENT, EMBEDDING_PART: FindingName.NO_EMBEDDING_GRADIENT}
@@ -160,7 +160,7 @@ def dead_heads(e: Evidence) -> Iterator[Finding]:
             yield Finding(names[part.part], "error", (part.part,), seen, cause, restart_trunk(e))
 
 
-def _revive(e: Evidence, name: FindingName, tensors: Sequence[str]) -> str:
+def _remedy(e: Evidence, name: FindingName, tensors: Sequence[str]) -> str:
     """Let tensors learn that cannot, by the name of what is wrong with them."""
     if name == FindingName.DETACHED:
         return "hand the hypernet's outputs to torch.func.functional_call as they are; check p.requires_grad"
