@@ -166,22 +166,19 @@ class Embeddings(nn.Module):
             if not any(table is other for other in frozen):
                 self.draw_(table, generator)
         for identity in self.identities:
-            self._draw_identity_(identity, self.identity_table(identity), generator)
+            _draw_(self.identity_table(identity), identity.config, generator)
 
     def draw_(self, table: Tensor, generator: torch.Generator | None = None) -> Tensor:
         """Fill a tensor with draws of the conditions' distribution."""
-        return fill_(table, self.config.std**2, self.config.distribution, generator=generator)
+        return _draw_(table, self.config, generator)
 
     def redraw_identities_(self, codes: Tensor, generator: torch.Generator | None = None) -> None:
         """Draw the identities anew of codes that a mask names."""
         for identity in self.identities:
             table = self.identity_table(identity)
-            redrawn = self._draw_identity_(identity, torch.empty_like(table), generator)
+            redrawn = _draw_(torch.empty_like(table), identity.config, generator)
             with torch.no_grad():
                 table.copy_(torch.where(identity.has(codes), redrawn, table))
-
-    def _draw_identity_(self, identity: Identity, table: Tensor, generator: torch.Generator | None) -> Tensor:
-        return fill_(table, identity.config.std**2, identity.config.distribution, generator=generator)
 
     @property
     def variance(self) -> float:
@@ -306,3 +303,7 @@ def noise_groups(
 def _group(tensor: TensorSpec, scope: str) -> str:
     holder, _, _ = tensor.layer.rpartition(".")
     return holder if scope == "block" and holder else tensor.layer
+
+
+def _draw_(table: Tensor, config: Embedding, generator: torch.Generator | None) -> Tensor:
+    return fill_(table, config.std**2, config.distribution, generator=generator)

@@ -46,16 +46,16 @@ LAYOUTS = {
 }
 
 
-def folders(data_dir: str | os.PathLike[str] | None = None) -> dict[str, Path]:
-    """The folders where data sets are looked for, by the setting that names each; the first is the one for fetching."""
-    chosen = {"--data-dir": data_dir, f"${FOLDER_VARIABLE}": os.environ.get(FOLDER_VARIABLE) or None}
-    named = {by: Path(folder).expanduser() for by, folder in chosen.items() if folder is not None}
-    return named | {"the user's cache": cache_folder(sys.platform, os.environ)}
+def folders(data_dir: str | os.PathLike[str] | None = None) -> list[Path]:
+    """The folders where data sets are looked for; the first is the one for fetching."""
+    chosen = data_dir, os.environ.get(FOLDER_VARIABLE) or None
+    named = [Path(folder).expanduser() for folder in chosen if folder is not None]
+    return [*named, cache_folder(sys.platform, os.environ)]
 
 
 def data_folder(data_dir: str | os.PathLike[str] | None = None) -> Path:
     """The folder into which data sets are fetched."""
-    return next(iter(folders(data_dir).values()))
+    return folders(data_dir)[0]
 
 
 def cache_folder(platform: str, environ: Mapping[str, str]) -> Path:
@@ -71,7 +71,7 @@ def cache_folder(platform: str, environ: Mapping[str, str]) -> Path:
 def find(name: str, data_dir: str | os.PathLike[str] | None = None) -> Path:
     """Find the folder that directly holds the files of a data set."""
     layout = LAYOUTS[name]
-    bases = [data_folder(data_dir)] if data_dir is not None else list(folders().values())
+    bases = [data_folder(data_dir)] if data_dir is not None else folders()
     places = [place for base in bases for place in (base / layout.folder, base)]
     for place in places:
         with read_errors(place):

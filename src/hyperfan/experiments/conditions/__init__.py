@@ -9,7 +9,7 @@ from hyperfan.experiments.experiment import Experiment, SeedsConfiguration
 
 Optimiser = Literal["SGD", "AdamW"]
 SHARES = (1.0, 0.5, 0.2, 0.05, 0.01, 0.0)
-"""Generated shares of the variance: 1 is hyperfan-in as published, 0 is Bias-HyperInit (Beck et al. 2023)."""
+"""Generated shares of the variance: 1 is hyperfan-in as published, 0 is Bias-HyperInit (Beck et al. 2022)."""
 LINEAR = "nn.Linear"
 """The start of a hypernet written by hand: trunk and heads as ``nn.Linear`` draws them."""
 CODE_SQUARES = {f"‖h‖² = {square:g}": square for square in (16.0, 4.0, 1.0)}

@@ -36,7 +36,7 @@ from hyperfan.experiments.results.side_by_side import (
     edge,
     forgetting,
     lowest_rate,
-    or_infinity,
+    nan_to_inf,
     right_after,
 )
 from hyperfan.experiments.results.statistics import Estimate, ratios
@@ -93,7 +93,7 @@ class ConditionsRun(SideBySide[Conditions]):
             LEARNT: lambda: right_after(self.errors[at]).mean(1),
             FORGETTING: lambda: forgetting(self.errors[at]),
         }[measure]
-        return or_infinity(found())
+        return nan_to_inf(found()).tolist()
 
     def best(self, start: str) -> float:
         """The rate of a start that was chosen on other seeds; if there are none, the one where these end lowest."""

@@ -28,7 +28,7 @@ from hyperfan.experiments.experiment import CHOOSING_SEED
 from hyperfan.experiments.results.claims import OPTIMISER_NAMES, markdown_table
 from hyperfan.experiments.results.pairs import LOSS_MARGIN, MIN_PAIRS
 from hyperfan.experiments.results.runs import NamedFigure
-from hyperfan.experiments.results.side_by_side import SideBySide, lowest_rate, quartile_cells
+from hyperfan.experiments.results.side_by_side import SideBySide, lowest_rate, nan_to_inf, quartile_cells
 from hyperfan.experiments.results.write import Results
 from hyperfan.metrics import Kind, Row
 from hyperfan.report import Fit, RunData, Section, fits, losses_by_task, quartiles, task_panels
@@ -113,15 +113,15 @@ class ContinualRun(SideBySide[Continual]):
 
     def final(self, init: str, lr: float) -> Tensor:
         """Training loss at the end of each task, (seed, task); infinite after a divergence."""
-        return _nan_to_inf(self.losses[self.at(init, lr)][:, :, -1])
+        return nan_to_inf(self.losses[self.at(init, lr)][:, :, -1])
 
     def during(self, init: str, lr: float) -> Tensor:
         """Training loss during each task, the mean of all measurements after the first step, (seed, task)."""
-        return _nan_to_inf(self.losses[self.at(init, lr)][:, :, 1:].mean(-1))
+        return nan_to_inf(self.losses[self.at(init, lr)][:, :, 1:].mean(-1))
 
     def initial(self, init: str, lr: float) -> Tensor:
         """Training loss before the first step on each task, (seed, task)."""
-        return _nan_to_inf(self.losses[self.at(init, lr)][:, :, 0])
+        return nan_to_inf(self.losses[self.at(init, lr)][:, :, 0])
 
     def finite(self, init: str, lr: float) -> int:
         """How many runs went through all tasks."""
@@ -151,12 +151,12 @@ class ContinualRun(SideBySide[Continual]):
 
     def median_seed(self, init: str, lr: float) -> int:
         """The seed whose mean error on all tasks is the median at the end, of an even number the better."""
-        scores = _nan_to_inf(self.errors[self.at(init, lr)][:, -1]).mean(1)
+        scores = nan_to_inf(self.errors[self.at(init, lr)][:, -1]).mean(1)
         return int(scores.argsort()[(len(scores) - 1) // 2])
 
     def best_errors(self, init: str) -> Tensor:
         """Errors at the init's best rate, (seed, after, task); infinite after a divergence."""
-        return _nan_to_inf(self.errors[self.at(init, self.best(init))])
+        return nan_to_inf(self.errors[self.at(init, self.best(init))])
 
     def table(self) -> list[dict[str, Any]]:
         """The numbers of each init at its best rate."""
@@ -315,7 +315,3 @@ def _all_rates(found: ContinualRun) -> str:
             counts = str(found.finite(init, lr)), str(found.trained(init, lr))
             rows.append([init, f"{lr:g}", *counts, *quartile_cells(found.final(init, lr))])
     return markdown_table(["init", "rate", "finite", "trained", *TASK_LOSSES], rows)
-
-
-def _nan_to_inf(values: Tensor) -> Tensor:
-    return values.nan_to_num(math.inf, math.inf)

@@ -43,7 +43,7 @@ from hyperfan.experiments.results.side_by_side import (
     edge_sentences,
     forgetting,
     lowest_rate,
-    or_infinity,
+    nan_to_inf,
     quartile_cells,
     right_after,
 )
@@ -111,11 +111,11 @@ class DemonstrationsRun(SideBySide[Demonstrations]):
             LEARNT: lambda: right_after(after).mean(1),
             END: lambda: after[:, -1].mean(1),
         }[measure]()
-        return or_infinity(found)
+        return nan_to_inf(found).tolist()
 
     def forgetting(self) -> Estimate:
         """The error of earlier tasks at the end over their error when they were learnt, at the best rate."""
-        return Estimate.median(or_infinity(forgetting(self.errors[self.config.rates.index(self.best)])))
+        return Estimate.median(nan_to_inf(forgetting(self.errors[self.config.rates.index(self.best)])).tolist())
 
     def finite(self, lr: float) -> int:
         """How many runs went through all tasks."""

@@ -41,10 +41,9 @@ def edge_sentences(best: Mapping[str, tuple[float, Sequence[float]]]) -> str:
     return " ".join(found)
 
 
-def or_infinity(scores: Tensor) -> list[float]:
+def nan_to_inf(scores: Tensor) -> Tensor:
     """Scores of which those of runs that diverged are infinite."""
-    found: list[float] = scores.nan_to_num(math.inf, math.inf).tolist()
-    return found
+    return scores.nan_to_num(math.inf, math.inf)
 
 
 def right_after(errors: Tensor) -> Tensor:

@@ -79,7 +79,7 @@ CLAIMS: Claims = {
         _compare(OURS, NONE, (END, UNSEEN), *AS_GOOD),
     ),
     "S3": (
-        "Beck et al. 2023: Bias-HyperInit is as good as or better than hyperfan-in as published",
+        "Beck et al. 2022: Bias-HyperInit is as good as or better than hyperfan-in as published",
         _compare(NONE, ALL, (END,), *AS_GOOD),
     ),
     "S4": (
