@@ -220,7 +220,7 @@ BAD = {
         lambda: hf.HyperNet(
             Model(), hf.Embedding(4, **GIVEN, identity=NAMES), heads=hf.Chunks(size=9, flat=True), nonlinearity="tanh"
         ),
-        "a flat chunk may span tensors",
+        "a code may serve several tensors, as that of a flat chunk",
     ),
     "shapes": (
         lambda: hf.HyperNet(nn.Sequential(nn.Linear(3, 4), nn.Linear(4, 5)), 6, heads="module"),

@@ -113,7 +113,7 @@ def test_every_task_or_sample_has_noise_of_its_own():
         ({"scope": "blocks", "noise": 0.1}, None, "scope='blocks': did you mean 'block'"),
         ({"scope": "layer"}, None, "there is no noise"),
         ({"scope": "layer", "noise": 0.1, "per": "net"}, None, "there is one embedding for the net"),
-        ({"scope": "layer", "noise": 0.1}, hf.Chunks(size=9, flat=True), "a flat chunk may span layers"),
+        ({"scope": "layer", "noise": 0.1}, hf.Chunks(size=9, flat=True), "a code may serve several layers"),
     ],
 )
 def test_scopes_that_cannot_be(fields, heads, message):

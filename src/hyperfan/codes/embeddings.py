@@ -291,7 +291,9 @@ def noise_groups(
     if scope == "network":
         return [0] * n
     if not exclusive:
-        raise HyperfanError(f"a flat chunk may span layers, so that noise has no scope='{scope}': use 'network'")
+        raise HyperfanError(
+            f"a code may serve several layers, as that of a flat chunk: noise has no scope='{scope}', so use 'network'"
+        )
     names = [_group(t, scope) for t in tensors]
     number = {name: i for i, name in enumerate(dict.fromkeys(names))}
     groups = [0] * n

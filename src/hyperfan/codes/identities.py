@@ -66,7 +66,9 @@ def read_identities(
     if not configs or CODE in configs:
         return [Identity("identity", config, tuple(range(n))) for config in configs.values()]
     if not exclusive:
-        raise HyperfanError("a flat chunk may span tensors, so that it has no layer and module: use identity=8")
+        raise HyperfanError(
+            "a code may serve several tensors, as that of a flat chunk: it has no layer and module, so use identity=8"
+        )
     if "rank" in configs and n == len(tensors):
         raise HyperfanError(
             "identity= has a 'rank', but each tensor has one code: leave 'rank' out, or use code_per='rank' with a "

@@ -57,6 +57,10 @@ class GeneratorConfig(ABC):
         """Why it does not go with the embedding or the trunk, and what would; most generators go with anything."""
         return None
 
+    def why_base_unfit(self, share: float | None, base_op: str, tensors: Sequence[TensorSpec]) -> str | None:
+        """Why it does not go with a base under these tensors, and what would; most generators go with any."""
+        return None
+
     @abstractmethod
     def build(self, context: BuildContext) -> "Generator":
         """A generator with these choices."""

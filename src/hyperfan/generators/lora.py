@@ -34,6 +34,7 @@ from hyperfan.generators.config import BuildContext
 from hyperfan.generators.layout import HeadLayout, Sharing, attribute_name
 from hyperfan.generators.products import CodePer, Products, RankConfig, matrix_size
 from hyperfan.generators.solving import solve_layout
+from hyperfan.mainnet.adapters import is_low_rank
 from hyperfan.mainnet.spec import TensorSpec
 
 
@@ -91,6 +92,22 @@ class LoRA(RankConfig):
     def factor(self) -> float:
         """The factor on the product, α/r."""
         return 1.0 if self.alpha is None else self.alpha / self.rank
+
+    def why_base_unfit(self, share: float | None, base_op: str, tensors: Sequence[TensorSpec]) -> str | None:
+        """Why it does not go with a base: it adds to its own, all of which stays, and not to another adapter."""
+        if share is not None or base_op != "add":
+            seen = "base_op='multiply'" if share is None else f"share={share:g}"
+            return (
+                f"{seen} does not go with LoRA, which starts as its base and adds to it: leave it out; LoRA(share=…) "
+                "says how much of A is generated"
+            )
+        adapter = next((t.name for t in tensors if is_low_rank(t)), None)
+        if adapter is None:
+            return None
+        return (
+            f"heads=LoRA(…) makes an adapter, and the mainnet has one already, whose '{adapter}' would have an update "
+            "too: leave heads= out, and that adapter is generated, or give the model without it, as model.unload()"
+        )
 
     def build(self, context: BuildContext) -> Generator:
         """Two heads for each weight, or one for its core."""

@@ -12,7 +12,6 @@ from hyperfan.generators.base import Generator
 from hyperfan.generators.config import GeneratorConfig
 from hyperfan.hypernet.condition_defaults import conditional_share
 from hyperfan.init.registry import Fidelity, Method
-from hyperfan.mainnet.adapters import is_low_rank
 from hyperfan.mainnet.spec import TensorSpec
 
 BaseArgument = Literal["start", "mainnet"] | Mapping[str, Tensor] | None
@@ -52,8 +51,9 @@ def read_base_arguments(
     """
     if base_op not in get_args(BaseOperation):
         raise HyperfanError(f"base_op={base_op!r}: use 'add' or 'multiply'")
+    if (reason := heads.why_base_unfit(share, base_op, generated)) is not None:
+        raise InitError(reason)
     if heads.updates_mainnet:
-        _check_update(share, base_op, generated)
         base = "mainnet" if base is None else base
         if base == "mainnet":
             frozen = {name: p.detach() for name, p in mainnet.named_parameters()}
@@ -104,21 +104,6 @@ def restarted_share(
             raise InitError(_no_share(now, method))
         return 1.0
     return share_of(requested, embedding, generator, method, fidelity)
-
-
-def _check_update(share: float | None, base_op: BaseOperation, generated: Sequence[TensorSpec]) -> None:
-    if share is not None or base_op != "add":
-        seen = "base_op='multiply'" if share is None else f"share={share:g}"
-        raise InitError(
-            f"{seen} does not go with LoRA, which starts as its base and adds to it: leave it out; LoRA(share=…) "
-            "says how much of A is generated"
-        )
-    adapter = next((t.name for t in generated if is_low_rank(t)), None)
-    if adapter is not None:
-        raise InitError(
-            f"heads=LoRA(…) makes an adapter, and the mainnet has one already, whose '{adapter}' would have an update "
-            "too: leave heads= out, and that adapter is generated, or give the model without it, as model.unload()"
-        )
 
 
 def _check_share(share: float, base_op: BaseOperation, method: Method) -> None:

@@ -257,8 +257,8 @@ class ContinualResults(Results[Continual, ContinualRun]):
         return self.grid("sgd").figures()
 
     def summary(self) -> dict[str, Any]:
-        """The numbers of each grid."""
-        return {"grids": [_numbers(found) for found in self.grids]}
+        """The numbers of each grid at best rates; those of every run are in the record."""
+        return {"grids": [{"optimiser": found.config.optimiser, "best": found.table()} for found in self.grids]}
 
     def fields(self) -> dict[str, Any]:
         """The tables."""
@@ -279,13 +279,6 @@ class ContinualResults(Results[Continual, ContinualRun]):
 
     def _tables(self, draw: Callable[[ContinualRun], str]) -> str:
         return "\n\n".join(f"With {OPTIMISER_NAMES[g.config.optimiser]}:\n\n{draw(g)}" for g in self.grids)
-
-
-def _numbers(found: ContinualRun) -> dict[str, Any]:
-    """The numbers of a grid at best rates, and all final losses."""
-    c = found.config
-    finals = {init: {f"{lr:g}": found.final(init, lr).tolist() for lr in c.rates} for init in c.inits}
-    return {"optimiser": c.optimiser, "best": found.table(), "final losses by seed and task": finals}
 
 
 def _constant(found: ContinualRun) -> float:
