@@ -84,22 +84,23 @@ def test_the_laptop_s_runs():
 def test_the_grid_has_the_most_important_runs_first():
     base = PROFILES["laptop"]
     runs = grid(base)
-    assert len({run.folder for run in runs}) == len(runs) == 24 + 9 + 8 + 24
+    assert len({run.folder for run in runs}) == len(runs) == 64 + 9 + 8 + 24
     settings = {(init, last) for init in INITS for last in ("generated", "plain")}
-    for seed in range(3):
+    for seed in range(8):
         part = runs[8 * seed : 8 * (seed + 1)]
         assert {(r.init, r.last) for r in part} == settings
         assert {(r.seed, r.norm, r.width, r.noise) for r in part} == {(seed, True, 0.5, 0.1)}
-    assert [(r.seed, r.noise) for r in runs[24:33]] == [(seed, noise) for seed in range(3) for noise in (0, 0.3, 0.5)]
-    assert {(r.init, r.last, r.norm, r.width) for r in runs[24:33]} == {("hyperfan-in", "generated", True, 0.5)}
-    assert {(r.init, r.last) for r in runs[33:41]} == {(r.init, r.last) for r in runs[41:49]} == settings
-    assert {(r.seed, r.norm, r.width, r.total) for r in runs[33:41]} == {(0, True, 1.0, 780)}
-    assert {(r.seed, r.norm, r.width, r.total) for r in runs[41:49]} == {(0, False, 0.5, 100)}
+    runs = runs[64:]
+    assert [(r.seed, r.noise) for r in runs[:9]] == [(seed, noise) for seed in range(3) for noise in (0, 0.3, 0.5)]
+    assert {(r.init, r.last, r.norm, r.width) for r in runs[:9]} == {("hyperfan-in", "generated", True, 0.5)}
+    assert {(r.init, r.last) for r in runs[9:17]} == {(r.init, r.last) for r in runs[17:25]} == settings
+    assert {(r.seed, r.norm, r.width, r.total) for r in runs[9:17]} == {(0, True, 1.0, 780)}
+    assert {(r.seed, r.norm, r.width, r.total) for r in runs[17:25]} == {(0, False, 0.5, 100)}
 
 
 def test_the_grid_of_the_paper_has_no_run_twice():
     runs = grid(PROFILES["paper"])
-    assert len({run.folder for run in runs}) == len(runs) == 24 + 9 + 24
+    assert len({run.folder for run in runs}) == len(runs) == 64 + 9 + 24
 
 
 @pytest.mark.parametrize(

@@ -19,8 +19,8 @@ COLUMNS = 3
 MAX_START = 4.0
 """A start this many times further out than all that follows is left off the axis, and its σ written instead."""
 EVOLUTION = (
-    "Lines: mean; bands: one standard deviation σ to each side. Linear around 0, logarithmic beyond. "
-    "σ₀: before training, where that is beyond the axis."
+    "Lines: mean; bands: ± one standard deviation σ. Linear around 0, logarithmic beyond. "
+    "σ₀: before training, beyond the axis."
 )
 RIDGE_HEIGHT = 0.78
 """The height of a ridge, where the next one stands at 1."""
