@@ -2,6 +2,7 @@ import gc
 import os
 import shutil
 import signal
+import sys
 from pathlib import Path
 
 import pytest
@@ -25,6 +26,12 @@ def pytest_configure(config):
     config.addinivalue_line("markers", "one_per_graph: of a suite's cases, those of its class's GRAPHS will do")
 
 
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_auto_num_workers(config):
+    """One process more than there are cores, since some tests wait for processes of their own."""
+    return (os.cpu_count() or 1) + 1
+
+
 def pytest_collection_modifyitems(config, items):
     if not config.getoption("full"):
         left_out = [item for item in items if item.get_closest_marker("full")]
@@ -33,19 +40,21 @@ def pytest_collection_modifyitems(config, items):
 
 
 def pytest_collection_finish(session):
+    if "torch" in sys.modules:  # not in the process that only hands tests out to the others
+        import torch
+
+        # All tests are on the CPU. Torch's own function formats the stack for each of three other kinds of devices.
+        torch.manual_seed = torch.default_generator.manual_seed
     gc.freeze()  # what was imported and collected need not be looked at over and over
     gc.enable()
 
 
 @pytest.fixture(autouse=True)
 def _seeded():
-    """Every test starts from the same random state.
-
-    That of the CPU, which all tests are on: ``torch.manual_seed`` would format the stack for three kinds of devices.
-    """
+    """Every test starts from the same random state."""
     import torch  # which the process that only hands tests out to the others never needs
 
-    torch.default_generator.manual_seed(0)
+    torch.manual_seed(0)
 
 
 def pytest_generate_tests(metafunc):

@@ -4,6 +4,7 @@ Each tensor in a traced run has a :class:`Trail`. Elementwise functions are appl
 the tensor, so any composition of them, written in any way, ends in the right gain.
 """
 
+import functools
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
@@ -81,7 +82,7 @@ class Trail:
     @property
     def unit_second_moment(self) -> float:
         """E[f²] if z has variance 1; nan where it is not known."""
-        moments = self.second_moments()
+        moments = self.second_moments
         return math.nan if moments is None else moments[0, VARIANCES.index(1.0)].item()
 
     @property
@@ -90,9 +91,10 @@ class Trail:
         if self.samples is None or self.samples is grid():
             return None if self.samples is None else 1.0
         with torch.no_grad():
-            ratios = self.samples / grid()
-            slope = ratios[-1, -1]
-            return slope.item() if torch.allclose(ratios, slope, rtol=1e-6, atol=0) else None
+            slope, other_end = ((self.samples[-1, i] / grid()[-1, i]).item() for i in (-1, 0))
+            if not math.isclose(slope, other_end, rel_tol=1e-6):
+                return None  # as nearly always: the other values need not be looked at
+            return slope if torch.allclose(self.samples, slope * grid(), rtol=1e-6, atol=0) else None
 
     @property
     def multiple(self) -> float:
@@ -121,8 +123,9 @@ class Trail:
             return IDENTITY
         if self.samples is not None and torch.equal(self.samples, grid().clamp(min=0)):
             return Nonlinearity.named("relu")
-        return Nonlinearity("·".join(self.names) or "arithmetic", gain_curve(self.second_moments()), self.frequency)
+        return Nonlinearity("·".join(self.names) or "arithmetic", gain_curve(self.second_moments), self.frequency)
 
+    @functools.cached_property
     def second_moments(self) -> Tensor | None:
         """E[f²] and E[f′²] for each tabulated variance of z, or ``None`` where they are unknown."""
         return self.moments if self.samples is None else second_moments(self.samples)
@@ -235,9 +238,9 @@ def is_low_rank_update(trails: Sequence[Trail]) -> bool:
 
 def product(node: int, trails: Sequence[Trail], name: str) -> Trail:
     """f(z)·g(u) of independent z and u, as in a gate; of values that are not independent nothing is known."""
-    moments = trails[0].second_moments()
+    moments = trails[0].second_moments
     for other in trails[1:]:
-        moments = multiply(moments, other.second_moments())
+        moments = multiply(moments, other.second_moments)
     origins = [t.values_node for t in trails]
     if len(set(origins)) < len(origins) or any(t.pooled for t in trails):
         moments = None
@@ -254,7 +257,7 @@ def concatenate(node: int, trails: Sequence[Trail], sizes: Sequence[int]) -> Tra
         return replace(joined, samples=first.samples, names=first.names, frequency=first.frequency)
     moments: Tensor | None = torch.zeros(2, len(VARIANCES), dtype=torch.float64, device="cpu")
     for trail, size in zip(trails, sizes, strict=True):
-        part = trail.second_moments()
+        part = trail.second_moments
         moments = None if moments is None or part is None else moments + part * (size / sum(sizes))
     names = dict.fromkeys("·".join(t.names) or "linear" for t in trails)
     return replace(joined, samples=None, moments=moments, names=("+".join(names),))
