@@ -310,6 +310,10 @@ def test_under_given_conditions_codes_are_small_and_weights_have_their_variance(
     assert row.moment == pytest.approx(1, rel=SIGMAS * error)
     assert_mean(codes.square().sum(-1), row.moment)
     assert "for codes of ‖h‖² = 1" in str(net.plan)
+    plans = net.plan, hf.HyperNet(main, hf.Embedding(12, **given), trunk=widths, share=1.0).plan
+    small, large = ([row.variance for row in plan.rows if row.made_by == "trunk" and row.variance] for plan in plans)
+    factors = [a / b for a, b in zip(small, large, strict=True)]
+    assert factors == pytest.approx([math.prod(factors) ** (1 / len(widths))] * len(widths))  # each layer has its part
     examples = 10 * torch.randn(2000, 12)
     net = hf.HyperNet(main, hf.Embedding(12, **given), trunk=widths, example_embeddings=examples)
     moment = next(row for row in net.plan.rows if row.made_by == "head").moment

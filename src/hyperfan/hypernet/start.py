@@ -229,11 +229,17 @@ def _trunk_rows(net: "HyperNet") -> list[Row]:
     trunk = [t for t in net.trunk_spec or () if t.has_rule]
     rows = [written_row(t, net.init, net.fidelity, "trunk", f"trunk.{t.name}") for t in trunk]
     factor = _code_factor(net)
-    if factor != 1:
-        last = max(i for i, row in enumerate(rows) if row.role == "weight")
-        equation = f"{rows[last].equation}, for codes of ‖h‖² = {GIVEN_CODE_SQUARE:g}"
-        rows[last] = replace(rows[last], variance=(rows[last].variance or 0.0) * factor, equation=equation)
-    return rows
+    if factor == 1:
+        return rows
+    # In equal parts, so that a step of an optimiser such as Adam changes no layer far more than another.
+    layers = sum(row.role == "weight" for row in rows)
+    equation = f"for codes of ‖h‖² = {GIVEN_CODE_SQUARE:g}"
+    return [
+        replace(row, variance=(row.variance or 0.0) * factor ** (1 / layers), equation=f"{row.equation}, {equation}")
+        if row.role == "weight"
+        else row
+        for row in rows
+    ]
 
 
 def _plain_rows(net: "HyperNet", plain: Sequence[TensorSpec]) -> list[Row]:

@@ -99,8 +99,8 @@ def draw(net: HyperNet, seed: int, share: float | None, variant: str | None = No
                 head.weight.mul_(math.sqrt(before / _code_square(net)))
     elif variant in CODE_SQUARES:  # a ReLU passes a positive factor on
         factor = math.sqrt(CODE_SQUARES[variant] / _code_square(net))
-        for t in (layers[-1].weight, layers[-1].bias):
-            t.mul_(factor)
+        for layer in layers:  # whose biases are zero
+            layer.weight.mul_(factor ** (1 / len(layers)))
         for head in heads:
             head.weight.div_(factor)
     elif variant == WEIGHTS_ALONE:
