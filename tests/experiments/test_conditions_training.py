@@ -17,6 +17,7 @@ from hyperfan.experiments.conditions import (
     LINEAR_TRUNK,
     PROFILES,
     RATES,
+    SMALL_OUTPUTS,
     STAGES,
     TABLED,
     VARIANTS,
@@ -29,7 +30,7 @@ from hyperfan.experiments.conditions import (
 from hyperfan.experiments.conditions import training as module
 from hyperfan.experiments.conditions.jobs import Preferences
 from hyperfan.experiments.conditions.stack import values_of
-from hyperfan.experiments.conditions.training import ConditionsTraining, build, draw
+from hyperfan.experiments.conditions.training import JOBS_BY_NAME, ConditionsTraining, build, draw
 from hyperfan.experiments.experiment import CHOOSING_SEED
 from hyperfan.experiments.loop import run
 from hyperfan.experiments.seeds import generator
@@ -150,9 +151,11 @@ def test_biases_that_are_not_generated_are_trained_as_the_library_does(monkeypat
         assert training.step(step) == pytest.approx(sum(loss for _, loss in found) / len(found), rel=1e-9)
 
 
-def test_variants_change_one_thing_of_the_default():
-    net = build(replace(SMOKE, shares=(0.01,), width=16), 0.01)
-    e = torch.randn(6, 8)
+@pytest.mark.parametrize("job", ["turned", "joint"])  # with one layer in the trunk, and with two
+def test_variants_change_one_thing_of_the_default(job):
+    size = JOBS_BY_NAME[job].size
+    net = build(replace(SMOKE, job=job, shares=(0.01,), width=16), 0.01)
+    e = torch.randn(6, size)
     default = draw(net, 0, 0.01).generate(embedding=e)
     for name, square in CODE_SQUARES.items():
         other = draw(net, 0, 0.01, name)
@@ -161,7 +164,7 @@ def test_variants_change_one_thing_of_the_default():
             torch.testing.assert_close(made, default[tensor], rtol=1e-4, atol=1e-6)
     linear = draw(net, 0, 0.01, LINEAR_TRUNK)
     assert linear.trunk[0].bias.any()
-    assert_variance(linear.trunk[0].weight, 1 / (3 * 8))
+    assert_variance(linear.trunk[0].weight, 1 / (3 * size))
     bases = {n: linear.heads.head(n).bias.clone() for n in linear.heads.names}
     again = draw(net, 0, 0.01)
     assert all(torch.equal(again.heads.head(name).bias, base) for name, base in bases.items())
@@ -170,6 +173,8 @@ def test_variants_change_one_thing_of_the_default():
         for n in (draw(net, 0, 0.01, variant) for variant in (None, LINEAR_TRUNK))
     ]
     assert generated[1] == pytest.approx(generated[0], rel=1e-5)  # whatever the size of its codes
+    for tensor, made in draw(net, 0, 0.01, SMALL_OUTPUTS).generate(embedding=e).items():
+        torch.testing.assert_close(made, default[tensor] * (0.1**0.5 if tensor.startswith("4.") else 1.0))
 
 
 def test_variants_are_tried_at_the_default_share():

@@ -16,7 +16,9 @@ CODE_SQUARES = {f"‖h‖² = {square:g}": square for square in (16.0, 4.0, 1.0)
 """Starts with a trunk whose codes have this mean of ‖h‖². A trunk of width d_k that preserves variance makes d_k/2."""
 LINEAR_TRUNK, WEIGHTS_ALONE = "nn.Linear's trunk", "weights alone"
 """The default but for a trunk as nn.Linear draws it; and with biases that are trained and not generated."""
-VARIANTS = (*CODE_SQUARES, LINEAR_TRUNK, WEIGHTS_ALONE)
+SMALL_OUTPUTS, SMALL_OUTPUT_VARIANCE = "small outputs", 0.1
+"""The default with a last layer that starts at this part of its variance."""
+VARIANTS = (*CODE_SQUARES, LINEAR_TRUNK, WEIGHTS_ALONE, SMALL_OUTPUTS)
 """Starts that differ from the default in one thing at most."""
 RATES: dict[Optimiser, tuple[float, ...]] = {
     "SGD": (1e-3, 3e-3, 1e-2, 3e-2, 1e-1, 3e-1),

@@ -11,7 +11,17 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from hyperfan.experiments.conditions import JOBS, KINDS, LINEAR, RATES, STAGES, Conditions, Optimiser, setting
+from hyperfan.experiments.conditions import (
+    JOBS,
+    KINDS,
+    LINEAR,
+    RATES,
+    SMALL_OUTPUT_VARIANCE,
+    STAGES,
+    Conditions,
+    Optimiser,
+    setting,
+)
 from hyperfan.experiments.conditions.claims import (
     ALL,
     CLAIMS,
@@ -198,6 +208,7 @@ class ConditionsResults(Results[Conditions, ConditionsRun]):
             "tasks_share": f"{TASKS_SHARE:g}",
             "share_count": len(c.shares),
             "code_square": f"{GIVEN_CODE_SQUARE:g}",
+            "small_outputs": f"{SMALL_OUTPUT_VARIANCE:g}",
             "margin": LOSS_MARGIN,
             "enough": MIN_PAIRS,
             "losses": self._medians(END),

@@ -10,7 +10,15 @@ import torch
 from torch import Tensor, nn
 
 from hyperfan.codes import Embedding
-from hyperfan.experiments.conditions import CODE_SQUARES, LINEAR_TRUNK, TABLED, WEIGHTS_ALONE, Conditions
+from hyperfan.experiments.conditions import (
+    CODE_SQUARES,
+    LINEAR_TRUNK,
+    SMALL_OUTPUT_VARIANCE,
+    SMALL_OUTPUTS,
+    TABLED,
+    WEIGHTS_ALONE,
+    Conditions,
+)
 from hyperfan.experiments.conditions.jobs import (
     NONLINEARITIES,
     Batch,
@@ -108,6 +116,12 @@ def draw(net: HyperNet, seed: int, share: float | None, variant: str | None = No
             if spec.role != "weight":
                 head.weight.zero_()
                 head.bias.zero_()
+    elif variant == SMALL_OUTPUTS:
+        last = net.generated[-1].name.rpartition(".")[0]
+        named = zip(net.generated, heads, strict=True)
+        for head in (head for spec, head in named if spec.name.startswith(f"{last}.")):
+            for t in (head.weight, head.bias):  # in which the base lies
+                t.mul_(math.sqrt(SMALL_OUTPUT_VARIANCE))
     return net
 
 
