@@ -502,6 +502,11 @@ def _pixels() -> Patient:
     return Patient(ours(cnn(), x), x, y)
 
 
+def _targets(factor: float, mean: float = 0.0, **options: Any) -> Patient:
+    x, _ = vectors()
+    return Patient(ours(mlp(), x), x, factor * torch.randn(len(x), 10) + mean, options)
+
+
 def _plain(mainnet: nn.Module, **options: Any) -> Patient:
     x, y = vectors()
     return Patient(ours(mainnet, x, **options), x, None if isinstance(mainnet, ThreeAtOnce) else y)
@@ -644,6 +649,10 @@ FAULTS = {
         "scaled down",
     ),
     "pixels": Fault(_pixels, "inputs off scale", "standardised"),
+    "targets in the thousands": Fault(lambda: _targets(1000.0, 5000.0), "targets off scale", "not standardised"),
+    "targets of hundredths": Fault(
+        lambda: _targets(0.01, loss=nn.MSELoss()), "targets off scale", "what it starts with drowns them"
+    ),
     "sums of layers": Fault(lambda: _plain(ThreeAtOnce()), "exploding activations", "analysis does not fit"),
     "twelve sigmoids": Fault(
         lambda: _plain(mlp(nn.Sigmoid, depth=12, width=32)), "vanishing gradients", "a sigmoid passes on a quarter"

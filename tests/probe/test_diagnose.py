@@ -72,15 +72,66 @@ def test_few_outputs_may_be_alike_by_chance():
     assert "by chance" in found.cause
 
 
-def test_inputs_of_groups_and_shared_ones_are_as_at_the_call():
-    net, x, y, codes = field_of_one_output()
-    of_groups = hf.diagnose(net, x, y, embedding=codes)
-    assert hf.diagnose(net, x, y, embedding=codes, grouped=True).to_dict() == of_groups.to_dict()
-    expanded = hf.diagnose(net, x[:1].expand(32, -1, -1), y, embedding=codes)
-    assert hf.diagnose(net, x[0], y, embedding=codes, shared=True).to_dict() == expanded.to_dict()
-    for option in ("grouped", "shared"):
-        with pytest.raises(hf.HyperfanError, match=f"{option}=True is for many codes: pass embedding= or task="):
-            hf.diagnose(net, x, y, **{option: True})
+def conv_net():
+    layers = nn.Conv1d(1, 4, 5), nn.GroupNorm(2, 4), nn.ReLU(), nn.Flatten(), nn.Linear(48, 3)
+    net = hf.HyperNet(nn.Sequential(*layers), hf.Embedding(6, given=True, per="net"), trunk=(32,))
+    return net, torch.randn(8, 10, 1, 16), torch.randn(8, 10, 3), torch.randn(8, 6)
+
+
+@pytest.mark.parametrize("classes", [False, True])
+def test_inputs_of_groups_and_shared_ones_are_as_at_the_call(classes):
+    """A group is as many inputs with the same code, also where layers take no more than one batch dimension."""
+    net, x, y, codes = conv_net()
+    y = y.argmax(-1) if classes else y
+    for inputs, option in ((x, {"grouped": True}), (x[0], {"shared": True})):
+        rows = inputs.expand(x.shape).flatten(0, 1)
+        found = hf.diagnose(net, inputs, y, embedding=codes, lr=1e-3, **option)
+        each = hf.diagnose(net, rows, y.flatten(0, 1), embedding=codes.repeat_interleave(10, 0), lr=1e-3)
+        for mine, theirs in zip((*found.layers, *found.tensors), (*each.layers, *each.tensors), strict=True):
+            assert_alike(mine, theirs)
+        for mine, theirs in zip(found.parts, each.parts, strict=True):
+            assert mine.gradient == pytest.approx(theirs.gradient, rel=1e-4)
+        assert (found.loss, found.stable_rate) == pytest.approx((each.loss, each.stable_rate), rel=1e-3)
+        assert (found.expected_loss, found.inputs) == (each.expected_loss, 80)
+        assert [f.name for f in found.findings] == [f.name for f in each.findings]
+        assert "80 inputs in 8 groups, each with a code of its own" in str(found)
+        with pytest.raises(hf.HyperfanError, match=r"=True is for many codes: pass embedding= or task="):
+            hf.diagnose(net, inputs, y, **option)
+
+
+def assert_alike(mine, theirs):
+    """Assert that two readings of a layer or tensor have the same numbers, but for rounding."""
+    for name, value in vars(mine).items():
+        other = getattr(theirs, name)
+        if isinstance(value, Scale):  # whose interval depends on the number of codes
+            assert value.value == pytest.approx(other.value, rel=1e-4), name
+        elif isinstance(value, float):
+            assert value == pytest.approx(other, rel=1e-4), name
+
+
+def test_a_foreign_hypernet_with_a_net_for_each_group():
+    mainnet, head, codes = nn.Sequential(nn.Conv1d(1, 4, 5), nn.Flatten()), nn.Linear(6, 20), torch.randn(8, 6)
+    x, y = torch.randn(8, 10, 1, 16), torch.randn(8, 10, 48)
+
+    def generated(repeats):
+        return lambda: {"0.weight": head(codes.repeat_interleave(repeats, 0)).view(-1, 4, 1, 5)}
+
+    found = hf.diagnose(mainnet, x, y, generated=generated(1), grouped=True)
+    each = hf.diagnose(mainnet, x.flatten(0, 1), y.flatten(0, 1), generated=generated(10))
+    assert_alike(found.layers[0], each.layers[0])
+    assert found.loss == pytest.approx(each.loss, rel=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("factor", "outputs", "loss"),
+    [(3.0, 1.0, None), (1000.0, 1000.0, None), (1000.0, 1.0, lambda out, y: (out - y / 1000).square().mean())],
+    ids=["near 1", "as the outputs", "a loss of the user's"],
+)
+def test_targets_are_on_scale_if_the_outputs_are_like_them_and_where_the_loss_is_not_known(factor, outputs, loss):
+    net, x = ours(mlp(), torch.randn(100, 96)), torch.randn(100, 96)
+    net.rescale_({"8.weight": outputs})
+    found = hf.diagnose(net, x, factor * torch.randn(100, 10), loss)
+    assert "targets off scale" not in {f.name for f in found.findings}
 
 
 def test_generated_biases_may_be_zero_and_weights_make_up_for_them():

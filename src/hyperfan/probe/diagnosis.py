@@ -166,7 +166,8 @@ class Diagnosis:
     @property
     def facts(self) -> str:
         """What it was measured with, the loss, and the learning rate that it allows, in one sentence."""
-        inputs = f"{self.inputs:,} inputs{', each with a code of its own' if self.codes > 1 else ''}"
+        groups = f" in {self.codes:,} groups" if 1 < self.codes < self.inputs else ""
+        inputs = f"{self.inputs:,} inputs{groups}{', each with a code of its own' if self.codes > 1 else ''}"
         facts = [f"Theory: {self.theory}", inputs, f"prediction from {self.twins} plain nets"]
         if self.loss is not None:
             guess = "" if self.expected_loss is None else f" (guessing has {digits(self.expected_loss)})"

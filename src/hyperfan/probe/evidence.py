@@ -26,6 +26,7 @@ from hyperfan.probe.losses import (
     mean_loss,
     own_loss,
     random_direction,
+    target_square,
 )
 from hyperfan.probe.moments import (
     Histogram,
@@ -65,7 +66,8 @@ class Pass:
         if torch.isfinite(value) and value.requires_grad:
             found = list(torch.autograd.grad(value, wanted, allow_unused=True))
         gradients = iter(found)
-        self.output, self.returns_loss = main_output(output).detach(), own_loss(output) is not None
+        values = main_output(output).detach()
+        self.output, self.returns_loss = subject.rows(values), own_loss(output) is not None
         self.loss = value.item() if torch.isfinite(value) else None
         self.gradients: dict[str, Tensor] = {}
         for label, pieces in layers.items():
@@ -110,6 +112,7 @@ class Evidence:
         measured, twins: a pass of the net, and what plain nets at the target variances do.
         readings: of layers, tensors and parts, and the loss: a diagnosis without findings.
         input_scale: mean square of the inputs, if they are numbers.
+        target_scale: mean square of the targets, if the loss is a squared error.
         conditions: those that it is looked at under, if there are any.
         unconditioned: tensors that do not change with the embedding at the start.
         constant: tensors that do not change with the embedding, and neither will after a step.
@@ -137,7 +140,7 @@ class Evidence:
         self.built, self.own_parameters = built, subject.own_parameters(parts)
         trained = [p for parameters in parts.values() for p in parameters]
         inputs = subject.inputs
-        count = next((len(t) for t in inputs if t.ndim), 1)
+        count = next((t.shape[: 1 + subject.grouped].numel() for t in inputs if t.ndim), 1)
         if not count:
             raise CallError("x is empty: give as many inputs as a training batch has")
 
@@ -175,13 +178,14 @@ class Evidence:
             _read_parts(subject, parts, self.measured, count, optimiser),
             findings=(),
             loss=value,
-            expected_loss=None if y is None else guessing_loss(self.measured.output, y, loss),
+            expected_loss=None if y is None else guessing_loss(self.measured.output, subject.rows(y), loss),
             stable_rate=None if self.trial is None else self.trial.stable_rate,
             optimiser=optimiser.name,
             codes=subject.codes,
             correlation=subject.correlation(),
         )
         self.conditions = subject.conditions()
+        self.target_scale = target_square(self.measured.output, subject.rows(y), loss)
         self.input_scale = next((mean_square(t) for t in inputs if t.is_floating_point()), None)
         self.constant = [name for name in subject.constant() if subject.generated[name].target]
         self.unconditioned = tuple(self.constant)

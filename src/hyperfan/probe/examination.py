@@ -19,9 +19,10 @@ from hyperfan.probe.diagnosis import Diagnosis
 from hyperfan.probe.evidence import Evidence
 from hyperfan.probe.findings import worst_first
 from hyperfan.probe.first_step import OptimiserName, first_step
+from hyperfan.probe.foreign_subject import ForeignSubject, GenerateFunction
 from hyperfan.probe.hypernet_subject import HyperNetSubject
 from hyperfan.probe.losses import UserLoss
-from hyperfan.probe.subject import ForeignSubject, GenerateFunction, Subject
+from hyperfan.probe.subject import Subject
 
 CHECKS = (
     training.left_out,
@@ -39,6 +40,7 @@ CHECKS = (
     mainnet.inputs_alike,
     growth.deviation_from_prediction,
     growth.deviation_from_target,
+    training.targets_off_scale,
     training.loss,
     training.rate,
     training.below_epsilon,
@@ -119,8 +121,8 @@ def diagnose(
         loss: a function of the output and ``y`` that returns the mean loss; by default cross-entropy for classes, mean
             squared error for numbers.
         generated: for a foreign hypernet, a function without arguments that returns the tensors it generates, by their
-            names in the mainnet. With a leading batch they are one net for each sample of ``x``, (n, …), or for each
-            of its groups, (n, rows, …).
+            names in the mainnet. With a leading batch they are one net for each sample of ``x``, (n, …), or, with
+            ``grouped=True``, for each of its groups, (n, rows, …).
         lr: a learning rate to be tried for one step of the optimiser, which is undone.
         optimiser: "sgd", "adam" or "adamw": the optimiser of that step and of the effective rates, with torch's
             defaults and without momentum of earlier steps or weight decay. Or the optimiser itself: then its learning
@@ -165,10 +167,11 @@ def diagnose(
         raise HyperfanError("loss= was given without y=: pass both, as diagnose(net, x, y, loss=…)")
     if torch.is_inference_mode_enabled():
         raise HyperfanError("a diagnosis needs gradients, which torch.inference_mode() rules out: call it outside")
-    if grouped or shared:
+    if shared or (grouped and generated is None):
         x = _of_each_code(x, task if embedding is None else embedding, shared)
     with preserved_random_state():
-        evidence = Evidence(_subject(net, x, generated, task, embedding), y, loss, lr, step, built)
+        subject = _subject(net, x, generated, task, embedding, grouped or shared)
+        evidence = Evidence(subject, y, loss, lr, step, built)
         findings = [f for check in CHECKS for f in check(evidence)]
     return replace(evidence.readings, findings=worst_first(findings))
 
@@ -182,12 +185,17 @@ def _of_each_code(x: Any, codes: Task | Tensor | None, shared: bool) -> Any:
 
 
 def _subject(
-    net: nn.Module, example: Any, generated: GenerateFunction | None, task: Task | None, embedding: Tensor | None
+    net: nn.Module,
+    example: Any,
+    generated: GenerateFunction | None,
+    task: Task | None,
+    embedding: Tensor | None,
+    grouped: bool,
 ) -> Subject:
     if isinstance(net, HyperNet):
         if generated is not None:
             raise HyperfanError("a HyperNet generates its own parameters: leave out generated=")
-        return HyperNetSubject(net, example, task, embedding)
+        return HyperNetSubject(net, example, task, embedding, grouped)
     inside = next((name for name, module in net.named_modules() if isinstance(module, HyperNet)), None)
     if generated is None and inside is not None:
         raise HyperfanError(
@@ -203,4 +211,4 @@ def _subject(
         raise HyperfanError(f"generated= is a {type(generated).__name__}: pass a function that returns the tensors")
     if task is not None or embedding is not None:
         raise HyperfanError("task= and embedding= belong to a HyperNet; a callable generates what it generates")
-    return ForeignSubject(net, example, generated)
+    return ForeignSubject(net, example, generated, grouped)

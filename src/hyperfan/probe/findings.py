@@ -32,6 +32,7 @@ class FindingName(StrEnum):
     NO_TRUNK_GRADIENT = "no gradient to the trunk"
     NO_EMBEDDING_GRADIENT = "no gradient to the embedding"
     INPUTS_OFF_SCALE = "inputs off scale"
+    TARGETS_OFF_SCALE = "targets off scale"
     INPUTS_ALIKE = "inputs that look alike at the output"
     NORMS_OFF = "norm parameters not at 1 and 0"
     NOISE = "noise larger than signal"

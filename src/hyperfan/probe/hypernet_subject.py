@@ -19,7 +19,7 @@ from hyperfan.init.registry import method
 from hyperfan.mainnet.read import arguments, read
 from hyperfan.mainnet.skeleton import duplicate
 from hyperfan.probe.diagnosis import BASE_PART, EMBEDDING_PART, TRUNK_PART, head_part
-from hyperfan.probe.per_code import inputs_in_common
+from hyperfan.probe.per_code import inputs_in_common, merge_groups
 from hyperfan.probe.relation import CONDITIONS, ConditionReading, calls, correlation
 from hyperfan.probe.subject import SEED, GeneratedTensor, Subject, with_targets
 
@@ -36,7 +36,9 @@ class HyperNetSubject(Subject):
 
     net: HyperNet
 
-    def __init__(self, net: HyperNet, example: Any, task: Task | None, embedding: Tensor | None) -> None:
+    def __init__(
+        self, net: HyperNet, example: Any, task: Task | None, embedding: Tensor | None, grouped: bool = False
+    ) -> None:
         check_whole(net, "diagnose and calibrate_")
         if any(t.is_meta for t in net.parameters()):
             raise CallError("the net is on the meta device: call net.to_empty(device='cpu') and net.reset_parameters()")
@@ -53,11 +55,12 @@ class HyperNetSubject(Subject):
             codes = copied.codes(task=self._task, embedding=self._embedding, noise=noise)
             many = len(codes) if codes.ndim == 3 else 0
             if many:
-                call(copied, example, self._task, self._embedding, noise)  # raises where this cannot be done
+                call(copied, example, self._task, self._embedding, noise, grouped)  # raises where this cannot be done
         if spec.unknown_nonlinearities:
             task = int(self._task.reshape(-1)[0]) if isinstance(self._task, Tensor) else self._task
             embedding = self._embedding[0] if many and self._embedding is not None else self._embedding
-            spec = read(copied.freeze(task=task, embedding=embedding), example, warn=False)
+            rows = merge_groups(example) if grouped else example
+            spec = read(copied.freeze(task=task, embedding=embedding), rows, warn=False)
         specs = [spec[t.name] for t in net.generated]
         tensors = with_targets(specs, theory, net.fidelity)
         if any(t.reading is not None and t.target is None for t in tensors.values()):
@@ -75,6 +78,7 @@ class HyperNetSubject(Subject):
             _code_scatter(copied) / max(many, 1),
             random=noise,
             codes=max(many, 1),
+            grouped=grouped,
         )
 
     def generate(self, new_draw: bool = False) -> dict[str, Tensor]:
@@ -85,12 +89,12 @@ class HyperNetSubject(Subject):
             return self.net.generate(task=self._task, embedding=self._embedding, noise=self.random)
 
     def output(self) -> Any:
-        """The output of the mainnet; with a code for each input, as in training."""
+        """The output of the mainnet; with a code for each input or group, as in training."""
         if self.codes == 1:
             return super().output()
         if self.random:
             torch.manual_seed(SEED)
-        return call(self.net, self.example, self._task, self._embedding, self.random)
+        return call(self.net, self.example, self._task, self._embedding, self.random, self.grouped)
 
     def own_parameters(self, parts: Mapping[str, Sequence[Tensor]]) -> dict[str, Tensor]:
         """The trained parameters of the net that was copied, by name."""
@@ -173,10 +177,12 @@ def _copy(net: HyperNet) -> HyperNet:
     return copied
 
 
-def call(net: HyperNet, example: Any, task: Task | None, embedding: Tensor | None, noise: bool) -> Any:
+def call(
+    net: HyperNet, example: Any, task: Task | None, embedding: Tensor | None, noise: bool, grouped: bool = False
+) -> Any:
     """Call a net on an example as its user would."""
     args, kwargs = arguments(pytree.tree_map_only(Tensor, Tensor.clone, example))
-    return net(*args, task=task, embedding=embedding, noise=noise, **kwargs)
+    return net(*args, task=task, embedding=embedding, noise=noise, grouped=grouped, **kwargs)
 
 
 def _condition(net: HyperNet, example: Any) -> Tensor:

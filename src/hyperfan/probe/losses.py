@@ -10,6 +10,7 @@ from torch.nn.functional import cross_entropy, mse_loss
 
 from hyperfan.errors import CallError, HyperfanError
 from hyperfan.mainnet.replay import tensors
+from hyperfan.probe.moments import mean_square
 from hyperfan.probe.subject import SEED
 
 Loss = Callable[[object], Tensor]
@@ -69,6 +70,13 @@ def guessing_loss(output: Tensor, y: Any, given: UserLoss | None) -> float | Non
         return math.log(output.shape[-1])
     usual = given in (None, cross_entropy) or (isinstance(given, nn.CrossEntropyLoss) and given.reduction == "mean")
     return math.log(output.shape[1]) if second and usual else None
+
+
+def target_square(output: Tensor, y: Any, given: UserLoss | None) -> float | None:
+    """The mean square of the targets, if the loss is a squared error."""
+    usual = given in (None, mse_loss) or isinstance(given, nn.MSELoss)
+    numbers = isinstance(y, Tensor) and y.is_floating_point() and y.shape == output.shape
+    return mean_square(y) if usual and numbers else None
 
 
 def float_tensors(output: object) -> list[Tensor]:

@@ -1,4 +1,4 @@
-"""A mainnet with weights of its own for each input: run one by one, and recorded as one run."""
+"""A mainnet with weights of its own for each input, or group of inputs: run one by one, and recorded as one run."""
 
 import operator
 from collections.abc import Callable, Mapping, Sequence
@@ -20,27 +20,40 @@ def inputs_in_common(example: Any) -> int:
     return counts.pop() if len(counts) == 1 else 0
 
 
+def merge_groups(example: Any) -> Any:
+    """The inputs of all groups, (groups, batch, …), as those of one batch, (groups · batch, …)."""
+    return pytree.tree_map_only(Tensor, lambda t: t.flatten(0, 1) if t.ndim > 1 else t, example)
+
+
+def split_groups(output: Any, groups: int) -> Any:
+    """The outputs of such a batch, (groups · batch, …), by group."""
+    return pytree.tree_map_only(Tensor, lambda t: t.unflatten(0, (groups, -1)) if t.ndim else t, output)
+
+
 def run_each(
     run: Callable[[Mapping[str, Tensor], Any], tuple[Any, Recording]],
     tensors: Mapping[str, Tensor],
     many: Mapping[str, int],
     example: Any,
+    grouped: bool,
 ) -> tuple[Any, Recording]:
-    """Run once for each input, with its tensors; of those in ``many``, each has so many of them."""
+    """Run once for each input or group, with its tensors; of those in ``many``, each has so many of them."""
     runs, apart = [], {name: tensors[name].unbind() for name in many}  # of t[i] each backward fills all of t
     for i in range(next(iter(many.values()))):
         own = {name: apart[name][i] if name in many else t for name, t in tensors.items()}
-        one = pytree.tree_map_only(Tensor, operator.itemgetter(slice(i, i + 1)), example)
-        runs.append(run(own, one))
+        part = operator.itemgetter(i if grouped else slice(i, i + 1))
+        runs.append(run(own, pytree.tree_map_only(Tensor, part, example)))
     outputs = [pytree.tree_flatten(output) for output, _ in runs]
-    joined = [_join(leaves) for leaves in zip(*(leaves for leaves, _ in outputs), strict=True)]
+    joined = [_join(leaves, grouped) for leaves in zip(*(leaves for leaves, _ in outputs), strict=True)]
     return pytree.tree_unflatten(joined, outputs[0][1]), _join_recordings([recording for _, recording in runs])
 
 
-def _join(leaves: Sequence[Any]) -> Any:
-    if isinstance(leaves[0], Tensor):
-        return torch.cat(list(leaves)) if leaves[0].ndim else torch.stack(list(leaves)).mean()
-    return leaves[-1]
+def _join(leaves: Sequence[Any], grouped: bool) -> Any:
+    if not isinstance(leaves[0], Tensor):
+        return leaves[-1]
+    if not leaves[0].ndim:
+        return torch.stack(list(leaves)).mean()
+    return torch.stack(list(leaves)) if grouped else torch.cat(list(leaves))
 
 
 def _join_recordings(recordings: Sequence[Recording]) -> Recording:

@@ -1,10 +1,13 @@
-"""``Subject``: a mainnet and the source of its generated parameters, as a diagnosis and a calibration look at it."""
+"""``Subject``: a mainnet and the source of its generated parameters, as a diagnosis and a calibration look at it.
+
+``hypernet_subject.py`` and ``foreign_subject.py`` have the two kinds.
+"""
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property, partial
 from typing import Any
 
@@ -15,17 +18,16 @@ from torch.utils import _pytree as pytree
 from hyperfan.codes.draw import fill_
 from hyperfan.errors import CallError, InitError
 from hyperfan.hypernet import HyperNet
-from hyperfan.init.registry import Fidelity, Method, Reading, method
+from hyperfan.init.registry import Fidelity, Method, Reading
 from hyperfan.init.targets import Targets
-from hyperfan.mainnet.read import arguments, read
+from hyperfan.mainnet.read import arguments
 from hyperfan.mainnet.replay import tensors
 from hyperfan.mainnet.skeleton import Skeleton
 from hyperfan.mainnet.spec import Spec, TensorSpec, qualified_name
-from hyperfan.probe.diagnosis import HYPERNET_PART, PLAIN_PART
+from hyperfan.probe.diagnosis import PLAIN_PART
 from hyperfan.probe.found_layers import FoundWeight, found_weights
 from hyperfan.probe.layer_output import LayerOutput
-from hyperfan.probe.moments import mean_square
-from hyperfan.probe.per_code import inputs_in_common, run_each
+from hyperfan.probe.per_code import merge_groups, run_each, split_groups
 from hyperfan.probe.phases import with_phases
 from hyperfan.probe.recorder import Recording, attributes_restored, batch_statistics, layer_hooks
 from hyperfan.probe.relation import ConditionReading
@@ -34,9 +36,6 @@ SEED = 2020_1043
 """Not one that people use: twins drawn from the seed of the inputs would have the inputs as their weights."""
 RANDOM_DRAWS = 8
 """Number of draws of a random hypernet."""
-MAX_ROUNDINGS = 8
-"""Difference between equal rows of a matrix product, over the rounding error of its largest value."""
-GenerateFunction = Callable[[], Mapping[str, Tensor]]
 
 
 @dataclass(frozen=True)
@@ -100,6 +99,7 @@ class Subject(ABC):
         code_scatter: relative variance of ‖h‖² about the value that the heads were started for.
         random: whether it may generate something else each time.
         codes: number of codes that it generates from at once: one for all inputs, or one for each.
+        grouped: whether each code has a batch of inputs, (codes, batch, …).
     """
 
     name: str
@@ -113,6 +113,7 @@ class Subject(ABC):
     code_scatter: float = 0.0
     random: bool = True
     codes: int = 1
+    grouped: bool = False
 
     @property
     def inputs(self) -> list[Tensor]:
@@ -152,12 +153,17 @@ class Subject(ABC):
     def run(self, generated: Mapping[str, Tensor]) -> tuple[Any, Recording]:
         """Run the mainnet with these tensors, in place of plain ones of the same name, and record its layers.
 
-        Tensors of which there is one for each input are run with that input alone.
+        Tensors of which there is one for each input or group are run with that alone.
         """
         many = {n: len(t) for n, t in generated.items() if self.has_many(n, t)}
         if many:
-            return run_each(partial(self._run, alone=True), generated, many, self.example)
-        return self._run(generated, self.example)
+            return run_each(partial(self._run, alone=True), generated, many, self.example, self.grouped)
+        output, recording = self._run(generated, self.rows(self.example))
+        return split_groups(output, self.codes) if self.grouped else output, recording
+
+    def rows(self, values: Any) -> Any:
+        """Inputs, outputs or targets with those of all groups in one batch."""
+        return merge_groups(values) if self.grouped else values
 
     @property
     def bias_share(self) -> float:
@@ -241,104 +247,3 @@ class Subject(ABC):
     def own_parameters(self, parts: Mapping[str, Sequence[Tensor]]) -> dict[str, Tensor]:
         """The user's parameters that are to be trained, by name; those of a foreign hypernet have their part's."""
         return {f"{part} {i}": p for part, parameters in parts.items() for i, p in enumerate(parameters)}
-
-
-class ForeignSubject(Subject):
-    """Any mainnet, and a callable that returns names → tensors, whatever made them."""
-
-    def __init__(self, mainnet: nn.Module, example: Any, generate: GenerateFunction) -> None:
-        self._generate = generate
-        returned = self._call()
-        spec, skeleton = read(mainnet, example, warn=False), Skeleton(mainnet)
-        self._names = spec.canonical_names
-        if any(name not in self._names for name in returned):
-            skeleton.check(returned)  # raises, with the name that was probably meant
-        made = {self._names[name]: t for name, t in returned.items()}
-        plain = {n: t for n, t in mainnet.named_parameters() if n not in made} | dict(mainnet.named_buffers())
-        theory = method("hyperfan-in")
-        wanted = with_targets([t for t in spec if t.name in made], theory, "exact")
-        tensors = {n: _with_head(t, made[n]) for n, t in wanted.items()}
-        title = f"{type(mainnet).__name__} with {len(made)} generated tensors"
-        super().__init__(title, skeleton, plain, example, spec, tensors, theory)
-        for name, tensor in made.items():
-            if self.has_many(name, tensor):
-                self.codes = inputs_in_common(example)
-                self._check_count(name, tensor)
-
-    def _check_count(self, name: str, tensor: Tensor) -> None:
-        """Raise if there is not one of a tensor for each input."""
-        if len(tensor) != self.codes:
-            seen = f"generated() returned {len(tensor)} of '{name}', {tuple(tensor.shape)}, for {self.codes} inputs"
-            raise CallError(f"{seen}: return one for all, {self.generated[name].spec.shape}, or one for each input")
-
-    def generate(self, new_draw: bool = False) -> dict[str, Tensor]:
-        """Call the callable; a random one draws again at every call."""
-        with torch.enable_grad():
-            return {self._names[name]: t for name, t in self._call().items()}
-
-    @torch.no_grad()
-    def constant(self) -> list[str]:
-        """The tensors of which there is one for each input, all equal but for rounding."""
-        many = {name: t for name, t in self.generate().items() if self.has_many(name, t) and len(t) > 1}
-        return [name for name, t in many.items() if _rows_equal(t)]
-
-    def hypernet_parts(self, generated: Mapping[str, Tensor]) -> dict[str, list[Tensor]]:
-        """The leaves of the graph that the tensors came from, as one part."""
-        return {HYPERNET_PART: leaves(t for t in generated.values() if t.requires_grad)}
-
-    def _call(self) -> dict[str, Tensor]:
-        owner = self._generate if isinstance(self._generate, nn.Module) else getattr(self._generate, "__self__", None)
-        buffers = list(owner.buffers()) if isinstance(owner, nn.Module) else []
-        saved = [b.clone() for b in buffers]
-        try:
-            returned = self._generate()
-        finally:
-            for buffer, old in zip(buffers, saved, strict=True):
-                buffer.data.copy_(old)  # through .data: the graph may need the buffer's version
-        if not isinstance(returned, Mapping):
-            raise CallError(
-                f"generated() returned a {type(returned).__name__}: it should return a dict from names of the "
-                "mainnet's parameters to tensors, such as dict(zip(names, hypernet()))"
-            )
-        for name, value in returned.items():
-            if not isinstance(value, Tensor):
-                raise CallError(f"generated() returned a {type(value).__name__} for '{name}': it should be a tensor")
-        if not returned:
-            raise CallError("generated() returned no tensors, so there is nothing to diagnose")
-        return dict(returned)
-
-
-def _with_head(tensor: GeneratedTensor, made: Tensor) -> GeneratedTensor:
-    """The tensor with what its head tells, a linear layer with as many outputs as it has values; as it is without."""
-    numel, behind = tensor.spec.numel, leaves([made])
-    weights = [p for p in behind if p.ndim == 2 and len(p) == numel]
-    if not weights:
-        return tensor
-    tensor = replace(tensor, width=weights[-1].shape[1])
-    if len(weights) > 1:
-        return tensor
-    bias_square = sum(mean_square(p) for p in behind if p.shape == (numel,))
-    return replace(tensor, head_square=mean_square(weights[0]), bias_square=bias_square)
-
-
-def _rows_equal(t: Tensor) -> bool:
-    """Whether all rows are equal but for rounding, which may differ from row to row of a matrix product."""
-    return bool((t - t[:1]).abs().max() <= MAX_ROUNDINGS * torch.finfo(t.dtype).eps * t.abs().max())
-
-
-def leaves(tensors: Iterable[Tensor]) -> list[Tensor]:
-    """The parameters that some tensors were computed from, by walking back through their graph."""
-    tensors = list(tensors)
-    found: dict[int, Tensor] = {id(t): t for t in tensors if t.is_leaf}
-    visited: set[Any] = set()
-    waiting: list[Any] = [t.grad_fn for t in tensors if t.grad_fn is not None]
-    while waiting:
-        node = waiting.pop()
-        if node in visited:
-            continue
-        visited.add(node)
-        leaf = getattr(node, "variable", None)
-        if isinstance(leaf, Tensor):
-            found[id(leaf)] = leaf
-        waiting += [following for following, _ in node.next_functions if following is not None]
-    return list(found.values())

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 import torch
 
 from hyperfan.hypernet.adapter import CAUSAL_LM, task_type
+from hyperfan.probe.checks.mainnet import inputs_on_scale
 from hyperfan.probe.checks.remedies import restart
 from hyperfan.probe.checks.tensors import off_target
 from hyperfan.probe.diagnosis import HYPERNET_PART
@@ -91,6 +92,20 @@ def below_epsilon(e: Evidence) -> Iterator[Finding]:
     enough = MIN_GRADIENT_OVER_EPSILON
     remedy = f"multiply the loss by {enough * eps / largest:.0e} or more; or eps={largest / enough:.0e}"
     yield Finding(FindingName.BELOW_EPSILON, severity, (), seen, cause, remedy)
+
+
+def targets_off_scale(e: Evidence) -> Iterator[Finding]:
+    """Find targets far from mean square 1 in a squared error, unless the outputs are like them."""
+    square, outputs = e.target_scale, mean_square(e.measured.output)
+    if not square or not math.isfinite(square) or not math.isfinite(outputs) or inputs_on_scale(square):
+        return
+    if not outputs or not inputs_on_scale(square / outputs):
+        seen = f"y has mean square {square:.3g}, the outputs {outputs:.3g}; the theory starts them at 1 or less"
+        cause = "the targets are not standardised, so that the net must learn their " + (
+            "size before anything else" if square > 1 else "size first, and what it starts with drowns them"
+        )
+        remedy = "y = (y - mean) / std, with those of the training data; and outputs * std + mean where they are used"
+        yield Finding(FindingName.TARGETS_OFF_SCALE, "warning", (), seen, cause, remedy)
 
 
 def loss(e: Evidence) -> Iterator[Finding]:
