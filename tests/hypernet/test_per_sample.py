@@ -241,6 +241,20 @@ def test_outputs_that_are_no_tensors():
     assert_close(seen["out"][1:2], net(x[1:2], embedding=e[1])["out"])
 
 
+def test_who_forgets_that_inputs_are_grouped_is_told():
+    mainnet = nn.Sequential(nn.Conv1d(1, 4, 5), nn.Flatten(), nn.Linear(48, 2))
+    net = hf.HyperNet(mainnet, hf.Embedding(6, given=True, per="net"), trunk=(8,))
+    x, codes = torch.randn(3, 7, 1, 16), torch.randn(3, 6)
+    with pytest.raises(RuntimeError, match="conv1d") as raised:
+        net(x, embedding=codes)
+    (note,) = raised.value.__notes__
+    assert note.startswith("3 codes were given")
+    assert note.endswith("pass grouped=True")
+    assert net(x, embedding=codes, grouped=True).shape == (3, 7, 2)
+    with pytest.raises(hf.HyperfanError, match=r"should be \(6,\), or \(batch, 6\) for many"):
+        net(x, embedding=codes[:, :5], grouped=True)
+
+
 def test_a_call_that_fails_teaches_nothing():
     net, x = build("mlp")
     with pytest.raises(RuntimeError):

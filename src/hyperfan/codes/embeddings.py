@@ -251,7 +251,8 @@ class Embeddings(nn.Module):
         if given.shape[-len(one) :] != one or given.ndim > len(one) + 1:
             each = f", one for each of the {self.n} tensors or chunks (Embedding(per='net') takes one for all tensors)"
             wanted = f"{one}{each if len(one) == 2 else ''}"
-            raise CallError(f"{name}= has shape {tuple(given.shape)}; it should be {wanted}, or (batch, …) for many")
+            many = f"(batch, {', '.join(map(str, one))}) for many"
+            raise CallError(f"{name}= has shape {tuple(given.shape)}; it should be {wanted}, or {many}")
         # A sum of finite values may overflow; then only, each is looked at.
         if readable(given) and not math.isfinite(_sum(given)) and not torch.isfinite(given).all():
             raise CallError(f"{name}= holds {int((~torch.isfinite(given)).sum())} values that are NaN or infinite")

@@ -247,6 +247,11 @@ class PerSample:
                 outputs = iter(torch.func.vmap(one, in_dims, randomness="different")(tensors, inputs.tensors))
         except RuntimeError as error:
             if SHARED_TARGET not in str(error):
+                if inputs.kind == "sample":
+                    error.add_note(
+                        f"{len(call.codes)} codes were given, and with each the mainnet saw one sample of the inputs: "
+                        "if each has a batch of its own, (codes, batch, …), pass grouped=True"
+                    )
                 raise
             raise CallError(
                 "with a code for each sample, the mainnet writes what differs between samples into a tensor that has "
