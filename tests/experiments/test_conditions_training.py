@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import pytest
 import torch
+from torch import nn
 from toy import Silent, assert_resumes
 
 import hyperfan as hf
@@ -157,11 +158,15 @@ def test_variants_change_one_thing_of_the_default(job):
     net = build(replace(SMOKE, job=job, shares=(0.01,), width=16), 0.01)
     e = torch.randn(6, size)
     default = draw(net, 0, 0.01).generate(embedding=e)
+    norms = [m.weight.norm().item() for m in net.trunk if isinstance(m, nn.Linear)]
     for name, square in CODE_SQUARES.items():
         other = draw(net, 0, 0.01, name)
         assert other.heads.measured_moments(other.code_source)[0] == pytest.approx(square, rel=1e-5)
         for tensor, made in other.generate(embedding=e).items():
             torch.testing.assert_close(made, default[tensor], rtol=1e-4, atol=1e-6)
+        trunk = [m.weight.norm().item() for m in other.trunk if isinstance(m, nn.Linear)]
+        factors = [a / b for a, b in zip(trunk, norms, strict=True)]
+        assert factors == pytest.approx([factors[0]] * len(factors))  # each layer has its part
     linear = draw(net, 0, 0.01, LINEAR_TRUNK)
     assert linear.trunk[0].bias.any()
     assert_variance(linear.trunk[0].weight, 1 / (3 * size))

@@ -221,3 +221,27 @@ def test_tasks_of_every_integer_type_are_rows_and_never_a_mask():
     compiled = torch.compile(net, backend="eager")
     with pytest.raises((RuntimeError, IndexError)):
         compiled(X[:2], task=torch.tensor([0, -1]))
+
+
+class LastState(nn.Module):
+    def __init__(self, layer):
+        super().__init__()
+        self.layer = layer
+
+    def forward(self, x):
+        return self.layer(x)[0][:, -1]
+
+
+@pytest.mark.parametrize("kind", [nn.RNN, nn.GRU, nn.LSTM])
+def test_a_recurrent_layer_keeps_nothing_of_what_it_ran_with(kind):
+    """Torch's lists its weights at each run; generated ones have a graph, which no copy can have."""
+    x = torch.randn(5, 7, 3)
+    net = hf.HyperNet(LastState(kind(3, 4, batch_first=True)), 6, example=x)
+    first = net(x)
+    for copied in (copy.deepcopy(net), pickle.loads(pickle.dumps(net))):
+        torch.testing.assert_close(copied(x), first)
+    net.reset_parameters()
+    assert not torch.equal(net(x), first)
+    net.eval()
+    with torch.no_grad():  # where the very tensors of the last call are run with again
+        torch.testing.assert_close(net(x), net(x), rtol=0, atol=0)

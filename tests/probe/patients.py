@@ -650,9 +650,7 @@ FAULTS = {
     ),
     "pixels": Fault(_pixels, "inputs off scale", "standardised"),
     "targets in the thousands": Fault(lambda: _targets(1000.0, 5000.0), "targets off scale", "not standardised"),
-    "targets of hundredths": Fault(
-        lambda: _targets(0.01, loss=nn.MSELoss()), "targets off scale", "what it starts with drowns them"
-    ),
+    "targets of hundredths": Fault(lambda: _targets(0.01, loss=nn.MSELoss()), "targets off scale", "drowns them"),
     "sums of layers": Fault(lambda: _plain(ThreeAtOnce()), "exploding activations", "analysis does not fit"),
     "twelve sigmoids": Fault(
         lambda: _plain(mlp(nn.Sigmoid, depth=12, width=32)), "vanishing gradients", "a sigmoid passes on a quarter"

@@ -78,25 +78,48 @@ def conv_net():
     return net, torch.randn(8, 10, 1, 16), torch.randn(8, 10, 3), torch.randn(8, 6)
 
 
-@pytest.mark.parametrize("classes", [False, True])
-def test_inputs_of_groups_and_shared_ones_are_as_at_the_call(classes):
+@pytest.mark.parametrize("target", ["numbers", "classes", None])
+def test_inputs_of_groups_and_shared_ones_are_as_at_the_call(target):
     """A group is as many inputs with the same code, also where layers take no more than one batch dimension."""
-    net, x, y, codes = conv_net()
-    y = y.argmax(-1) if classes else y
+    net, x, numbers, codes = conv_net()
+    y = {"numbers": numbers, "classes": numbers.argmax(-1), None: None}[target]
+    lr, of_rows = (None, None) if y is None else (1e-3, y.flatten(0, 1))
     for inputs, option in ((x, {"grouped": True}), (x[0], {"shared": True})):
         rows = inputs.expand(x.shape).flatten(0, 1)
-        found = hf.diagnose(net, inputs, y, embedding=codes, lr=1e-3, **option)
-        each = hf.diagnose(net, rows, y.flatten(0, 1), embedding=codes.repeat_interleave(10, 0), lr=1e-3)
+        found = hf.diagnose(net, inputs, y, embedding=codes, lr=lr, **option)
+        each = hf.diagnose(net, rows, of_rows, embedding=codes.repeat_interleave(10, 0), lr=lr)
         for mine, theirs in zip((*found.layers, *found.tensors), (*each.layers, *each.tensors), strict=True):
             assert_alike(mine, theirs)
         for mine, theirs in zip(found.parts, each.parts, strict=True):
             assert mine.gradient == pytest.approx(theirs.gradient, rel=1e-4)
-        assert (found.loss, found.stable_rate) == pytest.approx((each.loss, each.stable_rate), rel=1e-3)
+        if y is not None:
+            assert (found.loss, found.stable_rate) == pytest.approx((each.loss, each.stable_rate), rel=1e-3)
         assert (found.expected_loss, found.inputs) == (each.expected_loss, 80)
         assert [f.name for f in found.findings] == [f.name for f in each.findings]
         assert "80 inputs in 8 groups, each with a code of its own" in str(found)
         with pytest.raises(hf.HyperfanError, match=r"=True is for many codes: pass embedding= or task="):
             hf.diagnose(net, inputs, y, **option)
+        with pytest.raises(hf.HyperfanError):
+            hf.diagnose(net, inputs, y, embedding=codes[0], **option)
+
+
+def test_a_group_may_be_returned_in_any_shape_and_have_numbers_beside_it():
+    """As by a layer that returns its state too, which has the batch elsewhere, and a mainnet that pools over it."""
+
+    class Pooled(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.layer, self.out = nn.GRU(3, 4, batch_first=True), nn.Linear(4, 2)
+
+        def forward(self, x, scale):
+            made, state = self.layer(x)
+            return self.out(made[:, -1]).mean(0) * scale, state
+
+    x, codes = torch.randn(6, 5, 7, 3), torch.randn(6, 4)
+    net = hf.HyperNet(Pooled(), hf.Embedding(4, given=True, per="net"), trunk=(8,), example=(x[0], torch.tensor(2.0)))
+    call = (x, torch.tensor(2.0))
+    assert net(*call, embedding=codes, grouped=True)[0].shape == (6, 2)
+    assert hf.diagnose(net, call, embedding=codes, grouped=True).inputs == 30
 
 
 def assert_alike(mine, theirs):
@@ -120,17 +143,28 @@ def test_a_foreign_hypernet_with_a_net_for_each_group():
     each = hf.diagnose(mainnet, x.flatten(0, 1), y.flatten(0, 1), generated=generated(10))
     assert_alike(found.layers[0], each.layers[0])
     assert found.loss == pytest.approx(each.loss, rel=1e-5)
+    with pytest.raises(hf.HyperfanError, match="is for a net for each group, and generated"):
+        hf.diagnose(mainnet, x, y, generated=lambda: {"0.weight": head(codes[0]).view(4, 1, 5)}, grouped=True)
 
 
 @pytest.mark.parametrize(
     ("factor", "outputs", "loss"),
-    [(3.0, 1.0, None), (1000.0, 1000.0, None), (1000.0, 1.0, lambda out, y: (out - y / 1000).square().mean())],
-    ids=["near 1", "as the outputs", "a loss of the user's"],
+    [
+        (3.0, 1.0, None),
+        (1000.0, 1000.0, None),
+        (0.001, 0.001, None),
+        (1000.0, 1.0, lambda out, y: (out - y / 1000).square().mean()),
+        (None, 1.0, None),
+    ],
+    ids=["near 1", "as large as the outputs", "as small as the outputs", "a loss of the user's", "probabilities"],
 )
 def test_targets_are_on_scale_if_the_outputs_are_like_them_and_where_the_loss_is_not_known(factor, outputs, loss):
-    net, x = ours(mlp(), torch.randn(100, 96)), torch.randn(100, 96)
-    net.rescale_({"8.weight": outputs})
-    found = hf.diagnose(net, x, factor * torch.randn(100, 10), loss)
+    classes = 10 if factor else 200
+    mainnet = nn.Sequential(nn.Linear(96, 64), nn.Tanh(), nn.Linear(64, classes))
+    net, x = ours(mainnet, torch.randn(100, 96)), torch.randn(100, 96)
+    net.rescale_({"2.weight": outputs})
+    y = torch.eye(classes)[:100] if factor is None else factor * torch.randn(100, classes)
+    found = hf.diagnose(net, x, y, loss)
     assert "targets off scale" not in {f.name for f in found.findings}
 
 

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils import _pytree as pytree
 
-from hyperfan.errors import CallError, one_line
+from hyperfan.errors import CallError, HyperfanError, one_line
 from hyperfan.generators.base import Generator
 from hyperfan.generators.stand_in import Order, Sizes, StandIn, cheaper
 from hyperfan.hypernet.batched import (
@@ -245,9 +245,9 @@ class PerSample:
         try:
             with _without_fast_attention():
                 outputs = iter(torch.func.vmap(one, in_dims, randomness="different")(tensors, inputs.tensors))
-        except RuntimeError as error:
+        except (RuntimeError, ValueError) as error:
             if SHARED_TARGET not in str(error):
-                if inputs.kind == "sample":
+                if inputs.kind == "sample" and not isinstance(error, (HyperfanError, torch.OutOfMemoryError)):
                     error.add_note(
                         f"{len(call.codes)} codes were given, and with each the mainnet saw one sample of the inputs: "
                         "if each has a batch of its own, (codes, batch, …), pass grouped=True"

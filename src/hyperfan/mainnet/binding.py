@@ -3,10 +3,13 @@
 from collections.abc import Mapping, Sequence
 from typing import Any, NoReturn
 
-from torch import Tensor
+from torch import Tensor, nn
 
 from hyperfan.errors import CallError
 from hyperfan.mainnet.places import Place
+
+RUN_WEIGHTS = ("_flat_weights", "_flat_weight_refs")
+"""Attributes in which a recurrent layer of torch keeps the weights that it last ran with, and references to them."""
 
 
 class Binding:
@@ -15,15 +18,26 @@ class Binding:
     Args:
         places: of the module, by path.
         seconds: further places of tied tensors.
+        recurrent: layers that would keep what they ran with, and its graph, which cannot be copied.
         tensors: by name.
     """
 
-    def __init__(self, places: Mapping[str, Place], seconds: Sequence[Place], tensors: Mapping[str, Tensor]) -> None:
-        self._places, self._seconds, self._tensors = places, seconds, tensors
+    def __init__(
+        self,
+        places: Mapping[str, Place],
+        seconds: Sequence[Place],
+        recurrent: Sequence[nn.RNNBase],
+        tensors: Mapping[str, Tensor],
+    ) -> None:
+        self._places, self._seconds, self._recurrent, self._tensors = places, seconds, recurrent, tensors
         self._before: list[tuple[dict[str, Any], str, Any]] = []
 
     def __enter__(self) -> None:
         places, before = self._places, self._before
+        for layer in self._recurrent:
+            state = layer.__dict__
+            before += [(state, key, state[key]) for key in RUN_WEIGHTS]
+            state[RUN_WEIGHTS[1]] = [_gone] * len(state[RUN_WEIGHTS[0]])  # so that it lists those that it has now
         try:
             for name, tensor in self._tensors.items():
                 owner, store, local, _ = places[name] if name in places else no_place(name)
@@ -42,6 +56,10 @@ class Binding:
         for there, local, tensor in self._before:
             there[local] = tensor
         self._before.clear()
+
+
+def _gone() -> None:
+    """Stands for a reference to a weight that is no longer there."""
 
 
 def no_place(name: str) -> NoReturn:

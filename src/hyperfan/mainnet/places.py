@@ -70,6 +70,8 @@ class Places:
                 self._found[path] = place
         self.seconds = [place for path, place in self._found.items() if path != place.name]
         """Further places of tied tensors."""
+        self.recurrent = [m for m in self.module.modules() if isinstance(m, nn.RNNBase)]
+        """Layers that keep a list of the weights that they last ran with."""
 
 
 def _find(module: nn.Module, path: str, name: str) -> Place | None:

@@ -154,7 +154,8 @@ class Skeleton:
 
     def _run(self, tensors: Mapping[str, Tensor], places: Mapping[str, Place], args: Any, kwargs: Any) -> Any:
         """What functional_call does, in less time; checkpoints in the mainnet find the tensors again."""
-        with Binding(places, self._places.seconds, tensors), Rerunning(MainnetCall(tensors, self.bound)):
+        seconds, recurrent = self._places.seconds, self._places.recurrent
+        with Binding(places, seconds, recurrent, tensors), Rerunning(MainnetCall(tensors, self.bound)):
             return self.module(*args, **kwargs)
 
     @contextlib.contextmanager
@@ -165,7 +166,7 @@ class Skeleton:
 
     def bound(self, tensors: Mapping[str, Tensor]) -> Binding:
         """A context in which the module has these tensors."""
-        return Binding(self._places.now(), self._places.seconds, tensors)
+        return Binding(self._places.now(), self._places.seconds, self._places.recurrent, tensors)
 
     def _by_path(self, tensors: Mapping[str, Tensor]) -> dict[str, Any]:
         """Tensors for the places that are to be filled: those given, and second places of what is held."""

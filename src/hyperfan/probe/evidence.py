@@ -37,7 +37,7 @@ from hyperfan.probe.moments import (
     predicted_scale,
     sum_of_squares,
 )
-from hyperfan.probe.per_code import sources
+from hyperfan.probe.per_code import in_one_batch, sources
 from hyperfan.probe.subject import SEED, Subject
 from hyperfan.probe.trial import Trial, motionless, stepped, try_step, visible_step
 
@@ -67,7 +67,7 @@ class Pass:
             found = list(torch.autograd.grad(value, wanted, allow_unused=True))
         gradients = iter(found)
         values = main_output(output).detach()
-        self.output, self.returns_loss = subject.rows(values), own_loss(output) is not None
+        self.output, self.returns_loss = in_one_batch(values, subject.grouped), own_loss(output) is not None
         self.loss = value.item() if torch.isfinite(value) else None
         self.gradients: dict[str, Tensor] = {}
         for label, pieces in layers.items():
@@ -146,11 +146,15 @@ class Evidence:
 
         returns_loss = False
 
+        targets = in_one_batch(y, subject.grouped)
+
         def mean(out: object) -> Tensor:
-            if y is not None:
+            if y is not None and loss is not None:
                 return mean_loss(out, y, loss)
+            if y is not None:
+                return mean_loss(in_one_batch(out, subject.grouped), targets, None)
             returned = own_loss(out, per_code=returns_loss)
-            return random_direction(out) if returned is None else returned
+            return random_direction(in_one_batch(out, subject.grouped)) if returned is None else returned
 
         def summed(out: object) -> Tensor:
             return mean(out) * count
@@ -178,14 +182,14 @@ class Evidence:
             _read_parts(subject, parts, self.measured, count, optimiser),
             findings=(),
             loss=value,
-            expected_loss=None if y is None else guessing_loss(self.measured.output, subject.rows(y), loss),
+            expected_loss=None if y is None else guessing_loss(self.measured.output, targets, loss),
             stable_rate=None if self.trial is None else self.trial.stable_rate,
             optimiser=optimiser.name,
             codes=subject.codes,
             correlation=subject.correlation(),
         )
         self.conditions = subject.conditions()
-        self.target_scale = target_square(self.measured.output, subject.rows(y), loss)
+        self.target_scale = target_square(self.measured.output, targets, loss)
         self.input_scale = next((mean_square(t) for t in inputs if t.is_floating_point()), None)
         self.constant = [name for name in subject.constant() if subject.generated[name].target]
         self.unconditioned = tuple(self.constant)

@@ -122,7 +122,7 @@ def diagnose(
             squared error for numbers.
         generated: for a foreign hypernet, a function without arguments that returns the tensors it generates, by their
             names in the mainnet. With a leading batch they are one net for each sample of ``x``, (n, …), or, with
-            ``grouped=True``, for each of its groups, (n, rows, …).
+            ``grouped=True``, for each of its groups, (n, batch, …).
         lr: a learning rate to be tried for one step of the optimiser, which is undone.
         optimiser: "sgd", "adam" or "adamw": the optimiser of that step and of the effective rates, with torch's
             defaults and without momentum of earlier steps or weight decay. Or the optimiser itself: then its learning
@@ -167,6 +167,8 @@ def diagnose(
         raise HyperfanError("loss= was given without y=: pass both, as diagnose(net, x, y, loss=…)")
     if torch.is_inference_mode_enabled():
         raise HyperfanError("a diagnosis needs gradients, which torch.inference_mode() rules out: call it outside")
+    if shared and generated is not None:
+        raise HyperfanError("shared=True is for a HyperNet: expand x, (n, batch, …), and pass grouped=True")
     if shared or (grouped and generated is None):
         x = _of_each_code(x, task if embedding is None else embedding, shared)
     with preserved_random_state():
@@ -181,7 +183,7 @@ def _of_each_code(x: Any, codes: Task | Tensor | None, shared: bool) -> Any:
     if not isinstance(codes, Tensor) or not codes.ndim:
         option = "shared" if shared else "grouped"
         raise HyperfanError(f"{option}=True is for many codes: pass embedding= or task= with one for each")
-    return pytree.tree_map_only(Tensor, lambda t: t.expand(len(codes), *t.shape), x) if shared else x
+    return pytree.tree_map_only(Tensor, lambda t: t.expand(len(codes), *t.shape) if t.ndim else t, x) if shared else x
 
 
 def _subject(

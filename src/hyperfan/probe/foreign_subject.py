@@ -13,7 +13,7 @@ from hyperfan.mainnet.read import read
 from hyperfan.mainnet.skeleton import Skeleton
 from hyperfan.probe.diagnosis import HYPERNET_PART
 from hyperfan.probe.moments import mean_square
-from hyperfan.probe.per_code import inputs_in_common, merge_groups
+from hyperfan.probe.per_code import in_one_batch, inputs_in_common
 from hyperfan.probe.subject import GeneratedTensor, Subject, with_targets
 
 MAX_ROUNDINGS = 8
@@ -27,8 +27,7 @@ class ForeignSubject(Subject):
     def __init__(self, mainnet: nn.Module, example: Any, generate: GenerateFunction, grouped: bool = False) -> None:
         self._generate = generate
         returned = self._call()
-        rows = merge_groups(example) if grouped else example
-        spec, skeleton = read(mainnet, rows, warn=False), Skeleton(mainnet)
+        spec, skeleton = read(mainnet, in_one_batch(example, grouped), warn=False), Skeleton(mainnet)
         self._names = spec.canonical_names
         if any(name not in self._names for name in returned):
             skeleton.check(returned)  # raises, with the name that was probably meant
@@ -39,16 +38,19 @@ class ForeignSubject(Subject):
         tensors = {n: _with_head(t, made[n]) for n, t in wanted.items()}
         title = f"{type(mainnet).__name__} with {len(made)} generated tensors"
         super().__init__(title, skeleton, plain, example, spec, tensors, theory, grouped=grouped)
-        for name, tensor in made.items():
-            if self.has_many(name, tensor):
-                self.codes = inputs_in_common(example)
-                self._check_count(name, tensor)
+        many = {name: tensor for name, tensor in made.items() if self.has_many(name, tensor)}
+        if grouped and not many:
+            raise CallError("grouped=True is for a net for each group, and generated() returned one for all inputs")
+        for name, tensor in many.items():
+            self.codes = inputs_in_common(example)
+            self._check_count(name, tensor)
 
     def _check_count(self, name: str, tensor: Tensor) -> None:
-        """Raise if there is not one of a tensor for each input."""
+        """Raise if there is not one of a tensor for each input or group."""
         if len(tensor) != self.codes:
-            seen = f"generated() returned {len(tensor)} of '{name}', {tuple(tensor.shape)}, for {self.codes} inputs"
-            raise CallError(f"{seen}: return one for all, {self.generated[name].spec.shape}, or one for each input")
+            each, shape = "group" if self.grouped else "input", self.generated[name].spec.shape
+            seen = f"generated() returned {len(tensor)} of '{name}', {tuple(tensor.shape)}, for {self.codes} {each}s"
+            raise CallError(f"{seen}: return one for all, {shape}, or one for each {each}")
 
     def generate(self, new_draw: bool = False) -> dict[str, Tensor]:
         """Call the callable; a random one draws again at every call."""

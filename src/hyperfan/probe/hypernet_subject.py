@@ -19,7 +19,7 @@ from hyperfan.init.registry import method
 from hyperfan.mainnet.read import arguments, read
 from hyperfan.mainnet.skeleton import duplicate
 from hyperfan.probe.diagnosis import BASE_PART, EMBEDDING_PART, TRUNK_PART, head_part
-from hyperfan.probe.per_code import inputs_in_common, merge_groups
+from hyperfan.probe.per_code import in_one_batch, inputs_in_common
 from hyperfan.probe.relation import CONDITIONS, ConditionReading, calls, correlation
 from hyperfan.probe.subject import SEED, GeneratedTensor, Subject, with_targets
 
@@ -54,13 +54,12 @@ class HyperNetSubject(Subject):
         with torch.no_grad():
             codes = copied.codes(task=self._task, embedding=self._embedding, noise=noise)
             many = len(codes) if codes.ndim == 3 else 0
-            if many:
+            if many or grouped:
                 call(copied, example, self._task, self._embedding, noise, grouped)  # raises where this cannot be done
         if spec.unknown_nonlinearities:
             task = int(self._task.reshape(-1)[0]) if isinstance(self._task, Tensor) else self._task
             embedding = self._embedding[0] if many and self._embedding is not None else self._embedding
-            rows = merge_groups(example) if grouped else example
-            spec = read(copied.freeze(task=task, embedding=embedding), rows, warn=False)
+            spec = read(copied.freeze(task=task, embedding=embedding), in_one_batch(example, grouped), warn=False)
         specs = [spec[t.name] for t in net.generated]
         tensors = with_targets(specs, theory, net.fidelity)
         if any(t.reading is not None and t.target is None for t in tensors.values()):

@@ -15,6 +15,8 @@ from hyperfan.probe.subject import SEED
 
 Loss = Callable[[object], Tensor]
 """A function from the mainnet's output to the loss."""
+PROBABILITY_ERROR = 1e-3
+"""Error of a sum of probabilities."""
 UserLoss = Callable[[Any, Any], Tensor]
 """A function from the mainnet's output and ``y`` to the mean loss."""
 
@@ -73,10 +75,12 @@ def guessing_loss(output: Tensor, y: Any, given: UserLoss | None) -> float | Non
 
 
 def target_square(output: Tensor, y: Any, given: UserLoss | None) -> float | None:
-    """The mean square of the targets, if the loss is a squared error."""
+    """The mean square of the targets, if the loss is a squared error and they are no probabilities of classes."""
     usual = given in (None, mse_loss) or isinstance(given, nn.MSELoss)
-    numbers = isinstance(y, Tensor) and y.is_floating_point() and y.shape == output.shape
-    return mean_square(y) if usual and numbers else None
+    if not usual or not isinstance(y, Tensor) or not y.is_floating_point() or y.shape != output.shape:
+        return None
+    probabilities = y.ndim > 1 and bool((y >= 0).all()) and bool(((y.sum(-1) - 1).abs() < PROBABILITY_ERROR).all())
+    return None if probabilities else mean_square(y)
 
 
 def float_tensors(output: object) -> list[Tensor]:

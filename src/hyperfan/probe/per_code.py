@@ -1,8 +1,8 @@
 """A mainnet with weights of its own for each input, or group of inputs: run one by one, and recorded as one run."""
 
-import operator
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import torch
@@ -20,32 +20,31 @@ def inputs_in_common(example: Any) -> int:
     return counts.pop() if len(counts) == 1 else 0
 
 
-def merge_groups(example: Any) -> Any:
-    """The inputs of all groups, (groups, batch, …), as those of one batch, (groups · batch, …)."""
-    return pytree.tree_map_only(Tensor, lambda t: t.flatten(0, 1) if t.ndim > 1 else t, example)
-
-
-def split_groups(output: Any, groups: int) -> Any:
-    """The outputs of such a batch, (groups · batch, …), by group."""
-    return pytree.tree_map_only(Tensor, lambda t: t.unflatten(0, (groups, -1)) if t.ndim else t, output)
+def in_one_batch(values: Any, grouped: bool) -> Any:
+    """Inputs, outputs or targets of groups, (codes, batch, …), as those of one batch; others as they are."""
+    return pytree.tree_map_only(Tensor, lambda t: t.flatten(0, 1) if t.ndim > 1 else t, values) if grouped else values
 
 
 def run_each(
     run: Callable[[Mapping[str, Tensor], Any], tuple[Any, Recording]],
     tensors: Mapping[str, Tensor],
-    many: Mapping[str, int],
+    many: Collection[str],
+    count: int,
     example: Any,
     grouped: bool,
 ) -> tuple[Any, Recording]:
-    """Run once for each input or group, with its tensors; of those in ``many``, each has so many of them."""
+    """Run once for each of so many inputs or groups, with its own of the tensors in ``many``."""
     runs, apart = [], {name: tensors[name].unbind() for name in many}  # of t[i] each backward fills all of t
-    for i in range(next(iter(many.values()))):
+    for i in range(count):
         own = {name: apart[name][i] if name in many else t for name, t in tensors.items()}
-        part = operator.itemgetter(i if grouped else slice(i, i + 1))
-        runs.append(run(own, pytree.tree_map_only(Tensor, part, example)))
+        runs.append(run(own, pytree.tree_map_only(Tensor, partial(_part, i if grouped else slice(i, i + 1)), example)))
     outputs = [pytree.tree_flatten(output) for output, _ in runs]
     joined = [_join(leaves, grouped) for leaves in zip(*(leaves for leaves, _ in outputs), strict=True)]
     return pytree.tree_unflatten(joined, outputs[0][1]), _join_recordings([recording for _, recording in runs])
+
+
+def _part(index: int | slice, t: Tensor) -> Tensor:
+    return t[index] if t.ndim else t
 
 
 def _join(leaves: Sequence[Any], grouped: bool) -> Any:

@@ -27,7 +27,7 @@ from hyperfan.mainnet.spec import Spec, TensorSpec, qualified_name
 from hyperfan.probe.diagnosis import PLAIN_PART
 from hyperfan.probe.found_layers import FoundWeight, found_weights
 from hyperfan.probe.layer_output import LayerOutput
-from hyperfan.probe.per_code import merge_groups, run_each, split_groups
+from hyperfan.probe.per_code import run_each
 from hyperfan.probe.phases import with_phases
 from hyperfan.probe.recorder import Recording, attributes_restored, batch_statistics, layer_hooks
 from hyperfan.probe.relation import ConditionReading
@@ -98,7 +98,7 @@ class Subject(ABC):
         net: a copy of the hypernet, if it is ours; else codes and heads cannot be looked at.
         code_scatter: relative variance of ‖h‖² about the value that the heads were started for.
         random: whether it may generate something else each time.
-        codes: number of codes that it generates from at once: one for all inputs, or one for each.
+        codes: number of codes that it generates from at once: one for all inputs, or one for each, or for each group.
         grouped: whether each code has a batch of inputs, (codes, batch, …).
     """
 
@@ -155,15 +155,11 @@ class Subject(ABC):
 
         Tensors of which there is one for each input or group are run with that alone.
         """
-        many = {n: len(t) for n, t in generated.items() if self.has_many(n, t)}
-        if many:
-            return run_each(partial(self._run, alone=True), generated, many, self.example, self.grouped)
-        output, recording = self._run(generated, self.rows(self.example))
-        return split_groups(output, self.codes) if self.grouped else output, recording
-
-    def rows(self, values: Any) -> Any:
-        """Inputs, outputs or targets with those of all groups in one batch."""
-        return merge_groups(values) if self.grouped else values
+        many = [name for name, t in generated.items() if self.has_many(name, t)]
+        if not many and not self.grouped:
+            return self._run(generated, self.example)
+        count = len(generated[many[0]]) if many else self.codes
+        return run_each(partial(self._run, alone=True), generated, many, count, self.example, self.grouped)
 
     @property
     def bias_share(self) -> float:

@@ -118,10 +118,8 @@ def draw(net: HyperNet, seed: int, share: float | None, variant: str | None = No
                 head.bias.zero_()
     elif variant == SMALL_OUTPUTS:
         last = net.generated[-1].name.rpartition(".")[0]
-        named = zip(net.generated, heads, strict=True)
-        for head in (head for spec, head in named if spec.name.startswith(f"{last}.")):
-            for t in (head.weight, head.bias):  # in which the base lies
-                t.mul_(math.sqrt(SMALL_OUTPUT_VARIANCE))
+        names = [spec.name for spec in net.generated if spec.name.startswith(f"{last}.")]
+        net.rescale_(dict.fromkeys(names, math.sqrt(SMALL_OUTPUT_VARIANCE)))
     return net
 
 

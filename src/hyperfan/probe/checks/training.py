@@ -6,7 +6,6 @@ from collections.abc import Iterator
 import torch
 
 from hyperfan.hypernet.adapter import CAUSAL_LM, task_type
-from hyperfan.probe.checks.mainnet import inputs_on_scale
 from hyperfan.probe.checks.remedies import restart
 from hyperfan.probe.checks.tensors import off_target
 from hyperfan.probe.diagnosis import HYPERNET_PART
@@ -18,6 +17,8 @@ from hyperfan.probe.trial import ROUNDING
 
 MAX_LOSS_OVER_GUESSING = 2.0
 """Excess of the loss over that of guessing. Logits of unit variance exceed it by one half."""
+MAX_TARGET_SQUARE = 50.0
+"""Mean square of the targets over that of the outputs and over 1, or the other way round."""
 MIN_GRADIENT_OVER_EPSILON = 1000.0
 """Gradients over Adam's epsilon, from which on it does not matter."""
 
@@ -95,15 +96,16 @@ def below_epsilon(e: Evidence) -> Iterator[Finding]:
 
 
 def targets_off_scale(e: Evidence) -> Iterator[Finding]:
-    """Find targets far from mean square 1 in a squared error, unless the outputs are like them."""
+    """Find targets of a squared error that are far from mean square 1, and from the outputs."""
     square, outputs = e.target_scale, mean_square(e.measured.output)
-    if not square or not math.isfinite(square) or not math.isfinite(outputs) or inputs_on_scale(square):
+    if not square or not math.isfinite(square) or not math.isfinite(outputs):
         return
-    if not outputs or not inputs_on_scale(square / outputs):
-        seen = f"y has mean square {square:.3g}, the outputs {outputs:.3g}; the theory starts them at 1 or less"
-        cause = "the targets are not standardised, so that the net must learn their " + (
-            "size before anything else" if square > 1 else "size first, and what it starts with drowns them"
-        )
+    large = square > MAX_TARGET_SQUARE * max(outputs, 1.0)
+    small = square * MAX_TARGET_SQUARE < min(outputs, 1.0)
+    if large or small:
+        seen = f"y has mean square {square:.3g}, the outputs {outputs:.3g}; the theory starts outputs at 1 or less"
+        cause = "the targets are not standardised, so that the net must learn their size before anything else"
+        cause += "; what it puts out at the start drowns them" if small else ""
         remedy = "y = (y - mean) / std, with those of the training data; and outputs * std + mean where they are used"
         yield Finding(FindingName.TARGETS_OFF_SCALE, "warning", (), seen, cause, remedy)
 
