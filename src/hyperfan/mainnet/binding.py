@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from hyperfan.errors import CallError
 from hyperfan.mainnet.places import Place
 
-RUN_WEIGHTS = ("_flat_weights", "_flat_weight_refs")
+WEIGHTS, REFERENCES = "_flat_weights", "_flat_weight_refs"
 """Attributes in which a recurrent layer of torch keeps the weights that it last ran with, and references to them."""
 
 
@@ -36,8 +36,8 @@ class Binding:
         places, before = self._places, self._before
         for layer in self._recurrent:
             state = layer.__dict__
-            before += [(state, key, state[key]) for key in RUN_WEIGHTS]
-            state[RUN_WEIGHTS[1]] = [_gone] * len(state[RUN_WEIGHTS[0]])  # so that it lists those that it has now
+            before += [(state, key, state[key]) for key in (WEIGHTS, REFERENCES)]
+            state[REFERENCES] = [_gone] * len(state[WEIGHTS])  # so that it lists those that it has now
         try:
             for name, tensor in self._tensors.items():
                 owner, store, local, _ = places[name] if name in places else no_place(name)
