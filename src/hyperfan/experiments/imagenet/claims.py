@@ -4,6 +4,9 @@ import functools
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
+import torch
+import torch.nn.functional as F
+
 from hyperfan.experiments.experiment import HYPERFANS, KAIMINGS
 from hyperfan.experiments.imagenet import (
     DISAGREEMENT,
@@ -11,12 +14,15 @@ from hyperfan.experiments.imagenet import (
     NOISE_INIT,
     NOISES,
     SEPARATION,
+    Imagenet,
     Last,
     without_norm,
 )
+from hyperfan.experiments.imagenet.training import build
 from hyperfan.experiments.results.claims import Claim, Claims
 from hyperfan.experiments.results.runs import difference, mean, ratio
 from hyperfan.experiments.results.statistics import Estimate
+from hyperfan.experiments.seeds import derived_seed, generator
 
 if TYPE_CHECKING:
     from hyperfan.experiments.imagenet.results import ImagenetResults, ImagenetRun
@@ -34,6 +40,10 @@ CHANCE = 0.5
 """The separation of a number that tells nothing."""
 OVERFLOWED_LOSS = 1e30
 """The value of a loss that overflowed, where losses are compared."""
+PAPER_OUTPUTS = 1000
+"""Classes of ImageNet, outputs of the paper's net."""
+UNTRAINED_BATCH, UNTRAINED_SIZE = 64, 64
+"""Pictures, and pixels of their sides, on which untrained nets are compared."""
 
 
 def _first(run: "ImagenetRun") -> float:
@@ -44,17 +54,42 @@ def _accuracy(run: "ImagenetRun") -> float:
     return run.accuracy()
 
 
+def comparable_outputs(width: float) -> int:
+    """Outputs that a net of this width needs for a last layer with the ratio of fans of the paper's, 1024 to 1000."""
+    return round(PAPER_OUTPUTS * width)
+
+
+@functools.cache
+def untrained_loss(config: Imagenet) -> float:
+    """The loss of a run's net before training, on Gaussian pictures, if it had :func:`comparable_outputs`.
+
+    With few classes hyperfan-out, which gives the last layer Var(W) = 1/d_i, makes larger logits than in the paper.
+    """
+    outputs = comparable_outputs(config.width)
+    net, _ = build(config, outputs)
+    draws = generator(config.seed, "untrained")
+    pictures = torch.randn(UNTRAINED_BATCH, 3, UNTRAINED_SIZE, UNTRAINED_SIZE, generator=draws)
+    labels = torch.randint(outputs, (UNTRAINED_BATCH,), generator=draws)
+    with torch.no_grad(), torch.random.fork_rng(devices=[]):
+        torch.manual_seed(derived_seed(config.seed, "noise", 0))
+        return min(F.cross_entropy(net(pictures), labels).item(), OVERFLOWED_LOSS)
+
+
 def _start(c: Claim, found: "ByInit") -> None:
-    """Compare the losses of the first batches."""
+    """Compare the losses of the first batches, and those of untrained nets with as many classes as in the paper."""
     when = "loss of the first batch"
     for init, runs in found.items():
         c.measure(f"{init}: {when}", Estimate.ratio([_first(r) for r in runs]))
     for init in HYPERFANS:
         far = c.measure(f"{FAN_IN} over {init}: {when}", ratio(found[FAN_IN], found[init], _first))
         c.decide(f"fan-in starts more than {FAR_FACTOR:g} times as high as {init}", far.within(FAR_FACTOR))
+    outputs = comparable_outputs(found[FAN_OUT][0].config.width)
+    untrained = f"loss of an untrained net with {outputs} outputs"
     for init in HYPERFANS:
-        apart = c.measure(f"{FAN_OUT} over {init}: {when}", ratio(found[FAN_OUT], found[init], _first))
-        c.decide(f"fan-out is about equal to {init}: {when}", apart.within(1 / START_FACTOR, START_FACTOR))
+        c.measure(f"{FAN_OUT} over {init}: {when}", ratio(found[FAN_OUT], found[init], _first))
+        apart = ratio(found[FAN_OUT], found[init], lambda run: untrained_loss(run.config))
+        c.measure(f"{FAN_OUT} over {init}: {untrained}", apart)
+        c.decide(f"fan-out is about equal to {init}: {untrained}", apart.within(1 / START_FACTOR, START_FACTOR))
     c.headline = f"fan-in starts {c.measured[f'{FAN_IN} over {HYPERFANS[0]}: {when}'].estimate.format()} times as high"
 
 
