@@ -132,7 +132,8 @@ def cell(machine: Path, name: str, template: str) -> str:
     if result is None:
         return "–"
     link = f"[json]({Path(os.path.relpath(machine / name, PAGE.parent)).as_posix()}.json)"
-    return f"{template.format(**numbers(machine, result))} ({link})"
+    over = f", over its limit of {result['limit']:g}" if result.get("holds") is False else ""
+    return f"{template.format(**numbers(machine, result))}{over} ({link})"
 
 
 def table() -> str:

@@ -195,13 +195,15 @@ def test_the_table_of_speeds_has_a_column_for_each_machine(tmp_path, monkeypatch
         folder.mkdir()
         for name in names:
             ratio = {"median": len(cpu), "quartiles": [1, 9]}
-            told = {"name": name, "ratio": ratio, "environment": {"processor": cpu}}
+            told = {"name": name, "ratio": ratio, "limit": 4, "holds": len(cpu) <= 4, "environment": {"processor": cpu}}
             (folder / f"{name}.json").write_text(json.dumps(told))
     head, rule, step, forward = [line.split(" | ") for line in speed_table.table().splitlines()]
     assert head[1:] == ["AMD, 4 cores", "Intel, 4 cores |"]
     assert rule == ["| ---", "---", "--- |"]
     assert step[1] == "3.00 [1, 9] times the plain net's ([json](amd-4-cores/training_step.json))"
-    assert step[2] == "5.00 [1, 9] times the plain net's ([json](intel-4-cores/training_step.json)) |"
+    assert (
+        step[2] == "5.00 [1, 9] times the plain net's, over its limit of 4 ([json](intel-4-cores/training_step.json)) |"
+    )
     assert forward[2] == "– |"
 
 
