@@ -14,6 +14,7 @@ from torch import Tensor
 
 from hyperfan.errors import InitError, nearest
 from hyperfan.formulas.gains import VARIANCES, GainCurve, Gains
+from hyperfan.mainnet.operations import ACTIVATIONS
 
 _POINTS_PER_STD = 50
 _REACH_IN_STDS = 8
@@ -93,39 +94,33 @@ def rrelu(samples: Tensor, lower: float = 1 / 8, upper: float = 1 / 3) -> Tensor
     return F.leaky_relu(samples, ((lower**2 + lower * upper + upper**2) / 3) ** 0.5)
 
 
-ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
+FUNCTIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "linear": torch.clone,
+    **{name: getattr(F, name) for name in ACTIVATIONS},
+    "threshold": torch.relu,  # which has no default settings
     "prelu": prelu,
     "rrelu": rrelu,
-    "threshold": torch.relu,
     "sin": torch.sin,
     "cos": torch.cos,
-    **{
-        name: getattr(F, name)
-        for name in (
-            "relu relu6 leaky_relu elu celu selu gelu silu mish softplus tanh sigmoid logsigmoid softsign tanhshrink "
-            "hardtanh hardsigmoid hardswish hardshrink softshrink"
-        ).split()
-    },
 }
 """Every elementwise activation of ``torch.nn``, by torch's name and with its default settings."""
 
 
 def has_gain(name: str) -> bool:
     """Whether torch has an activation of this name, so that its gains are known."""
-    return name in ACTIVATIONS or name == "glu"
+    return name in FUNCTIONS or name == "glu"
 
 
 @functools.cache
 def named_curve(name: str) -> GainCurve:
     """The gain curve of an activation by torch's name, with torch's default settings."""
     if not has_gain(name):
-        raise InitError(f"unknown nonlinearity '{name}': {nearest(name, [*ACTIVATIONS, 'glu'])}")
+        raise InitError(f"unknown nonlinearity '{name}': {nearest(name, [*FUNCTIONS, 'glu'])}")
     with torch.inference_mode(False), torch.enable_grad():
         if name == "glu":
             moments = multiply(second_moments(grid().clone()), second_moments(torch.sigmoid(grid())))
         else:
-            moments = second_moments(ACTIVATIONS[name](grid()))
+            moments = second_moments(FUNCTIONS[name](grid()))
     found = gain_curve(moments)
     assert found is not None
     return found

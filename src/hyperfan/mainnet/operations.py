@@ -1,13 +1,19 @@
 """Torch's functions by what they do to the values of a tensor. A function in none of these sets is not known."""
 
-ELEMENTWISE = set(
-    "relu relu6 leaky_relu elu selu celu gelu silu mish softplus tanh sigmoid logsigmoid log_sigmoid softsign "
-    "tanhshrink hardtanh hardsigmoid hardswish hardshrink softshrink threshold sin cos sinc erf exp expm1 log "
-    "log1p sqrt rsqrt square abs absolute atan arctan asinh sinh cosh sign neg negative reciprocal pow rpow "
-    "float_power clamp clamp_min clamp_max clip nan_to_num where maximum minimum max min gt lt ge le eq ne "
-    "greater less add sub mul div rsub rdiv rtruediv truediv true_divide divide multiply subtract iadd isub "
-    "imul".split()
-)
+ACTIVATIONS = (
+    "relu relu6 leaky_relu elu celu selu gelu silu mish softplus tanh sigmoid logsigmoid softsign tanhshrink hardtanh "
+    "hardsigmoid hardswish hardshrink softshrink threshold"
+).split()
+"""Functions of ``torch.nn.functional`` that layers apply to each element, without parameters or draws."""
+ELEMENTWISE = {
+    *ACTIVATIONS,
+    *(
+        "log_sigmoid sin cos sinc erf exp expm1 log log1p sqrt rsqrt square abs absolute atan arctan asinh sinh cosh "
+        "sign neg negative reciprocal pow rpow float_power clamp clamp_min clamp_max clip nan_to_num where maximum "
+        "minimum max min gt lt ge le eq ne greater less add sub mul div rsub rdiv rtruediv truediv true_divide divide "
+        "multiply subtract iadd isub imul"
+    ).split(),
+}
 """Functions of each element alone, or of elements at the same position in several tensors."""
 
 PERIODIC = {"sin", "cos"}

@@ -7,6 +7,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from hyperfan.hypernet.batched.mode import Samples, getters, named, refuse, rule
+from hyperfan.mainnet.operations import ACTIVATIONS
 
 POINTWISE = (
     "abs absolute neg negative positive exp exp2 expm1 log log2 log10 log1p sqrt rsqrt square reciprocal sin cos tan "
@@ -21,10 +22,6 @@ DUNDERS = (
     "__add__ __radd__ __sub__ __rsub__ __mul__ __rmul__ __truediv__ __rtruediv__ __div__ __rdiv__ __floordiv__ "
     "__rfloordiv__ __mod__ __rmod__ __pow__ __rpow__ __neg__ __pos__ __abs__ __invert__ __and__ __or__ __xor__ "
     "__rand__ __ror__ __eq__ __ne__ __lt__ __le__ __gt__ __ge__"
-)
-ACTIVATIONS = (
-    "relu relu6 gelu silu elu selu celu leaky_relu softplus softsign tanh sigmoid hardtanh hardswish hardsigmoid "
-    "hardshrink softshrink tanhshrink logsigmoid mish threshold"
 )
 IN_PLACE = (
     "add_ sub_ mul_ div_ pow_ clamp_ clamp_min_ clamp_max_ exp_ sqrt_ rsqrt_ square_ neg_ abs_ sin_ cos_ tanh_ "
@@ -45,8 +42,8 @@ FACTORIES = (
 
 
 @rule(
-    *named(POINTWISE, torch, Tensor), *named(DUNDERS, Tensor), *named(ACTIVATIONS, F),
-    *named(ACTIVATIONS, torch._C._nn),
+    *named(POINTWISE, torch, Tensor), *named(DUNDERS, Tensor),
+    *named(" ".join(ACTIVATIONS), F, torch._C._nn),
 )  # fmt: skip
 def pointwise(s: Samples, func: Any, *args: Any, **kwargs: Any) -> Any:
     """Run a pointwise function of operands whose dimensions are aligned from the last one on."""
