@@ -18,6 +18,7 @@ from hyperfan.experiments.cifar10 import (
     at_the_papers_rate,
     baselines,
     grid,
+    longest,
     neighbours,
     search,
 )
@@ -38,6 +39,7 @@ PICTURES = {
     "loss": "Loss and test accuracy, at the paper's rate, Kaiming init at its best",
     "rates": "Test accuracy after a short search, by learning rate",
     "neighbours": "Loss and test accuracy, at a tenth and ten times the paper's rate",
+    "longest": "Loss and test accuracy of one seed of hyperfan-in for longer, and of Kaiming init for an epoch",
 }
 """What each figure shows, for the page; those without runs are left out."""
 INITS = (CLASSICAL, *HYPERFANS, *KAIMINGS)
@@ -240,6 +242,7 @@ class Cifar10Results(ClassifierResults[Cifar10, Cifar10Run]):
         for name, configs, rates in (
             ("loss", longer, "at the paper's rate, Kaiming at its best"),
             ("neighbours", neighbours(self.base), "a tenth and ten times the rate"),
+            ("longest", [*longest(self.base), *baselines(self.base)], "one seed for longer"),
         ):
             found = [self.runs.seeds(c) for c in sorted(configs, key=lambda c: INITS.index(c.init))]
             shown = {f"{init_label(runs[0].config.init)}, {runs[0].config.rate:g}": runs for runs in found if runs}
