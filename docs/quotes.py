@@ -55,7 +55,7 @@ def unseen() -> dict[str, str]:
 
 def beside_linear() -> dict[str, str]:
     """Comparisons with the start of nn.Linear: in which the default is no worse, all, and in which it is."""
-    told = re.search(r"in (\d+) of (\d+) comparisons, not in (\d+),", claims("conditions")["S1"]["headline"])
+    told = re.search(r"in (\d+) of (\d+), not in (\d+);", claims("conditions")["S1"]["headline"])
     return dict(zip(("good", "of", "worse"), told.groups(), strict=True))
 
 

@@ -69,7 +69,7 @@ def test_a_world_as_the_paper_says():
     claim = verdict()
     assert claim.verdict == "holds", claim.facts
     assert claim.counts == "12 of 12 facts"
-    assert claim.headline.startswith("test images right: hyperfan-in 30% [30%, 30%], hyperfan-out 25%")
+    assert claim.headline.startswith("30% [30%, 30%] right, Kaiming 10% [")
     assert "Not tested: what comes after." in claim.remark
     assert "In the search" not in claim.remark
 
@@ -191,7 +191,7 @@ def test_where_all_diverge_it_is_the_smallest():
 
 
 def test_the_page_says_what_was_found_and_what_is_missing(tmp_path):
-    missing = grid(BASE)[-1]
+    missing = neighbours(BASE)[-1]
     World().write(tmp_path / "runs", lambda c: c != missing)
     told = []
     out = tmp_path / "results"
@@ -211,7 +211,8 @@ def test_the_page_says_what_was_found_and_what_is_missing(tmp_path):
     assert "the first 10000 test images; in the\n  search the first 1000" in page
     assert f"Not run yet: {missing.title}." in page
     figures = {p.name for p in (out / "figures").iterdir()}
-    assert figures == {"loss.svg", "neighbours.svg", "rates.svg"} == set(re.findall(r"figures/(\w+\.svg)", page))
+    assert figures == {f"{name}.svg" for name in results.PICTURES} == set(re.findall(r"figures/(\w+\.svg)", page))
+    assert len(figures) == 4
     with pytest.raises(RunError, match="holds results already: --overwrite"):
         write_results(EXPERIMENT, tmp_path / "runs", out, BASE, told.append)
 

@@ -144,9 +144,7 @@ LOWER = {(init, lr): 0.005 for init in claims.HYPERFANS for lr in BASE.rates}
 def test_c7_holds_if_hyperfan_is_lower_and_does_not_if_it_is_the_same(decided):
     lower = decided(LOWER)["C7"]
     assert lower.verdict == "holds"
-    assert lower.headline.startswith(
-        "mean loss during the tasks, hyperfan-in: 0.496 [0.492, 0.509] over kaiming-fan-in, "
-    )
+    assert lower.headline.startswith("loss 0.496 [0.492, 0.509] of fan-in's, ")
     same = decided()["C7"]
     assert same.verdict == "does not hold"
     assert all(m.estimate.n == 15 for m in same.measured.values())
@@ -211,7 +209,7 @@ def test_halves_of_the_seeds_that_disagree_are_told(decided):
 
 def test_an_interval_without_a_small_p_is_not_enough():
     """Eight of fifteen seeds far lower, seven a little higher: the median's interval may lie below 1, p does not."""
-    claim = Claim("C", "statement")
+    claim = Claim("C", "title", "statement")
     a = [0.5] * 12 + [60.0, 70.0, 80.0]
     assert is_smaller(claim, "label", a, [1.0] * 15) is None
 
@@ -220,7 +218,7 @@ def test_c8_goes_by_the_runs_that_train(decided):
     bad = [("kaiming-fan-in", lr, 15) for lr in (1e-2, 1e-3, 1e-4)]
     claim = decided(diverged=bad)["C8"]
     assert claim.verdict == "holds"
-    assert claim.headline == "kaiming-fan-in at 0.0001: 0% [0%, 20%] of 15 runs train"
+    assert claim.headline == "at 0.0001 0% [0%, 20%] of 15 runs train"
     assert claim.remark.endswith("needs: 1e-05.")
     assert decided()["C8"].verdict == "holds in part"  # it trains at the smallest, and at all others
     other = decided({("kaiming-fan-in", 1e-4): 0.001}, diverged=bad[:2])["C8"]

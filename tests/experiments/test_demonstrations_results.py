@@ -214,7 +214,7 @@ def test_results_are_written_and_follow_from_their_record(runs, tmp_path):
 
 
 def test_the_index_lists_the_papers_claims_by_their_numbers_and_others_after_them(tmp_path):
-    claim = {"statement": "s", "verdict": "holds", "counts": "1 of 1 facts", "headline": "", "halves": []}
+    claim = {"title": "t", "statement": "s", "verdict": "holds", "counts": "1 of 1 facts", "headline": "", "halves": []}
     for experiment, names in {"demonstrations": ["A1"], "mnist": ["C10", "C2"], "continual": ["C16"]}.items():
         (tmp_path / experiment).mkdir()
         content = {"claims": [{"name": name, **claim} for name in names]}

@@ -5,6 +5,7 @@ import json
 import re
 import shutil
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from made_up import rows, write
@@ -240,9 +241,12 @@ def test_summaries_are_compared_value_by_value(tmp_path):
 def claims(*names):
     out = []
     for name in names:
-        claim = Claim(name, f"statement of {name}", headline=f"number of {name}")
+        claim = Claim(name, f"title of {name}", f"statement of {name}", headline=f"number of {name}")
         claim.measure("value", Estimate.of([1.0, 2.0]))
-        claim.facts, claim.halves = {"a": True, "b": False}, [Claim(name, "", facts={"a": x}) for x in (True, False)]
+        claim.facts, claim.halves = (
+            {"a": True, "b": False},
+            [Claim(name, "", "", facts={"a": x}) for x in (True, False)],
+        )
         out.append(claim)
     return out
 
@@ -254,9 +258,13 @@ def summaries(root, **found):
         (root / name / "README.md").write_text("".join(f"## {c.name}\n" for c in told))
 
 
-def table(page):
-    cells = [[cell.strip() for cell in line.strip("|").split("|")] for line in page.splitlines() if line[:1] == "|"]
-    return cells[0], cells[2:]
+def tables(page):
+    """The header and the rows of the paper's claims, and of others."""
+    found = []
+    for lines in re.findall(r"(?:^\|.*\n)+", page, re.MULTILINE):
+        cells = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines.splitlines()]
+        found.append((cells[0], cells[2:]))
+    return found
 
 
 def test_the_index_has_all_claims_in_order_with_working_links(tmp_path):
@@ -268,17 +276,16 @@ def test_the_index_has_all_claims_in_order_with_working_links(tmp_path):
         imagenet=claims("C10", "C11", "BN"),
     )
     write_index(tmp_path)
-    head, found = table((tmp_path / "README.md").read_text())
-    links = [re.fullmatch(r"\[(\w+), (\w+)\]\((.*)#(.*)\)", cells[0]).groups() for cells in found]
+    (head, papers), (_, others) = tables((tmp_path / "README.md").read_text())
+    links = [re.fullmatch(r"\[(\w+)\]\((\w+/README.md)#(.*)\)", cells[0]).groups() for cells in papers + others]
     names = ["C1", "C2", "C7", "C9", "C10", "C11", "C12", "C15", "C15", "C16", "BN"]
     assert [name for name, *_ in links] == names
-    for name, experiment, page, anchor in links:
-        assert page == f"{experiment}/README.md"
+    assert len(others) == 1
+    for name, page, anchor in links:
         assert f"## {anchor.upper()}\n" == f"## {name}\n"
         assert f"## {name}\n" in (tmp_path / page).read_text()
     assert head[3] == "the number that decides"
-    told = ["statement of C1", "**holds in part** (1 of 2 facts)", "number of C1"]
-    assert found[0][1:] == [*told, "holds / does not hold, which disagree on 1 fact"]
+    assert papers[0][1:] == ["title of C1", "**in part** 1/2", "number of C1", "holds / fails, differ"]
 
 
 def test_the_index_follows_when_results_change(tmp_path):
@@ -286,7 +293,8 @@ def test_the_index_follows_when_results_change(tmp_path):
     write_index(tmp_path)
     summaries(tmp_path, cifar10=claims("C9"))
     write_index(tmp_path)
-    assert len(table((tmp_path / "README.md").read_text())[1]) == 2
+    (_, papers), _ = tables((tmp_path / "README.md").read_text())
+    assert len(papers) == 2
 
 
 def test_the_index_shows_results_of_an_older_version_as_far_as_they_go(tmp_path):
@@ -294,12 +302,19 @@ def test_the_index_shows_results_of_an_older_version_as_far_as_they_go(tmp_path)
     told = {"claims": [{"name": "C1", "statement": "so it is", "verdict": "holds"}]}
     (tmp_path / "mnist" / "summary.json").write_text(json.dumps(told))
     write_index(tmp_path)
-    assert table((tmp_path / "README.md").read_text())[1][0][1:] == [
-        "so it is",
-        "**holds**",
-        "not given: an earlier page",
-        "",
-    ]
+    (_, papers), _ = tables((tmp_path / "README.md").read_text())
+    assert papers[0][1:] == ["so it is", "**holds**", "", ""]
+
+
+def test_the_papers_claims_fit_on_one_screen():
+    """Each is one line at the width of a page, of some 120 letters, but for two that may take another."""
+    page = (Path(__file__).parents[2] / "results" / "README.md").read_text(encoding="utf-8")
+    lengths = []
+    for cells in tables(page)[0][1]:
+        shown = [re.sub(r"\[(.*)\]\(.*\)|\*\*", r"\1", cell) for cell in cells]
+        lengths.append(sum(map(len, shown)))
+    assert len(lengths) == 17
+    assert sorted(lengths)[-3] <= 120, lengths
 
 
 def test_a_page_that_is_no_index_is_never_overwritten(tmp_path):

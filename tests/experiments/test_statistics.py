@@ -78,6 +78,6 @@ def test_equal_lists_do_not_differ():
     ],
 )
 def test_pairs_are_smaller_or_no_larger_only_where_that_is_certain(ratios, smaller, no_larger):
-    ones, claim = [1.0] * len(ratios), Claim("C", "statement")
+    ones, claim = [1.0] * len(ratios), Claim("C", "title", "statement")
     assert is_smaller(claim, "smaller", ratios, ones) is smaller
     assert is_no_larger(claim, "no larger", ratios, ones) is no_larger

@@ -43,8 +43,8 @@ def _smaller(c: Claim, results: "ContinualResults") -> None:
             c.decide(f"{init}: smaller {when} every task than {other}", all_of(facts))
     mean_losses = {init: sgd.during(init, sgd.best(init)).mean(1).tolist() for init in ("hyperfan-in", *KAIMINGS)}
     over = [ratios(mean_losses["hyperfan-in"], mean_losses[other]) for other in KAIMINGS]
-    found = [f"{Estimate.median(each).format()} over {other}" for each, other in zip(over, KAIMINGS, strict=True)]
-    c.headline = f"mean loss during the tasks, hyperfan-in: {', '.join(found)}"
+    fan_in, fan_out = (Estimate.median(each).format() for each in over)
+    c.headline = f"loss {fan_in} of fan-in's, {fan_out} of fan-out's"
     c.remark = (
         f"Points have noise of variance {NOISE**2:g}, so the loss of a task that is fitted well ends about there. Near "
         "the edge of divergence the last bit of a number decides which runs survive, and another CPU may round it "
@@ -65,7 +65,7 @@ def _rates(c: Claim, results: "ContinualResults") -> None:
             c.decide(f"at {lr:g} more than half do", share.within(0.5))
     next_smallest = sorted(sgd.config.rates)[1]
     share = Estimate.share(sgd.trained(BASELINE, next_smallest), n)
-    c.headline = f"{BASELINE} at {next_smallest:g}: {share.format('.0%')} of {n} runs train"
+    c.headline = f"at {next_smallest:g} {share.format('.0%')} of {n} runs train"
     scores = [sgd.scores(BASELINE, lr) for lr in (best, smallest)]
     better = best != smallest and is_smaller(c, f"{best:g} over {smallest:g}: mean final loss", *scores)
     c.decide("no other rate is better", None if better is None else not better)
@@ -81,8 +81,8 @@ def _optimisers(c: Claim, results: "ContinualResults") -> None:
         found = scores[init, optimiser] = grid.scores(init, lr)
         c.measure(f"{init}, {name} at {lr:g}: mean final loss of the tasks, median", Estimate.median(found))
     good, bad, helped = scores["hyperfan-in", "sgd"], scores[BASELINE, "sgd"], scores[BASELINE, "adam"]
-    c.headline = f"median final loss: hyperfan-in with SGD {statistics.median(good):.2g}, {BASELINE} with SGD "
-    c.headline += f"{statistics.median(bad):.2g}, with Adam {statistics.median(helped):.2g}"
+    c.headline = f"loss {statistics.median(good):.2g}, Kaiming {statistics.median(bad):.2g}, with Adam "
+    c.headline += f"{statistics.median(helped):.2g}"
     worse = is_smaller(c, f"hyperfan-in over {BASELINE}, both SGD", good, bad)
     c.decide(f"{BASELINE} with SGD, at its best rate, is worse than hyperfan-in with SGD", worse)
     c.decide("Adam at its best rate makes it better", is_smaller(c, f"{BASELINE}, Adam over SGD", helped, bad))
@@ -104,8 +104,8 @@ def _heuristics(c: Claim, results: "ContinualResults") -> None:
             within = c.measure(f"{name}: {FACTOR}, width {width}", factor).within(*bounds)
             facts.append(None if within is None else within == expected)
         c.decide(label, all_of(facts) if name not in ONE_NUMBER else any_of(facts))
-    c.headline = f"{FACTOR}, widths {WIDTHS[0]} to {WIDTHS[-1]}: "
-    c.headline += ", ".join(_ends(name, factors[name]) for name in ("M2, std 0.01", "M3, head/10", "M4"))
+    ends = (_ends(name, factors[name]) for name in ("M2, std 0.01", "M3, head/10"))
+    c.headline = f"{', '.join(ends)} times a layer"
     sgd, comparisons = results.grid("sgd"), []
     good_rate = sgd.best("hyperfan-in")
     for init in ("m2", "m3", "m4"):
@@ -180,10 +180,15 @@ def growths(init: str, width: int) -> list[float]:
 
 CLAIMS: Claims = {
     "C7": (
+        "continual learning: smaller losses",
         "in continual learning hyperfan has smaller losses at the start, during and at the end of each task",
         _smaller,
     ),
-    "C8": ("Kaiming fan-in trains there only at the smallest rate, 1e-5", _rates),
-    "C15": ("plain SGD suffices with hyperfan where bad inits need Adam", _optimisers),
-    "C16": ("M1 to M4 behave as described in its section 3", _heuristics),
+    "C8": ("Kaiming fan-in trains only at 1e-5", "Kaiming fan-in trains there only at the smallest rate, 1e-5", _rates),
+    "C15": (
+        "SGD suffices where others need Adam",
+        "plain SGD suffices with hyperfan where bad inits need Adam",
+        _optimisers,
+    ),
+    "C16": ("M1 to M4 behave as described", "M1 to M4 behave as described in its section 3", _heuristics),
 }

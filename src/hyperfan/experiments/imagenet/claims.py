@@ -121,7 +121,7 @@ def _compare(c: Claim, results: "ImagenetResults", last: Last) -> None:
     )
     if last == "plain":
         apart = difference(found[FAN_IN], found[HYPERFANS[0]], _accuracy)
-        c.headline = f"accuracy of fan-in − hyperfan-in: {apart.format('.3f')}"
+        c.headline = f"accuracy {apart.format('.3f')} beside hyperfan-in's"
         loss = Estimate.ratio([_first(r) for runs in found.values() for r in runs])
         c.remark += (
             " No fact is about the start: the last layer is the same under every init, and batch norm takes the scale "
@@ -141,7 +141,7 @@ def _without_norm(c: Claim, results: "ImagenetResults") -> None:
             higher = ratio(runs, normed[init], _first)
             c.measure(f"{setting}: first loss without batch norm over with it", higher)
             if init == FAN_IN:
-                c.headline = c.headline or f"{setting}: first loss {higher.format()} times as high without batch norm"
+                c.headline = c.headline or f"fan-in starts {higher.format()} times as high without"
                 c.decide(f"{setting}: without batch norm it starts far higher", higher.within(FAR_FACTOR))
             else:
                 c.decide(f"{setting}: without batch norm it starts no higher", higher.within(high=START_FACTOR))
@@ -163,7 +163,7 @@ def _unknown_classes(c: Claim, results: "ImagenetResults") -> None:
         c.measure(f"noise {noise:g} − no noise: {SEPARATION}", gain, ".3f")
         c.decide(f"noise {noise:g} tells held-out classes apart better than no noise", gain.within(0))
     best = max(NOISES, key=lambda noise: mean(found[noise], lambda r: r.separation()).value)
-    c.headline = f"separation {mean(found[best], lambda r: r.separation()).format('.3f')} at noise {best:g}, the best"
+    c.headline = f"AUROC {mean(found[best], lambda r: r.separation()).format('.3f')} at noise {best:g}, the best"
     c.remark = (
         f"{NOISE_INIT}, all generated. {SEPARATION.capitalize()} is how often a picture of a held-out class has a "
         "higher entropy than one of the others (AUROC; 0.5 is chance). Intervals are over seeds, for the same held-out "
@@ -173,16 +173,23 @@ def _unknown_classes(c: Claim, results: "ImagenetResults") -> None:
 
 CLAIMS: Claims = {
     "C10": (
+        "MobileNet: fan-in starts far higher",
         "on a Bayesian MobileNet Kaiming fan-in starts far higher and learns more slowly, even with batch norm; "
         "fan-out is about equal to hyperfan",
         functools.partial(_compare, last="generated"),
     ),
-    "C11": ("the same with the last layer not generated", functools.partial(_compare, last="plain")),
+    "C11": (
+        "the same with a plain last layer",
+        "the same with the last layer not generated",
+        functools.partial(_compare, last="plain"),
+    ),
     "Unknown": (
+        "entropy tells held-out classes apart",
         "(not the paper's) the entropy of the predictions tells held-out classes apart, and better with more noise",
         _unknown_classes,
     ),
     "BN": (
+        "batch norm hides that fan-in explodes",
         "(not the paper's) batch norm hides that fan-in explodes: without it fan-in alone starts higher",
         _without_norm,
     ),

@@ -24,6 +24,10 @@ class Verdict(StrEnum):
     UNDECIDED = "not decided"
 
 
+INDEX_WORDS = {Verdict.HOLDS: "holds", Verdict.IN_PART: "in part", Verdict.FAILS: "fails", Verdict.UNDECIDED: "open"}
+"""Verdicts in the index of all claims."""
+
+
 @dataclass(frozen=True)
 class Measurement:
     """An estimate on a page, the format of its numbers, and a note beside it."""
@@ -39,6 +43,7 @@ class Claim:
 
     Args:
         name: C1 to C16 for the paper's, or another.
+        title: the claim in a few words.
         statement: what is claimed, by the paper or by us.
         measured: estimates by label.
         facts: by label.
@@ -48,6 +53,7 @@ class Claim:
     """
 
     name: str
+    title: str
     statement: str
     measured: dict[str, Measurement] = field(default_factory=dict)
     facts: dict[str, Fact] = field(default_factory=dict)
@@ -94,8 +100,8 @@ class Claim:
         return {**asdict(replace(self, halves=[])), "halves": halves, **found}
 
 
-Claims = Mapping[str, tuple[str, Callable[[Claim, Any], object]]]
-"""Name → the claim's statement, and the function that decides it from an experiment's results."""
+Claims = Mapping[str, tuple[str, str, Callable[[Claim, Any], object]]]
+"""Name → the claim's title and statement, and the function that decides it from an experiment's results."""
 
 
 def all_of(facts: Iterable[Fact]) -> Fact:
@@ -120,20 +126,34 @@ def markdown_table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     return "\n".join(f"| {' | '.join(row)} |" for row in [header, ["---"] * len(header), *rows])
 
 
-VERDICT_HEADER = ("claim", "statement", "verdict", "the number that decides", "on even / odd seeds alone")
-
-
-def verdict_row(link: str, claim: Mapping[str, Any]) -> list[str]:
-    """The cells under :data:`VERDICT_HEADER` of a claim as its ``to_dict`` gives it; an older one may lack some."""
-    verdict = f"**{claim['verdict']}**" + (f" ({claim['counts']})" if "counts" in claim else "")
-    halves = " / ".join(half["verdict"] for half in claim.get("halves", []))
-    halves += f", which disagree on {_facts(claim['contested'])}" if claim.get("contested") else ""
-    return [link, claim["statement"], verdict, claim.get("headline", "not given: an earlier page"), halves]
-
-
 def verdict_table(claims: Sequence[Claim]) -> str:
     """The verdict on each claim, with a link to its section."""
-    return markdown_table(VERDICT_HEADER, [verdict_row(f"[{c.name}](#{c.name.lower()})", c.to_dict()) for c in claims])
+    header = ("claim", "statement", "verdict", "the number that decides", "on even / odd seeds alone")
+    rows = []
+    for c in claims:
+        halves = " / ".join(half.verdict for half in c.halves)
+        halves += f", which disagree on {_facts(c.contested)}" if c.contested else ""
+        rows.append(
+            [f"[{c.name}](#{c.name.lower()})", c.statement, f"**{c.verdict}** ({c.counts})", c.headline, halves]
+        )
+    return markdown_table(header, rows)
+
+
+def index_table(claims: Iterable[tuple[str, Mapping[str, Any]]]) -> str:
+    """A line for each claim, with its link, short enough for many on one screen.
+
+    Claims are as their ``to_dict`` gives them, and those of an older version may lack some of it.
+    """
+    rows = []
+    for link, claim in claims:
+        verdict, *halves = (INDEX_WORDS[each["verdict"]] for each in (claim, *claim.get("halves", [])))
+        so = list(claim.get("facts", {}).values())
+        counts = f" {so.count(True)}/{len(so)}" if so else ""
+        alone = f"both {halves[0]}" if len(halves) > len({*halves}) else " / ".join(halves)
+        alone += ", differ" if claim.get("contested") else ""
+        title, headline = claim.get("title", claim["statement"]), claim.get("headline", "")
+        rows.append([link, title, f"**{verdict}**{counts}", headline, alone])
+    return markdown_table(("", "claim", "verdict", "the number that decides", "halves"), rows)
 
 
 def claim_sections(claims: Sequence[Claim]) -> str:

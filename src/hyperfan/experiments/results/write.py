@@ -11,13 +11,11 @@ from hyperfan.errors import RunError
 from hyperfan.experiments.environment import environment
 from hyperfan.experiments.experiment import EXPERIMENTS, Configuration, Experiment, read_configuration
 from hyperfan.experiments.results.claims import (
-    VERDICT_HEADER,
     Claim,
     Claims,
     claim_sections,
-    markdown_table,
+    index_table,
     template,
-    verdict_row,
     verdict_table,
 )
 from hyperfan.experiments.results.record import RECORD_FILE, differences, write_record
@@ -98,12 +96,12 @@ class Results(ABC, Generic[C, R]):
     def _decide(self) -> list[Claim]:
         """Decide each claim. One whose runs are missing is not decided, and its remark names them."""
         found = []
-        for name, (statement, decide) in self.claims.items():
-            claim = Claim(name, statement)
+        for name, (title, statement, decide) in self.claims.items():
+            claim = Claim(name, title, statement)
             try:
                 decide(claim, self)
             except RunError as error:
-                claim = Claim(name, statement, remark=f"{capitalise(str(error))}.")
+                claim = Claim(name, title, statement, remark=f"{capitalise(str(error))}.")
             found.append(claim)
         return found
 
@@ -192,24 +190,21 @@ def check_results(
 
 
 def write_index(root: Path) -> None:
-    """Write one table of all claims of the results in a folder, unless its page is about something else."""
+    """Write a page with all claims of the results in a folder, unless its page is about something else."""
     file, text = root / README_FILE, template(__package__, "index.md")
     heading = text.partition("\n")[0]
     if file.exists() and not file.read_text(encoding="utf-8").startswith(heading):
         return
-    found = [
-        (claim, f"[{claim['name']}, {name}]({name}/{README_FILE}#{claim['name'].lower()})")
-        for name in EXPERIMENTS
-        if (root / name / SUMMARY_FILE).exists()
-        for claim in read_json(root / name / SUMMARY_FILE)["claims"]
-    ]
-    if found:
-        found.sort(key=lambda pair: _number(pair[0]["name"]))
-        rows = [verdict_row(link, claim) for claim, link in found]
-        write_text(file, text.format(claims=markdown_table(VERDICT_HEADER, rows)))
-
-
-def _number(claim: str) -> tuple[bool, int]:
-    """A key to sort claims by: the paper's by their numbers, others after them."""
-    number = claim.removeprefix("C")
-    return (False, int(number)) if number.isdecimal() else (True, 0)
+    papers, others = [], []
+    for name in EXPERIMENTS:
+        if (root / name / SUMMARY_FILE).exists():
+            for claim in read_json(root / name / SUMMARY_FILE)["claims"]:
+                number = claim["name"].removeprefix("C")
+                line = f"[{claim['name']}]({name}/{README_FILE}#{claim['name'].lower()})", claim
+                if number.isdecimal():
+                    papers.append((int(number), line))
+                else:
+                    others.append(line)
+    if papers or others:
+        lines = [line for _, line in sorted(papers, key=lambda pair: pair[0])]
+        write_text(file, text.format(papers=index_table(lines), others=index_table(others)))

@@ -83,7 +83,7 @@ def _facts(runs: "list[ConditionsRun]") -> str:
     rows = []
     for kind, jobs in KINDS.items():
         for i, name in enumerate((OURS, *VARIANTS)):
-            c = Claim(name, f"at least as good as {LINEAR}")
+            c = Claim(name, name, f"at least as good as {LINEAR}")
             for run in (run for run in runs if run.config.job in jobs):
                 for measure in _measures(run):
                     decide_both_ways(c, run, measure, (run.config.starts[i], LINEAR), is_no_larger)
