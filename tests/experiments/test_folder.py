@@ -4,6 +4,7 @@ import contextlib
 import json
 import shutil
 import stat
+import subprocess
 import tempfile
 from dataclasses import replace
 from pathlib import Path
@@ -15,7 +16,7 @@ from toy import InterruptedAfter, Silent, Toy, ToyTraining, as_nobody, contents
 import hyperfan
 import needs
 from hyperfan.errors import HyperfanError, RunError
-from hyperfan.experiments.environment import fingerprint
+from hyperfan.experiments.environment import commit, fingerprint
 from hyperfan.experiments.experiment import EXPERIMENTS
 from hyperfan.experiments.folder import load_checkpoint, open_run
 from hyperfan.experiments.loop import run
@@ -155,6 +156,45 @@ def test_the_fingerprint_covers_what_can_change_numbers_and_nothing_else(tmp_pat
     }
     (root / "experiments" / "loop.py").rename(root / "experiments" / "other.py")
     assert fingerprint(root) != before
+
+
+def git(root, *words):
+    identity = ("-c", "user.name=a", "-c", "user.email=a@b")
+    return subprocess.run(["git", *identity, *words], cwd=root, check=True, capture_output=True, text=True).stdout
+
+
+def test_the_commit_is_the_one_that_the_package_lies_in_unchanged(tmp_path):
+    """Where files were changed since, or the package lies in a repository that does not hold it, there is none."""
+    root = tmp_path / "package"
+    root.mkdir()
+    (root / "module.py").write_text("a = 1")
+    assert commit(root) is None
+    commit.cache_clear()
+    git(tmp_path, "init", "-q")
+    (tmp_path / "other").write_text("")
+    git(tmp_path, "add", "other")
+    git(tmp_path, "commit", "-qm", "one of something else")
+    assert commit(root) is None
+    commit.cache_clear()
+    git(tmp_path, "add", "package")
+    git(tmp_path, "commit", "-qm", "the package")
+    expected = git(tmp_path, "rev-parse", "--short=12", "HEAD").strip()
+    (tmp_path / "other").write_text("a later version of something else")
+    git(tmp_path, "commit", "-qam", "something else")
+    assert commit(root) == expected
+    commit.cache_clear()
+    (root / "module.py").write_text("a = 2")
+    assert commit(root) is None
+
+
+def test_a_run_goes_on_in_silence_after_a_commit_of_the_same_code(half):
+    env = json.loads((half / "env.json").read_text())
+    (half / "env.json").write_text(json.dumps({**env, "commit": "0123456789ab"}))
+    with open_run(half, Toy(), resume=True) as folder:
+        assert folder.other_environment() == ""
+    (half / "env.json").write_text(json.dumps({**env, "torch": "0.1"}))
+    with open_run(half, Toy(), resume=True) as folder:
+        assert folder.other_environment().startswith("torch was 0.1 and is now ")
 
 
 # ── damage ─────────────────────────────────────────────────────────────────────────────────────────────────────────

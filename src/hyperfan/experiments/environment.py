@@ -1,8 +1,10 @@
 """What a run's results may depend on beside its configuration: versions, code and machine."""
 
 import contextlib
+import functools
 import hashlib
 import platform
+import subprocess
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -11,6 +13,10 @@ import hyperfan
 
 NO_TRAINING = {"cli", "report", "results", "claims", "sweep"}
 """Rooms, folders and modules that only read finished runs, or start runs in processes of their own."""
+COMMIT = "commit"
+"""The key of the commit in an environment."""
+GIT_TIMEOUT = 10.0
+"""Seconds."""
 
 
 def environment() -> Mapping[str, Any]:
@@ -20,6 +26,7 @@ def environment() -> Mapping[str, Any]:
     return {
         "hyperfan": hyperfan.__version__,
         "code": fingerprint(),
+        COMMIT: commit(),
         "python": platform.python_version(),
         "torch": torch.__version__,
         "system": platform.system(),
@@ -39,6 +46,24 @@ def fingerprint(root: Path = Path(hyperfan.__file__).parent) -> str:
         if not NO_TRAINING & {*name.parent.parts, name.stem}:
             digest.update(name.as_posix().encode() + b"\0" + file.read_bytes())
     return digest.hexdigest()[:12]
+
+
+@functools.cache
+def commit(root: Path = Path(hyperfan.__file__).parent) -> str | None:
+    """The last commit that changed the package under a root, if it lies in a repository as that commit left it."""
+    with contextlib.suppress(OSError, subprocess.SubprocessError):
+        last, changes = (
+            subprocess.run(
+                ["git", "-C", str(root), *words, "--", "."],
+                check=True,
+                capture_output=True,
+                text=True,
+                timeout=GIT_TIMEOUT,
+            ).stdout.strip()
+            for words in (["log", "-1", "--format=%h", "--abbrev=12"], ["status", "--porcelain"])
+        )
+        return last if last and not changes else None
+    return None
 
 
 def _processor() -> str:

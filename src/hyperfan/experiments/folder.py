@@ -18,7 +18,7 @@ from typing import IO, Any
 from torch import Tensor
 
 from hyperfan.errors import RunError
-from hyperfan.experiments.environment import environment
+from hyperfan.experiments.environment import COMMIT, environment
 from hyperfan.experiments.experiment import Configuration
 from hyperfan.files import (
     Lock,
@@ -102,7 +102,8 @@ class RunFolder:
     def other_environment(self) -> str:
         """How this environment differs from the one the run was started in; empty if it does not."""
         then, now = _read_mapping(self.path / ENV_FILE), environment()
-        return ", ".join(f"{k} was {then.get(k)} and is now {now[k]}" for k in now if then.get(k) != now[k])
+        differ = (k for k in now if k != COMMIT and then.get(k) != now[k])  # of the commit, only the code matters
+        return ", ".join(f"{k} was {then.get(k)} and is now {now[k]}" for k in differ)
 
     def write(self, name: str, content: Any) -> None:
         """Write a JSON file."""

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Generic, Self, TypeVar
 
 from hyperfan.errors import RunError
-from hyperfan.experiments.environment import environment
+from hyperfan.experiments.environment import COMMIT, environment
 from hyperfan.experiments.experiment import (
     CHOOSING_SEED,
     ClassifierConfiguration,
@@ -221,6 +221,11 @@ class Runs(Generic[R]):
         lines = [(run if run is first[run.setting] else run.undrawn()).to_dict() for run in found]
         kept = [_from_record(line, self.experiment) for line in lines]
         return Runs(self.experiment, kept, self.unverified), lines
+
+    def made_by(self) -> list[str]:
+        """The commits whose code made the runs; where one is not known, the fingerprint of the code."""
+        known = ((run.environment.get(COMMIT), run.environment.get("code")) for run in self)
+        return sorted({f"commit {commit}" if commit else f"fingerprint {code}" for commit, code in known})
 
     def half(self, odd: bool) -> "Runs[R]":
         """The runs with even seeds alone, or with odd ones."""

@@ -113,6 +113,7 @@ class Results(ABC, Generic[C, R]):
             **vars(self.base),
             "name": experiment.name,
             "profile": "" if profile == PAPER else f" --profile {profile}",
+            "code": " and ".join(self.runs.made_by()),
             "fetch": f"hyperfan data fetch {self.data_set}\n" if self.data_set else "",
             "verdicts": verdict_table(claims),
             "claims": claim_sections(claims),
@@ -156,7 +157,7 @@ def write_results(
         write_figures(out / FIGURES_FOLDER, results.figures())
         content = {
             "environment": environment(),
-            "code of the runs": sorted({str(run.environment.get("code")) for run in runs}),
+            "code of the runs": runs.made_by(),
             "base": base.to_dict(),
             **results.summary(),
             "claims": [c.to_dict() for c in claims],
