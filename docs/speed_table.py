@@ -78,7 +78,7 @@ LINES = {
         HAND,
     ),
     "mnist_run": ("a run of the MNIST experiment with its probes, tests and checkpoints", PLAIN),
-    "mnist_run_probe": ("… share of it spent looking inside", "{ratio:.1%}"),
+    "mnist_run_probe": ("… share of it spent looking inside", "{ratio:.2%}"),
     "continual_grid": (
         "the 240 runs of the paper's continual-learning grid as one program",
         "{inverse:.0f} {inverse_spread} times as fast as one by one",
@@ -132,7 +132,9 @@ def cell(machine: Path, name: str, template: str) -> str:
     if result is None:
         return "–"
     link = f"[json]({Path(os.path.relpath(machine / name, PAGE.parent)).as_posix()}.json)"
-    over = f", over its limit of {result['limit']:g}" if result.get("holds") is False else ""
+    form = "{:.3g}%" if "%}" in template else "{:g}"
+    limit = form.format(result["limit"] * (100 if "%}" in template else 1)) if result.get("holds") is False else ""
+    over = f", over its limit of {limit}" if limit else ""
     return f"{template.format(**numbers(machine, result))}{over} ({link})"
 
 

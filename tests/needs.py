@@ -4,6 +4,7 @@ Nothing that ``pip install 'hyperfan[dev]'`` brings is needed here: that is impo
 """
 
 import os
+import shutil
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,8 @@ from hyperfan.errors import DataError
 
 # These tests fork, and send signals that Windows does not have.
 POSIX = pytest.mark.skipif(os.name == "nt", reason="needs signals, fork, pipes and permissions as POSIX has them")
+
+GIT = pytest.mark.skipif(shutil.which("git") is None, reason="needs git")
 
 
 def data_set(name: str) -> Path:

@@ -24,7 +24,7 @@ def called(capsys, *args):
 
 def test_results_are_written_with_a_table_of_all_claims_and_checked(capsys):
     assert called(capsys, "--profile", "laptop")[:2] == (0, "results/cifar10/README.md\n")
-    assert "[C9, cifar10](cifar10/README.md#c9)" in Path("results/README.md").read_text()
+    assert "[C9](cifar10/README.md#c9)" in Path("results/README.md").read_text()
     before = {p: p.read_bytes() for p in Path("results").rglob("*") if p.is_file()}
     assert called(capsys, "--check")[:2] == (0, "results/cifar10 follows from its runs\n")
     page = Path("results/cifar10/README.md")

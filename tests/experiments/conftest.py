@@ -6,20 +6,22 @@ import pytest
 import torch
 from toy import Silent, Toy, contents, serve
 
-from hyperfan.experiments import environment
+from hyperfan.experiments import environment, folder
 from hyperfan.experiments.loop import run
 
 FINGERPRINT = functools.cache(environment.fingerprint)
+COMMIT = functools.cache(environment.commit)
 
 
 @pytest.fixture(autouse=True)
 def _no_waiting(monkeypatch):
     """For the disk: what a process has written stays when it is killed; only a power cut would need more.
 
-    Nor for a checksum of all the code at the start of each run, which does not change meanwhile.
+    Nor for a checksum of all the code and its commit at the start of each run, which do not change meanwhile.
     """
     monkeypatch.setattr(os, "fsync", lambda handle: None)
     monkeypatch.setattr(environment, "fingerprint", FINGERPRINT)
+    monkeypatch.setattr(folder, "commit", COMMIT)
 
 
 @pytest.fixture(autouse=True)

@@ -8,7 +8,7 @@ import pytest
 from made_up import write
 
 from hyperfan.errors import RunError
-from hyperfan.experiments.cifar10 import BEST, EXPERIMENT, PROFILES, grid, neighbours, results
+from hyperfan.experiments.cifar10 import BEST, EXPERIMENT, PROFILES, grid, long_run, neighbours, results
 from hyperfan.experiments.cifar10.results import Cifar10Results, Cifar10Run
 from hyperfan.experiments.experiment import CHOOSING_SEED
 from hyperfan.experiments.results.runs import Runs
@@ -69,7 +69,7 @@ def test_a_world_as_the_paper_says():
     claim = verdict()
     assert claim.verdict == "holds", claim.facts
     assert claim.counts == "12 of 12 facts"
-    assert claim.headline.startswith("30% [30%, 30%] right, Kaiming 10% [")
+    assert claim.headline.startswith("30% [30%, 30%] right at 5e-05, Kaiming fan-out 10% [")
     assert "Not tested: what comes after." in claim.remark
     assert "In the search" not in claim.remark
 
@@ -217,12 +217,12 @@ def test_the_page_says_what_was_found_and_what_is_missing(tmp_path):
         write_results(EXPERIMENT, tmp_path / "runs", out, BASE, told.append)
 
 
-def test_without_neighbours_there_is_no_figure_of_them(tmp_path):
-    beside = neighbours(BASE)
-    World().write(tmp_path / "runs", lambda c: c not in beside)
+@pytest.mark.parametrize(("name", "configs"), [("neighbours", neighbours(BASE)), ("longest", long_run(BASE))])
+def test_without_its_runs_a_figure_is_left_out(tmp_path, name, configs):
+    World().write(tmp_path / "runs", lambda c: c not in configs)
     write_results(EXPERIMENT, tmp_path / "runs", tmp_path / "out", BASE)
-    assert "neighbours.svg" not in (tmp_path / "out" / "README.md").read_text()
-    assert not (tmp_path / "out" / "figures" / "neighbours.svg").exists()
+    assert f"{name}.svg" not in (tmp_path / "out" / "README.md").read_text()
+    assert not (tmp_path / "out" / "figures" / f"{name}.svg").exists()
 
 
 def test_after_the_search_alone_the_page_has_its_rates_and_no_verdict(tmp_path):

@@ -12,7 +12,7 @@ from toy import Silent, assert_resumes
 import hyperfan as hf
 from hyperfan.data import CIFAR10, Labelled, Splits, standardise
 from hyperfan.errors import RunError
-from hyperfan.experiments.cifar10 import BEST, PROFILES, SEARCHED, Cifar10, grid, longest, training
+from hyperfan.experiments.cifar10 import BEST, PROFILES, SEARCHED, Cifar10, grid, long_run, training
 from hyperfan.experiments.classifier import indices
 from hyperfan.experiments.loop import run
 
@@ -63,8 +63,8 @@ def test_the_grid_is_a_search_and_longer_runs(seed):
     base = replace(PROFILES["laptop"], seed=seed)
     runs = grid(base)
     assert len({run.folder for run in runs}) == len(runs)
-    assert [(run.init, run.seed, run.rate, run.epochs) for run in longest(base)] == [("hyperfan-in", seed, 5e-5, 12)]
-    assert runs.pop() == longest(base)[0]
+    assert [(run.init, run.seed, run.rate, run.epochs) for run in long_run(base)] == [("hyperfan-in", seed, 5e-5, 12)]
+    assert runs.pop() == long_run(base)[0]
     searched, longer = ([run for run in runs if (run.seed >= 1000) == short] for short in (True, False))
     assert {(run.seed, run.total, run.batch) for run in searched} == {(1000 + seed, 50, 100)}
     for init in ("hyperfan-in", "hyperfan-out", "kaiming-fan-in", "kaiming-fan-out"):

@@ -218,7 +218,7 @@ def test_c8_goes_by_the_runs_that_train(decided):
     bad = [("kaiming-fan-in", lr, 15) for lr in (1e-2, 1e-3, 1e-4)]
     claim = decided(diverged=bad)["C8"]
     assert claim.verdict == "holds"
-    assert claim.headline == "at 0.0001 0% [0%, 20%] of 15 runs train"
+    assert claim.headline == "at 0.0001, 0% [0%, 20%] of 15 runs train"
     assert claim.remark.endswith("needs: 1e-05.")
     assert decided()["C8"].verdict == "holds in part"  # it trains at the smallest, and at all others
     other = decided({("kaiming-fan-in", 1e-4): 0.001}, diverged=bad[:2])["C8"]

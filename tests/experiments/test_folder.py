@@ -2,6 +2,7 @@
 
 import contextlib
 import json
+import os
 import shutil
 import stat
 import subprocess
@@ -158,32 +159,68 @@ def test_the_fingerprint_covers_what_can_change_numbers_and_nothing_else(tmp_pat
     assert fingerprint(root) != before
 
 
-def git(root, *words):
-    identity = ("-c", "user.name=a", "-c", "user.email=a@b")
-    return subprocess.run(["git", *identity, *words], cwd=root, check=True, capture_output=True, text=True).stdout
+@pytest.fixture
+def git(tmp_path, monkeypatch):
+    """Run git in a folder, as no hook and no user's configuration has it."""
+    for name in [n for n in os.environ if n.startswith("GIT_")]:
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("GIT_CONFIG_GLOBAL", os.devnull)
+    monkeypatch.setenv("GIT_CONFIG_NOSYSTEM", "1")
+
+    def run_git(*words):
+        command = ["git", "-C", str(tmp_path), "-c", "user.name=a", "-c", "user.email=a@b", *words]
+        return subprocess.run(command, check=True, capture_output=True, text=True).stdout.strip()
+
+    run_git("init", "-q")
+    (tmp_path / "package").mkdir()
+    for name in ("other", "package/__init__.py"):
+        (tmp_path / name).write_text("a = 1")
+    return run_git
 
 
-def test_the_commit_is_the_one_that_the_package_lies_in_unchanged(tmp_path):
-    """Where files were changed since, or the package lies in a repository that does not hold it, there is none."""
+@needs.GIT
+def test_the_commit_is_the_last_that_changed_the_package(git, tmp_path):
+    git("add", "package")
+    git("commit", "-qm", "the package")
+    expected = git("rev-parse", "--short=12", "HEAD")
+    git("add", "other")
+    git("commit", "-qm", "something else")
+    assert commit(tmp_path / "package") == expected
+
+
+@needs.GIT
+@pytest.mark.parametrize("change", ["untracked", "removed", "edited", "added"])
+def test_code_that_no_commit_has(git, tmp_path, change):
+    """It lies in somebody's repository that does not hold it, or was changed since, which the user's settings hide."""
     root = tmp_path / "package"
-    root.mkdir()
-    (root / "module.py").write_text("a = 1")
+    git("add", "other" if change == "untracked" else ".")
+    git("commit", "-qm", "first")
+    git("config", "status.showUntrackedFiles", "no")
+    if change == "removed":
+        git("rm", "-rq", "--cached", "package")
+        (tmp_path / ".gitignore").write_text("package")
+        git("add", ".gitignore")
+        git("commit", "-qm", "the package is no part of this")
+    elif change != "untracked":
+        (root / ("__init__.py" if change == "edited" else "module.py")).write_text("a = 2")
     assert commit(root) is None
-    commit.cache_clear()
-    git(tmp_path, "init", "-q")
-    (tmp_path / "other").write_text("")
-    git(tmp_path, "add", "other")
-    git(tmp_path, "commit", "-qm", "one of something else")
-    assert commit(root) is None
-    commit.cache_clear()
-    git(tmp_path, "add", "package")
-    git(tmp_path, "commit", "-qm", "the package")
-    expected = git(tmp_path, "rev-parse", "--short=12", "HEAD").strip()
-    (tmp_path / "other").write_text("a later version of something else")
-    git(tmp_path, "commit", "-qam", "something else")
-    assert commit(root) == expected
-    commit.cache_clear()
-    (root / "module.py").write_text("a = 2")
+
+
+def test_where_there_is_no_git(monkeypatch, tmp_path):
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert commit() is None
+
+
+@needs.GIT
+def test_another_repository_is_not_asked(git, tmp_path, monkeypatch):
+    """As a hook would have it."""
+    git("add", ".")
+    git("commit", "-qm", "first")
+    monkeypatch.setenv("GIT_DIR", str(tmp_path / ".git"))
+    monkeypatch.setenv("GIT_WORK_TREE", str(tmp_path))
+    root = tmp_path.with_name("elsewhere")
+    root.mkdir(exist_ok=True)
+    (root / "__init__.py").write_text("a = 1")
     assert commit(root) is None
 
 

@@ -5,7 +5,6 @@ import json
 import re
 import shutil
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 from made_up import rows, write
@@ -14,6 +13,7 @@ from test_cifar10_results import BASE, World
 from hyperfan.errors import RunError
 from hyperfan.experiments import mnist
 from hyperfan.experiments.cifar10 import EXPERIMENT, grid, results
+from hyperfan.experiments.experiment import EXPERIMENTS, experiment
 from hyperfan.experiments.mnist.results import MnistRun
 from hyperfan.experiments.results.claims import Claim
 from hyperfan.experiments.results.record import DIGITS, RECORD_FILE, differences, read_record, write_record
@@ -235,6 +235,10 @@ def test_summaries_are_compared_value_by_value(tmp_path):
     ]
 
 
+TITLE_LETTERS = 40
+"""A line of the index is one on a page, which has some 125 letters, if title and number take no more than 90."""
+
+
 # ── the table of all claims ────────────────────────────────────────────────────────────────────────────────────────
 
 
@@ -243,10 +247,8 @@ def claims(*names):
     for name in names:
         claim = Claim(name, f"title of {name}", f"statement of {name}", headline=f"number of {name}")
         claim.measure("value", Estimate.of([1.0, 2.0]))
-        claim.facts, claim.halves = (
-            {"a": True, "b": False},
-            [Claim(name, "", "", facts={"a": x}) for x in (True, False)],
-        )
+        claim.facts = {"a": True, "b": False}
+        claim.halves = [Claim(name, "", "", facts={"a": x}) for x in (True, False)]
         out.append(claim)
     return out
 
@@ -293,7 +295,7 @@ def test_the_index_follows_when_results_change(tmp_path):
     write_index(tmp_path)
     summaries(tmp_path, cifar10=claims("C9"))
     write_index(tmp_path)
-    (_, papers), _ = tables((tmp_path / "README.md").read_text())
+    ((_, papers),) = tables((tmp_path / "README.md").read_text())
     assert len(papers) == 2
 
 
@@ -302,19 +304,25 @@ def test_the_index_shows_results_of_an_older_version_as_far_as_they_go(tmp_path)
     told = {"claims": [{"name": "C1", "statement": "so it is", "verdict": "holds"}]}
     (tmp_path / "mnist" / "summary.json").write_text(json.dumps(told))
     write_index(tmp_path)
-    (_, papers), _ = tables((tmp_path / "README.md").read_text())
+    ((_, papers),) = tables((tmp_path / "README.md").read_text())
     assert papers[0][1:] == ["so it is", "**holds**", "", ""]
 
 
-def test_the_papers_claims_fit_on_one_screen():
-    """Each is one line at the width of a page, of some 120 letters, but for two that may take another."""
-    page = (Path(__file__).parents[2] / "results" / "README.md").read_text(encoding="utf-8")
-    lengths = []
-    for cells in tables(page)[0][1]:
-        shown = [re.sub(r"\[(.*)\]\(.*\)|\*\*", r"\1", cell) for cell in cells]
-        lengths.append(sum(map(len, shown)))
-    assert len(lengths) == 17
-    assert sorted(lengths)[-3] <= 120, lengths
+def test_a_claim_without_its_runs_says_so_and_sections_without_claims_are_left_out(tmp_path):
+    summaries(tmp_path, mnist=[Claim("C1", "title", "statement")])
+    write_index(tmp_path)
+    page = (tmp_path / "README.md").read_text()
+    ((_, papers),) = tables(page)
+    assert papers[0][1:] == ["title", "**open**", "its runs are missing", ""]
+    assert "Other claims" not in page
+
+
+def test_titles_of_claims_are_short_and_each_has_its_own():
+    titles = [
+        title for name in EXPERIMENTS for title, *_ in experiment(name).part("results", "Results").claims.values()
+    ]
+    assert len(titles) == len({*titles}) > 25
+    assert max(map(len, titles)) <= TITLE_LETTERS, max(titles, key=len)
 
 
 def test_a_page_that_is_no_index_is_never_overwritten(tmp_path):

@@ -22,7 +22,7 @@ from torch import nn
 
 import hyperfan as hf
 from hyperfan.errors import HyperfanError
-from hyperfan.experiments import environment, group, signals
+from hyperfan.experiments import environment, folder, group, signals
 from hyperfan.experiments.classifier import Classifier, build
 from hyperfan.experiments.experiment import Configuration
 from hyperfan.experiments.loop import follow, run
@@ -120,18 +120,18 @@ class TerminatedAfter(InterruptedAfter):
         os.kill(os.getpid(), signal.SIGTERM)
 
 
-def contents(folder):
+def contents(path):
     """Every file of a run, but for the lock and the times, which alone may differ."""
-    files = (p for p in Path(folder).rglob("*") if p.is_file() and p.name not in (".lock", "time.json"))
-    return {str(p.relative_to(folder)): p.read_bytes() for p in files}
+    files = (p for p in Path(path).rglob("*") if p.is_file() and p.name not in (".lock", "time.json"))
+    return {str(p.relative_to(path)): p.read_bytes() for p in files}
 
 
-def assert_resumes(config, folder, batches, **more):
+def assert_resumes(config, path, batches, **more):
     """Assert that a run which is stopped after so many batches, and resumed, leaves the same bits as another."""
-    assert run(config, folder / "whole", Silent(), **more) == "finished"
-    assert run(config, folder / "parts", InterruptedAfter(batches), **more) == "stopped"
-    assert run(config, folder / "parts", Silent(), resume=True, **more) == "finished"
-    assert contents(folder / "parts") == contents(folder / "whole")
+    assert run(config, path / "whole", Silent(), **more) == "finished"
+    assert run(config, path / "parts", InterruptedAfter(batches), **more) == "stopped"
+    assert run(config, path / "parts", Silent(), resume=True, **more) == "finished"
+    assert contents(path / "parts") == contents(path / "whole")
 
 
 # ── in a process of its own ────────────────────────────────────────────────────────────────────────────────────────
@@ -142,8 +142,9 @@ def serve(jobs):
     importlib.import_module("torch._dynamo")  # as an optimiser of torch's does in its first step
     os.fsync = lambda handle: None
     environment.fingerprint = functools.cache(environment.fingerprint)
-    with tempfile.TemporaryDirectory() as folder:
-        run(Toy(), Path(folder, "first"), Silent())
+    folder.commit = functools.cache(folder.commit)
+    with tempfile.TemporaryDirectory() as path:
+        run(Toy(), Path(path, "first"), Silent())
     while True:
         function, args, kill_after = jobs.recv()
         child = os.fork()

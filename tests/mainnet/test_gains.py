@@ -9,7 +9,7 @@ from torch import nn
 import gain_oracle
 from hyperfan.errors import InitError
 from hyperfan.formulas import VARIANCES
-from hyperfan.mainnet.gains import FUNCTIONS, gains, named_curve
+from hyperfan.mainnet.gains import ACTIVATION_FUNCTIONS, gains, named_curve
 
 # Forward and backward gains, by hand or from the literature, to the digits given.
 KNOWN = {
@@ -54,7 +54,7 @@ MODULES = {
 def test_every_activation_of_torch_has_a_gain():
     not_elementwise = {"Softmax", "Softmin", "Softmax2d", "LogSoftmax", "MultiheadAttention"}
     assert {type(m).__name__ for m in MODULES.values()} == set(torch.nn.modules.activation.__all__) - not_elementwise
-    assert set(MODULES) == {*FUNCTIONS, "glu"} - {"linear", "sin", "cos"}
+    assert set(MODULES) == {*ACTIVATION_FUNCTIONS, "glu"} - {"linear", "sin", "cos"}
 
 
 @pytest.mark.parametrize(("name", "module"), MODULES.items(), ids=MODULES)
@@ -69,7 +69,7 @@ def test_gains_undo_what_torch_does_forward_and_backward(name, module):
     assert found.backward * slope.square().mean().item() == pytest.approx(1, rel=0.01)
 
 
-@pytest.mark.parametrize("name", [*FUNCTIONS, "glu"])
+@pytest.mark.parametrize("name", [*ACTIVATION_FUNCTIONS, "glu"])
 def test_gains_are_those_of_the_function_on_floats(name):
     """Jumps and kinks of the oracle lie on its own points, a step of 1/2000 apart."""
     found, expected = gains(name), gain_oracle.gains(name)

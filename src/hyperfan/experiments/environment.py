@@ -1,8 +1,8 @@
 """What a run's results may depend on beside its configuration: versions, code and machine."""
 
 import contextlib
-import functools
 import hashlib
+import os
 import platform
 import subprocess
 from collections.abc import Mapping
@@ -14,9 +14,8 @@ import hyperfan
 NO_TRAINING = {"cli", "report", "results", "claims", "sweep"}
 """Rooms, folders and modules that only read finished runs, or start runs in processes of their own."""
 COMMIT = "commit"
-"""The key of the commit in an environment."""
-GIT_TIMEOUT = 10.0
-"""Seconds."""
+"""The key of :func:`commit` beside an environment."""
+GIT_TIMEOUT_SECONDS = 10.0
 
 
 def environment() -> Mapping[str, Any]:
@@ -26,7 +25,6 @@ def environment() -> Mapping[str, Any]:
     return {
         "hyperfan": hyperfan.__version__,
         "code": fingerprint(),
-        COMMIT: commit(),
         "python": platform.python_version(),
         "torch": torch.__version__,
         "system": platform.system(),
@@ -48,21 +46,22 @@ def fingerprint(root: Path = Path(hyperfan.__file__).parent) -> str:
     return digest.hexdigest()[:12]
 
 
-@functools.cache
 def commit(root: Path = Path(hyperfan.__file__).parent) -> str | None:
-    """The last commit that changed the package under a root, if it lies in a repository as that commit left it."""
-    with contextlib.suppress(OSError, subprocess.SubprocessError):
-        last, changes = (
-            subprocess.run(
-                ["git", "-C", str(root), *words, "--", "."],
-                check=True,
-                capture_output=True,
-                text=True,
-                timeout=GIT_TIMEOUT,
-            ).stdout.strip()
-            for words in (["log", "-1", "--format=%h", "--abbrev=12"], ["status", "--porcelain"])
-        )
-        return last if last and not changes else None
+    """The last commit that changed the package under a root, if it lies in a repository as that commit left it.
+
+    Nothing is asked that writes to the repository, or that users can configure, or that their environment redirects.
+    """
+    asked = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")}
+
+    def git(*words: str) -> str:
+        command = ["git", "--no-optional-locks", "-C", str(root), *words]
+        done = subprocess.run(command, check=True, capture_output=True, env=asked, timeout=GIT_TIMEOUT_SECONDS)
+        return done.stdout.decode().strip()
+
+    with contextlib.suppress(OSError, subprocess.SubprocessError, ValueError):
+        git("cat-file", "-e", "HEAD:./__init__.py")
+        if not git("status", "--porcelain", "--untracked-files=all", "--", "."):
+            return git("rev-list", "-1", "--abbrev-commit", "--abbrev=12", "HEAD", "--", ".")
     return None
 
 

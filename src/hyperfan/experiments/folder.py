@@ -18,7 +18,7 @@ from typing import IO, Any
 from torch import Tensor
 
 from hyperfan.errors import RunError
-from hyperfan.experiments.environment import COMMIT, environment
+from hyperfan.experiments.environment import COMMIT, commit, environment
 from hyperfan.experiments.experiment import Configuration
 from hyperfan.files import (
     Lock,
@@ -77,7 +77,7 @@ def open_run(path: Path, config: Configuration, resume: bool) -> Iterator["RunFo
             held.callback(lock.release)
             _check_configuration(path / CONFIG_FILE, config)
             if not (path / ENV_FILE).exists():
-                write_json(path / ENV_FILE, environment())
+                write_json(path / ENV_FILE, {**environment(), COMMIT: commit()})
             remove_partial(path)
             metrics = (path / METRICS_FILE).open("ab")
         try:
@@ -102,8 +102,7 @@ class RunFolder:
     def other_environment(self) -> str:
         """How this environment differs from the one the run was started in; empty if it does not."""
         then, now = _read_mapping(self.path / ENV_FILE), environment()
-        differ = (k for k in now if k != COMMIT and then.get(k) != now[k])  # of the commit, only the code matters
-        return ", ".join(f"{k} was {then.get(k)} and is now {now[k]}" for k in differ)
+        return ", ".join(f"{k} was {then.get(k)} and is now {now[k]}" for k in now if then.get(k) != now[k])
 
     def write(self, name: str, content: Any) -> None:
         """Write a JSON file."""

@@ -94,7 +94,7 @@ def rrelu(samples: Tensor, lower: float = 1 / 8, upper: float = 1 / 3) -> Tensor
     return F.leaky_relu(samples, ((lower**2 + lower * upper + upper**2) / 3) ** 0.5)
 
 
-FUNCTIONS: dict[str, Callable[[Tensor], Tensor]] = {
+ACTIVATION_FUNCTIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "linear": torch.clone,
     **{name: getattr(F, name) for name in ACTIVATIONS},
     "threshold": torch.relu,  # which has no default settings
@@ -103,24 +103,24 @@ FUNCTIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "sin": torch.sin,
     "cos": torch.cos,
 }
-"""Every elementwise activation of ``torch.nn``, by torch's name and with its default settings."""
+"""The activations that have a gain, by torch's name: of ``torch.nn`` all that are elementwise, as torch sets them."""
 
 
 def has_gain(name: str) -> bool:
     """Whether torch has an activation of this name, so that its gains are known."""
-    return name in FUNCTIONS or name == "glu"
+    return name in ACTIVATION_FUNCTIONS or name == "glu"
 
 
 @functools.cache
 def named_curve(name: str) -> GainCurve:
     """The gain curve of an activation by torch's name, with torch's default settings."""
     if not has_gain(name):
-        raise InitError(f"unknown nonlinearity '{name}': {nearest(name, [*FUNCTIONS, 'glu'])}")
+        raise InitError(f"unknown nonlinearity '{name}': {nearest(name, [*ACTIVATION_FUNCTIONS, 'glu'])}")
     with torch.inference_mode(False), torch.enable_grad():
         if name == "glu":
             moments = multiply(second_moments(grid().clone()), second_moments(torch.sigmoid(grid())))
         else:
-            moments = second_moments(FUNCTIONS[name](grid()))
+            moments = second_moments(ACTIVATION_FUNCTIONS[name](grid()))
     found = gain_curve(moments)
     assert found is not None
     return found

@@ -15,7 +15,7 @@ from dataclasses import replace
 
 import torch
 
-from hyperfan.mainnet.gains import FUNCTIONS, grid, named_curve
+from hyperfan.mainnet.gains import ACTIVATION_FUNCTIONS, grid, named_curve
 from hyperfan.mainnet.resample import Resampler
 from hyperfan.mainnet.trails import Trail, layer_output
 
@@ -36,7 +36,7 @@ def state_trail(node: int, name: str, weights: Mapping[str, Sequence[int]], read
     inner = _inner_function(name)
     scale = math.sqrt(state_moment(name, inputs, hidden) / _moment(inner, 1.0))
     resampler = Resampler()
-    samples = resampler.apply(torch.mul, resampler.apply(FUNCTIONS[inner], grid()), scale)
+    samples = resampler.apply(torch.mul, resampler.apply(ACTIVATION_FUNCTIONS[inner], grid()), scale)
     out = replace(layer_output(node, "", [read]), sources=frozenset(weights), has_source_scale=False)
     return out.apply(inner, samples)
 

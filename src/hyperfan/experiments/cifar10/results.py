@@ -11,6 +11,7 @@ import torch
 from hyperfan.charts.palette import init_label
 from hyperfan.experiments.cifar10 import (
     BEST,
+    LONG_EPOCHS,
     PROFILES,
     SEARCH_BATCHES,
     SEARCH_TEST_IMAGES,
@@ -18,7 +19,7 @@ from hyperfan.experiments.cifar10 import (
     at_the_papers_rate,
     baselines,
     grid,
-    longest,
+    long_run,
     neighbours,
     search,
 )
@@ -100,8 +101,9 @@ def _trains(c: Claim, results: "Cifar10Results") -> None:
             stays = f"{name} does not train {after}"
             c.decide(f"{stays} it has no more than {share} right", _accuracy(runs).within(high=TRAINED_ACCURACY))
             c.decide(f"{stays} its training loss is not below that of guessing", _stays_above(runs))
-    trained = results.at_a_tenth("hyperfan-in")
-    c.headline = f"{_accuracy(trained).format('.0%')} right, Kaiming {_accuracy(found[KAIMINGS[1]]).format('.0%')}"
+    trained = results.at_a_tenth(HYPERFANS[0])
+    c.headline = f"{_accuracy(trained).format('.0%')} right at {trained[0].config.rate:g}, Kaiming fan-out "
+    c.headline += _accuracy(found[KAIMINGS[1]]).format(".0%")
     c.remark = _scope(results)
     if diverged := [run.config for init in HYPERFANS for run in found[init] if run.diverged]:
         c.remark += _why_at_the_edge(diverged[0])
@@ -197,7 +199,7 @@ def _accuracy(runs: list[Cifar10Run]) -> Estimate:
 
 CLAIMS: Claims = {
     "C9": (
-        "CIFAR-10: of all only hyperfan trains",
+        "CIFAR-10: hyperfan trains at once",
         "on CIFAR-10 Kaiming fan-in never trains, fan-out only late, and hyperfan at once",
         _trains,
     )
@@ -245,10 +247,11 @@ class Cifar10Results(ClassifierResults[Cifar10, Cifar10Run]):
     def figures(self) -> Iterator[NamedFigure]:
         """Curves of the longer runs, at the paper's rate and beside it, and accuracy by rate in the search."""
         longer = [*at_the_papers_rate(self.base), *baselines(self.base)]
+        longest = [c for c in long_run(self.base) if c in self.runs]
         for name, configs, rates in (
             ("loss", longer, "at the paper's rate, Kaiming at its best"),
             ("neighbours", neighbours(self.base), "a tenth and ten times the rate"),
-            ("longest", [*longest(self.base), *baselines(self.base)], "one seed for longer"),
+            ("longest", [*longest, *baselines(self.base)] if longest else [], "one seed for longer"),
         ):
             found = [self.runs.seeds(c) for c in sorted(configs, key=lambda c: INITS.index(c.init))]
             shown = {f"{init_label(runs[0].config.init)}, {runs[0].config.rate:g}": runs for runs in found if runs}
@@ -288,6 +291,7 @@ class Cifar10Results(ClassifierResults[Cifar10, Cifar10Run]):
             "scale": f"{begins} {base.total} batches of {base.batch} images, {epochs:.3g} epochs.",
             "tested": base.test_images,
             "last": LAST_BATCHES,
+            "long": LONG_EPOCHS,
             "search": min(base.total, SEARCH_BATCHES),
             "searched": min(base.test_images, SEARCH_TEST_IMAGES),
             **{name: f"![{text}](figures/{name}.svg)\n\n" if name in drawn else "" for name, text in PICTURES.items()},

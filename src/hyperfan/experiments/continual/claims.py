@@ -65,7 +65,7 @@ def _rates(c: Claim, results: "ContinualResults") -> None:
             c.decide(f"at {lr:g} more than half do", share.within(0.5))
     next_smallest = sorted(sgd.config.rates)[1]
     share = Estimate.share(sgd.trained(BASELINE, next_smallest), n)
-    c.headline = f"at {next_smallest:g} {share.format('.0%')} of {n} runs train"
+    c.headline = f"at {next_smallest:g}, {share.format('.0%')} of {n} runs train"
     scores = [sgd.scores(BASELINE, lr) for lr in (best, smallest)]
     better = best != smallest and is_smaller(c, f"{best:g} over {smallest:g}: mean final loss", *scores)
     c.decide("no other rate is better", None if better is None else not better)
@@ -184,9 +184,13 @@ CLAIMS: Claims = {
         "in continual learning hyperfan has smaller losses at the start, during and at the end of each task",
         _smaller,
     ),
-    "C8": ("Kaiming fan-in trains only at 1e-5", "Kaiming fan-in trains there only at the smallest rate, 1e-5", _rates),
+    "C8": (
+        "continual: fan-in trains only at 1e-5",
+        "Kaiming fan-in trains there only at the smallest rate, 1e-5",
+        _rates,
+    ),
     "C15": (
-        "SGD suffices where others need Adam",
+        "continual: SGD does, others need Adam",
         "plain SGD suffices with hyperfan where bad inits need Adam",
         _optimisers,
     ),

@@ -41,7 +41,7 @@ NEEDED = "hyperfan-in"
 
 def _nothing(c: Claim, results: "DemonstrationsResults") -> None:
     kaiming = results.run(KAIMING)
-    headline = []
+    ends = {}
     for name in COMPARED:
         run = results.run(name)
         for measure, words in MEASURES.items():
@@ -49,8 +49,8 @@ def _nothing(c: Claim, results: "DemonstrationsResults") -> None:
             smaller = is_smaller(c, label, run.scores(measure), kaiming.scores(measure))
             if measure in FACTS:
                 c.decide(f"{name}: nothing {FACTS[measure]}", None if smaller is None else not smaller)
-        headline.append(f"{name} {c.measured[label].estimate.format()}")
-    c.headline = f"error over Kaiming's: {', '.join(headline)}"
+        ends[name] = c.measured[label].estimate.format()
+    c.headline = f"error {ends[NEEDED]} of Kaiming's, theirs {ends[COMPARED[0]]}"
     for name, measure in itertools.product(COMPARED, (DURING, END)):
         label = f"{name} over {KAIMING}, both at their rate, {THEIR_RATE:g}: {MEASURES[measure]}"
         is_smaller(c, label, *(results.run(n).scores(measure, THEIR_RATE) for n in (name, KAIMING)))

@@ -33,7 +33,7 @@ FAN_IN, FAN_OUT = KAIMINGS
 FAR_FACTOR = 2.0
 """A factor between the losses of two first batches that is far."""
 START_FACTOR = 1.25
-"""A factor within which the losses of two first batches are about equal."""
+"""A factor within which the losses of two untrained nets are about equal."""
 EQUAL_SHARE = 0.25
 """The share of a setting's lead over guessing within which another accuracy is about equal to its own."""
 CHANCE = 0.5
@@ -76,7 +76,7 @@ def untrained_loss(config: Imagenet) -> float:
 
 
 def _start(c: Claim, found: "ByInit") -> None:
-    """Compare the losses of the first batches, and those of untrained nets with as many classes as in the paper."""
+    """Compare the losses of the first batches, and those of untrained nets with the ratio of fans of the paper's."""
     when = "loss of the first batch"
     for init, runs in found.items():
         c.measure(f"{init}: {when}", Estimate.ratio([_first(r) for r in runs]))
@@ -121,7 +121,7 @@ def _compare(c: Claim, results: "ImagenetResults", last: Last) -> None:
     )
     if last == "plain":
         apart = difference(found[FAN_IN], found[HYPERFANS[0]], _accuracy)
-        c.headline = f"accuracy {apart.format('.3f')} beside hyperfan-in's"
+        c.headline = f"fan-in − hyperfan-in: accuracy {apart.format('.3f')}"
         loss = Estimate.ratio([_first(r) for runs in found.values() for r in runs])
         c.remark += (
             " No fact is about the start: the last layer is the same under every init, and batch norm takes the scale "

@@ -101,7 +101,7 @@ def _flow(c: Claim, e: "MnistResults") -> None:
             formula = (d_j if init == "hyperfan-out" else d_i) / e.base.embedding
             flow = Estimate.ratio([statistics.geometric_mean(s.flow[layers]) for s in e.starts(init=init)])
             if label == "layers 2 to 5":
-                c.headline = f"variance times {flow.format()}, by the formula {formula:g}"
+                c.headline = f"variances' ratio {flow.format()}, by the formula {formula:g}"
             c.measure(f"{init}, {label}: Var(∂L/∂h)/Var(∂L/∂W), formula {formula:g}", flow)
             right.append(flow.within(formula / FORMULA_TOLERANCE, formula * FORMULA_TOLERANCE))
             shrink.append(flow.within(high=1))
@@ -180,7 +180,7 @@ def _biases(c: Claim, e: "MnistResults") -> None:
         c.decide(f"{init}: settles later than with weights alone", _settles_later(both[init], weights[init]).within(1))
         later = _settles_later(both[init], both[BASELINE])
         c.decide(f"{init}: settles sooner than {BASELINE}", later.within(high=1))
-        c.headline = c.headline or f"after {later.format()} times Xavier's batches"
+        c.headline = c.headline or f"settles after {later.format()} times Xavier's batches"
 
 
 def _means(c: Claim, e: "MnistResults") -> None:
@@ -316,5 +316,5 @@ CLAIMS: Claims = {
         "(and d_i in place of d_j under hyperfan-in)",
         _flow,
     ),
-    "C15": ("SGD suffices where others need Adam", "plain SGD suffices with hyperfan where bad inits need Adam", _adam),
+    "C15": ("MNIST: SGD does, others need Adam", "plain SGD suffices with hyperfan where bad inits need Adam", _adam),
 }

@@ -140,7 +140,7 @@ def verdict_table(claims: Sequence[Claim]) -> str:
 
 
 def index_table(claims: Iterable[tuple[str, Mapping[str, Any]]]) -> str:
-    """A line for each claim, with its link, short enough for many on one screen.
+    """A line for each claim, with its link. The paper's fit on one screen.
 
     Claims are as their ``to_dict`` gives them, and those of an older version may lack some of it.
     """
@@ -151,8 +151,8 @@ def index_table(claims: Iterable[tuple[str, Mapping[str, Any]]]) -> str:
         counts = f" {so.count(True)}/{len(so)}" if so else ""
         alone = f"both {halves[0]}" if len(halves) > len({*halves}) else " / ".join(halves)
         alone += ", differ" if claim.get("contested") else ""
-        title, headline = claim.get("title", claim["statement"]), claim.get("headline", "")
-        rows.append([link, title, f"**{verdict}**{counts}", headline, alone])
+        number = claim.get("headline") or ("" if so else claim.get("counts", ""))
+        rows.append([link, claim.get("title", claim["statement"]), f"**{verdict}**{counts}", number, alone])
     return markdown_table(("", "claim", "verdict", "the number that decides", "halves"), rows)
 
 

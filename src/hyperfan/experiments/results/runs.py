@@ -222,10 +222,13 @@ class Runs(Generic[R]):
         kept = [_from_record(line, self.experiment) for line in lines]
         return Runs(self.experiment, kept, self.unverified), lines
 
-    def made_by(self) -> list[str]:
-        """The commits whose code made the runs; where one is not known, the fingerprint of the code."""
-        known = ((run.environment.get(COMMIT), run.environment.get("code")) for run in self)
-        return sorted({f"commit {commit}" if commit else f"fingerprint {code}" for commit, code in known})
+    def code_versions(self) -> dict[str, str | None]:
+        """The fingerprints of the code that made the runs, each with a commit that has it, if one is known."""
+        found: dict[str, str | None] = {}
+        for run in self:
+            code, known = str(run.environment.get("code")), run.environment.get(COMMIT)
+            found[code] = found.get(code) or known
+        return dict(sorted(found.items()))
 
     def half(self, odd: bool) -> "Runs[R]":
         """The runs with even seeds alone, or with odd ones."""

@@ -113,7 +113,7 @@ class Results(ABC, Generic[C, R]):
             **vars(self.base),
             "name": experiment.name,
             "profile": "" if profile == PAPER else f" --profile {profile}",
-            "code": " and ".join(self.runs.made_by()),
+            "code_version": " and ".join(_code_version(*each) for each in self.runs.code_versions().items()),
             "fetch": f"hyperfan data fetch {self.data_set}\n" if self.data_set else "",
             "verdicts": verdict_table(claims),
             "claims": claim_sections(claims),
@@ -122,6 +122,10 @@ class Results(ABC, Generic[C, R]):
         parts = [template(experiment.config.__module__, "page.md"), template(__package__, "repeat.md")]
         text = "\n".join(part.format(**fields) for part in parts)
         return text if not missing else f"{text}\nNot run yet: {', '.join(missing)}.\n"
+
+
+def _code_version(fingerprint: str, commit: str | None) -> str:
+    return f"commit {commit}" if commit else f"no known commit (fingerprint {fingerprint})"
 
 
 def write_results(
@@ -157,7 +161,7 @@ def write_results(
         write_figures(out / FIGURES_FOLDER, results.figures())
         content = {
             "environment": environment(),
-            "code of the runs": runs.made_by(),
+            "code of the runs": runs.code_versions(),
             "base": base.to_dict(),
             **results.summary(),
             "claims": [c.to_dict() for c in claims],
@@ -201,11 +205,12 @@ def write_index(root: Path) -> None:
         if (root / name / SUMMARY_FILE).exists():
             for claim in read_json(root / name / SUMMARY_FILE)["claims"]:
                 number = claim["name"].removeprefix("C")
-                line = f"[{claim['name']}]({name}/{README_FILE}#{claim['name'].lower()})", claim
+                linked = f"[{claim['name']}]({name}/{README_FILE}#{claim['name'].lower()})", claim
                 if number.isdecimal():
-                    papers.append((int(number), line))
+                    papers.append((int(number), linked))
                 else:
-                    others.append(line)
+                    others.append(linked)
     if papers or others:
-        lines = [line for _, line in sorted(papers, key=lambda pair: pair[0])]
-        write_text(file, text.format(papers=index_table(lines), others=index_table(others)))
+        first = index_table(linked for _, linked in sorted(papers, key=lambda pair: pair[0])) if papers else ""
+        rest = template(__package__, "index_others.md").format(index_table(others)) if others else ""
+        write_text(file, text.format(papers=first, others=rest))

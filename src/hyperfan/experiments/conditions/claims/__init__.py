@@ -60,8 +60,8 @@ def _compare(
                 decide_both_ways(c, run, measure, (named(a, job), named(b, job)), compare)
         found, ratios = list(c.facts.values()), [m.estimate.value for m in c.measured.values()]
         c.headline = (
-            f"{words} in {found.count(True)} of {len(found)}, not in {found.count(False)}; median ratio "
-            f"{statistics.median(ratios):.2g}"
+            f"{words} in {found.count(True)} of {len(found)}, not in {found.count(False)}, open in "
+            f"{found.count(None)}; median ratio {statistics.median(ratios):.2g}"
         )
 
     return decide
