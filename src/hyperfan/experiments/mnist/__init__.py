@@ -80,7 +80,7 @@ MEANS = ("hyperfan-harmonic", "hyperfan-geometric", "hyperfan-arithmetic")
 OTHERS = ("xavier-harmonic", "xavier-fan-out", "m2", "m3", "m4", *MEANS)
 SEEDS = 3
 CLOSE_SEEDS = 8
-"""Seeds of comparisons whose differences are small: of means of both hyperfans, and of heads of their own."""
+"""Seeds of short runs, and of comparisons whose differences are small: means of both hyperfans, separate heads."""
 SHORT_EPOCHS = 5
 """Epochs of runs that are only compared with others of that length."""
 ADAM_BATCHES = 1000
@@ -112,9 +112,9 @@ def grid(base: Mnist) -> list[Mnist]:
         *(replace(run, heads="separate") if run.init == "m4" else run for run in runs(OTHERS, short)),
         *runs(HYPERFANS, short, close, heads="separate"),
         *runs((*HYPERFANS, *MEANS), short, close[SEEDS:]),
-        *runs(["hyperfan-in"], begun),
-        *(run for lr in SGD_RATES for run in runs(["xavier-fan-in"], begun, lr=lr)),
-        *(run for lr in ADAM_RATES for run in runs(["xavier-fan-in"], begun, lr=lr, optimiser="adam")),
+        *runs(["hyperfan-in"], begun, close),
+        *(run for lr in SGD_RATES for run in runs(["xavier-fan-in"], begun, close, lr=lr)),
+        *(run for lr in ADAM_RATES for run in runs(["xavier-fan-in"], begun, close, lr=lr, optimiser="adam")),
         *runs(hypernets, seeds=seeds[1:], generate="weights+biases"),
     ]
 

@@ -10,6 +10,7 @@ from hyperfan.experiments.mnist import ADAM_BATCHES, ADAM_RATES, MEANS, SGD_RATE
 from hyperfan.experiments.results.claims import OPTIMISER_NAMES, Claim, Claims, Fact, all_of, any_of
 from hyperfan.experiments.results.runs import difference, mean, ratio
 from hyperfan.experiments.results.statistics import Estimate, growth
+from hyperfan.text import capitalise
 
 if TYPE_CHECKING:
     from hyperfan.experiments.mnist.results import MnistResults, MnistRun
@@ -21,9 +22,17 @@ TRAINED_ACCURACY = 0.5
 """A net above this trains; guessing has a tenth right."""
 FORMULA_TOLERANCE = 1.5
 """A factor within which a measured variance agrees with a formula."""
+LAST_BATCHES = 100
+"""Batches at the end of a short run whose training loss is averaged."""
 SETTLED_WITHIN = 0.01
 """Weights have settled when their standard deviation stays within so much of its final value."""
+LOSS_FACTOR = 1.1
+"""A training loss that many times smaller is a benefit."""
+Signal = Literal["activations", "gradients"]
+SIGNALS: tuple[Signal, ...] = ("activations", "gradients")
 MOVES: tuple[Literal["mean", "deviation"], ...] = ("mean", "deviation")
+READINGS = {False: "as plotted", True: "relative to the deviation"}
+"""Whether movement of weights is measured relative to their deviation at the end, and how that is said."""
 
 
 # ── before training ────────────────────────────────────────────────────────────────────────────────────────────────
@@ -43,19 +52,25 @@ def _explodes(c: Claim, e: "MnistResults") -> None:
         factors[label] = c.measure(f"{label}: activations, factor from a hidden layer to the next", grows)
         grows = Estimate.ratio([growth(s.gradients[4::-1]) for s in starts])
         back[label] = c.measure(f"{label}: gradients, factor from a hidden layer to the one before", grows)
-    first = c.measure("fan-in, tanh: first layer over the classical net's", _beside(e, BASELINE, CLASSICAL, 0))
+    beside: dict[Signal, list[Estimate]] = {}
+    for signal in SIGNALS:
+        beside[signal] = [_beside(e, BASELINE, CLASSICAL, layer, signal) for layer in range(5)]
+        for layer, larger in enumerate(beside[signal], 1):
+            c.measure(f"fan-in, tanh: {signal} of layer {layer} over the classical net's", larger)
     for what, found in (("activations", factors), ("gradients", back)):
         large, small = found["fan-in, ReLU"].within(2), found["fan-out, tanh"].within(high=0.5)
         c.decide(f"fan-in, ReLU: {what} are more than twice as large with each hidden layer", large)
         c.decide(f"fan-out, tanh: {what} are less than half as large with each hidden layer", small)
-    at_once = "fan-in, tanh: activations are more than twice the classical net's right at the beginning"
-    c.decide(at_once, first.within(2))
+    for signal, each in beside.items():
+        so = all_of(larger.within(2) for larger in each)
+        c.decide(f"fan-in, tanh: {signal} are more than twice the classical net's right at the beginning", so)
     c.headline = f"{factors['fan-in, ReLU'].format()} times a layer: fan-in, ReLU"
-    if factors["fan-in, tanh"].within(high=2) and first.within(2):
+    sizes = [larger.value for larger in beside["activations"]]
+    if factors["fan-in, tanh"].within(high=2) and min(sizes) > 2:
         c.remark = (
-            "Exponential growth is what the paper derives for linear nets, and ReLU shows it. Under tanh, fan-in "
-            "explodes at once and no further: every layer reads saturated values of ±1, so all are too large by about "
-            "the same factor."
+            "Exponential growth is what the paper derives for linear nets, and ReLU shows it. Under tanh, activations "
+            f"explode at once and no further: every layer reads saturated values of ±1, so those of the hidden layers "
+            f"are {min(sizes):.0f} to {max(sizes):.0f} times the classical net's. Gradients grow from layer to layer."
         )
 
 
@@ -63,11 +78,17 @@ def _keeps_scale(c: Claim, e: "MnistResults") -> None:
     for init in HYPERFANS:
         ratios = [_beside(e, init, CLASSICAL, layer) for layer in range(6)]
         for layer, beside in enumerate(ratios, 1):
-            c.measure(f"{init}: layer {layer} over the classical net's", beside)
+            c.measure(f"{init}: activations of layer {layer} over the classical net's", beside)
         *inside, output = (beside.within(0.5, 2) for beside in ratios)
-        c.decide(f"{init}: hidden layers are between half and twice the classical net's", all_of(inside))
-        c.decide(f"{init}: so is the output layer", output)
-    c.headline = f"{_beside(e, 'hyperfan-in', CLASSICAL, 4).format()} of the classical net's, layer 5"
+        c.decide(f"{init}: activations of hidden layers are between half and twice the classical net's", all_of(inside))
+        c.decide(f"{init}: so are activations of the output layer", output)
+        back = [_beside(e, init, CLASSICAL, layer, "gradients") for layer in range(5)]
+        for layer, beside in enumerate(back, 1):
+            c.measure(f"{init}: gradients of layer {layer} over the classical net's", beside)
+        alike = all_of(beside.within(0.5, 2) for beside in back)
+        c.decide(f"{init}: gradients of hidden layers are between half and twice the classical net's", alike)
+    c.headline = f"{_beside(e, HYPERFANS[0], CLASSICAL, 4).format()} times in layer 5"
+    c.headline += f"; hyperfan-out's outputs {_beside(e, HYPERFANS[1], CLASSICAL, 5).value:.3g}"
     found = e.need_each((CLASSICAL, BASELINE, *HYPERFANS))
     measured_too = [] if any(r.diverged for r in found[BASELINE]) else [BASELINE]
     for init in (*HYPERFANS, *measured_too):
@@ -77,8 +98,13 @@ def _keeps_scale(c: Claim, e: "MnistResults") -> None:
         if init in HYPERFANS:
             alike = all_of(beside.within(0.5, 2) for beside in each[:5])
             c.decide(f"{init}: trained weights are between half and twice the classical net's in hidden layers", alike)
+            c.decide(f"{init}: so are trained weights of the output layer", each[5].within(0.5, 2))
     if output is False:  # of hyperfan-out, the last
-        c.remark = "Hyperfan-out keeps gradients; where a layer narrows, from 500 to 10, activations grow for it."
+        c.remark = (
+            "From the 10 outputs back to 500 units hyperfan-out keeps gradients, where Xavier init and hyperfan-in "
+            "shrink them: so its last weights and outputs are larger than the classical net's, and its gradients in "
+            "all layers."
+        )
 
 
 def _relu(c: Claim, e: "MnistResults") -> None:
@@ -86,7 +112,8 @@ def _relu(c: Claim, e: "MnistResults") -> None:
     ratios = [Estimate.ratio([relu.activations[i] / tanh.activations[i] for tanh, relu in both]) for i in range(6)]
     for layer, larger in enumerate(ratios, 1):
         c.measure(f"layer {layer}: ReLU over tanh", larger)
-    c.decide("activations are larger in every layer", all_of(larger.within(1) for larger in ratios))
+    # In the first layer they are √2 times as large whatever happens, by the gain of its init.
+    c.decide("activations are larger in every layer after the first", all_of(larger.within(1) for larger in ratios[1:]))
     c.headline = f"{ratios[4].format()} times tanh's, layer 5"
 
 
@@ -129,19 +156,19 @@ def _settles(c: Claim, e: "MnistResults") -> None:
     _measure_settled(c, found)
     for init, runs in found.items():
         for of in MOVES:
-            for relative, how in ((True, "relative to its size"), (False, "as plotted")):
+            for relative, how in READINGS.items():
                 moves = Estimate.ratio([r.restless(of, relative) for r in runs])
                 c.measure(f"{init}: movement of the {of} in {e.base.probe_every} batches, {how}", moves)
     for init in HYPERFANS:
         runs, others = found[init], found[BASELINE]
         c.decide(f"{init}: settles sooner", _settles_later(runs, others).within(high=1))
-        for of, (relative, how) in itertools.product(MOVES, ((False, "as plotted"), (True, "relative to its size"))):
+        for of, (relative, how) in itertools.product(MOVES, READINGS.items()):
             label = f"{BASELINE} over {init}: movement of the {of}, {how}"
             less = c.measure(label, _moves_more(others, runs, of, relative))
-            c.decide(f"{init}: the {of} moves less after the first third, {how}", less.within(1))
+            c.decide(f"{init}: the {of} moves less throughout training, {how}", less.within(1))
             if not c.headline:
                 c.headline = f"Xavier's {of} moves {less.format()} times as far"
-    c.remark = "The paper's figures show movement as it is; both readings are tested."
+    c.remark = "The paper's figures show movement as it is; relative to the weights' deviation is the other reading."
     larger = _weights_beside(found[BASELINE], found["hyperfan-in"], 2)
     if larger.within(1):
         c.remark += f" The weights of {BASELINE} are also larger, those of layer 3 {larger.format()} times."
@@ -165,7 +192,8 @@ def _learns(c: Claim, e: "MnistResults") -> None:
     if both.within(TRAINED_ACCURACY):
         c.remark = (
             f"The paper's baseline is Xavier with fan-in. Torch's own, of both fans, has {both.format('.1%')} right "
-            f"after {epochs} epochs: not every classical init fails."
+            f"after {epochs} epochs, hyperfan-in {_accuracy(found['hyperfan-in'], epochs).format('.1%')}: not every "
+            "classical init fails."
         )
 
 
@@ -180,6 +208,17 @@ def _biases(c: Claim, e: "MnistResults") -> None:
         c.decide(f"{init}: settles later than with weights alone", _settles_later(both[init], weights[init]).within(1))
         later = _settles_later(both[init], both[BASELINE])
         c.decide(f"{init}: settles sooner than {BASELINE}", later.within(high=1))
+        for of in MOVES:
+            more = c.measure(
+                f"{init}: movement of the {of} with generated biases over that without",
+                _moves_more(both[init], weights[init], of, relative=False),
+            )
+            c.decide(f"{init}: the {of} moves more than with weights alone, as plotted", more.within(1))
+            less = c.measure(
+                f"{BASELINE} over {init}, weights and biases: movement of the {of}",
+                _moves_more(both[BASELINE], both[init], of, relative=False),
+            )
+            c.decide(f"{init}: the {of} moves less than under {BASELINE}, as plotted", less.within(1))
         c.headline = c.headline or f"settles after {later.format()} times Xavier's batches"
 
 
@@ -198,8 +237,15 @@ def _means(c: Claim, e: "MnistResults") -> None:
         no_better = any_of(_no_better(gain) for gain in above.values())
         c.decide(f"{init}: less than {ACCURACY_MARGIN:.1%} better than one of both", no_better)
         gains[init] = min(above.items(), key=lambda item: item[1].value)
+        losses = [ratio(runs, full[other], lambda r: r.training_loss(epoch=epochs)) for other in HYPERFANS]
+        for other, less in zip(HYPERFANS, losses, strict=True):
+            c.measure(f"{init} over {other}: training loss in epoch {epochs}", less)
+        no_lower = any_of(less.is_above(1 / LOSS_FACTOR, refuted_below=1 / LOSS_FACTOR) for less in losses)
+        c.decide(f"{init}: a training loss that is not less than 1/{LOSS_FACTOR:g} of both", no_lower)
     best = max(gains, key=lambda init: gains[init][1].value)
     c.headline = f"best mean above {gains[best][0]}: {_points(gains[best][1])}"
+    if gains[best][1].within(0):
+        c.remark = f"{capitalise(best)} is certainly above both in accuracy, by less than the bound."
 
 
 def _sharing(c: Claim, e: "MnistResults") -> None:
@@ -216,11 +262,14 @@ def _adam(c: Claim, e: "MnistResults") -> None:
     good = e.need_each(["hyperfan-in"], batches=batches)["hyperfan-in"]
     rate = good[0].config.rate
     c.measure(f"hyperfan-in, SGD {rate:g}: accuracy after {batches} batches", _accuracy(good), ".2%")
+    c.measure(f"hyperfan-in, SGD {rate:g}: training loss of the last {LAST_BATCHES} batches", _last_loss(good))
     best = {}
     for optimiser, rates in (("sgd", SGD_RATES), ("adam", ADAM_RATES)):
         tried = [e.need_each([BASELINE], batches=batches, lr=lr, optimiser=optimiser)[BASELINE] for lr in rates]
         for lr, runs in zip(rates, tried, strict=True):
-            c.measure(f"{BASELINE}, {OPTIMISER_NAMES[optimiser]} {lr:g}: accuracy", _accuracy(runs), ".2%")
+            label = f"{BASELINE}, {OPTIMISER_NAMES[optimiser]} {lr:g}"
+            c.measure(f"{label}: accuracy", _accuracy(runs), ".2%")
+            c.measure(f"{label}: training loss of the last {LAST_BATCHES} batches", _last_loss(runs))
         best[optimiser] = max(tried, key=lambda runs: _accuracy(runs).value)
     trained = f"more than {TRAINED_ACCURACY:.0%} right after {batches} batches"
     c.decide(f"hyperfan-in trains with SGD: {trained}", _accuracy(good).within(TRAINED_ACCURACY))
@@ -248,10 +297,10 @@ def _points(gain: Estimate) -> str:
     return f"{Estimate(100 * gain.value, gain.n, low, high).format('.2f')} points"
 
 
-def _beside(e: "MnistResults", init: str, other: str, layer: int) -> Estimate:
-    """One init's activations over another's in a layer, seed by seed."""
+def _beside(e: "MnistResults", init: str, other: str, layer: int, signal: Signal = "activations") -> Estimate:
+    """One init's activations or gradients over another's in a layer, seed by seed."""
     both = zip(e.starts(init=init), e.starts(init=other), strict=True)
-    return Estimate.ratio([a.activations[layer] / b.activations[layer] for a, b in both])
+    return Estimate.ratio([getattr(a, signal)[layer] / getattr(b, signal)[layer] for a, b in both])
 
 
 def _weights_beside(runs: Sequence["MnistRun"], others: Sequence["MnistRun"], layer: int) -> Estimate:
@@ -279,6 +328,10 @@ def _accuracy(runs: Sequence["MnistRun"], epoch: int | None = None) -> Estimate:
     return mean(runs, lambda r: r.accuracy(epoch))
 
 
+def _last_loss(runs: Sequence["MnistRun"]) -> Estimate:
+    return Estimate.ratio([r.training_loss(LAST_BATCHES) for r in runs])
+
+
 def _gain(runs: Sequence["MnistRun"], others: Sequence["MnistRun"], epoch: int | None = None) -> Estimate:
     """Accuracy above that of others, paired by seed."""
     return difference(runs, others, lambda r: r.accuracy(epoch))
@@ -288,12 +341,12 @@ CLAIMS: Claims = {
     "C1": (
         "classical init explodes or vanishes",
         "classical init on a hypernet explodes (fan-in) or vanishes (fan-out) activations and gradients: exponentially "
-        "in depth in linear nets, right at the beginning on MNIST",
+        "in depth by the linear analysis, right at the beginning on MNIST",
         _explodes,
     ),
     "C2": (
         "hyperfan keeps a classical net's scale",
-        "hyperfan keeps activations, and weights after training, at the scale of a classical net",
+        "hyperfan keeps activations and gradients, and weights after training, at the scale of a classical net",
         _keeps_scale,
     ),
     "C3": (

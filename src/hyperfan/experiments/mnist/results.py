@@ -14,7 +14,7 @@ from torch import Tensor
 from hyperfan.data import MNIST, mnist, standardise
 from hyperfan.experiments.experiment import CLASSICAL
 from hyperfan.experiments.mnist import CLOSE_SEEDS, HEADLINE, LAYERS, SEEDS, TEST_IMAGES, Mnist
-from hyperfan.experiments.mnist.claims import CLAIMS, SETTLED_WITHIN
+from hyperfan.experiments.mnist.claims import ACCURACY_MARGIN, CLAIMS, LOSS_FACTOR, SETTLED_WITHIN
 from hyperfan.experiments.mnist.training import build, probe_images
 from hyperfan.experiments.results.classifier import ClassifierResults, mean_of
 from hyperfan.experiments.results.runs import ClassifierRun, NamedFigure
@@ -81,7 +81,7 @@ class MnistRun(ClassifierRun[Mnist]):
         return statistics.fmean(found)
 
     def restless(self, of: Literal["mean", "deviation"], relative: bool) -> float:
-        """How far the weights' mean or deviation moves between two probes after the first third, over all layers.
+        """How far the weights' mean or deviation moves between two probes, over all layers and all of training.
 
         Relative to the deviation at the end, or as it is. A run that diverged has no such number.
         """
@@ -91,7 +91,7 @@ class MnistRun(ClassifierRun[Mnist]):
         for moments in self._weights:
             values = [mean if of == "mean" else std for _, mean, std in moments]
             scale = moments[-1][2] if relative else 1.0
-            moves += [abs(b - a) / scale for a, b in itertools.pairwise(values[len(values) // 3 :])]
+            moves += [abs(b - a) / scale for a, b in itertools.pairwise(values)]
         return statistics.fmean(moves)
 
     def weight_deviation(self, layer: int) -> float:
@@ -247,6 +247,10 @@ class MnistResults(ClassifierResults[Mnist, MnistRun]):
             "figures": figures,
             "tested": TEST_IMAGES,
             "probed": self.base.probe_images,
+            "rate": self.base.rate,
+            "classical_rate": replace(self.base, init=CLASSICAL).rate,
+            "margin": ACCURACY_MARGIN,
+            "factor": LOSS_FACTOR,
             "starts": START_SEEDS,
             "seeds": SEEDS,
             "close": CLOSE_SEEDS,

@@ -90,8 +90,9 @@ class Claim:
 
     @property
     def contested(self) -> list[str]:
-        """Facts that are so with one half of the seeds, and not with the other."""
-        return [label for label in self.facts if {True, False} <= {half.facts.get(label) for half in self.halves}]
+        """Facts that are so with all seeds or one half of them, and not with the other."""
+        every = (self, *self.halves)
+        return [label for label in self.facts if {True, False} <= {claim.facts.get(label) for claim in every}]
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values, for JSON."""
@@ -165,7 +166,7 @@ def claim_sections(claims: Sequence[Claim]) -> str:
         measured = [
             [label, f"{m.estimate.format(m.form)}, n = {m.estimate.n}{m.note}"] for label, m in c.measured.items()
         ]
-        disagreement = f"Even and odd seeds disagree on {_facts(c.contested)}." if c.contested else ""
+        disagreement = f"Even, odd and all seeds disagree on {_facts(c.contested)}." if c.contested else ""
         text = template(__package__, "claim.md").format(
             name=c.name,
             statement=c.statement,

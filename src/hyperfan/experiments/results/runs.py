@@ -114,12 +114,16 @@ class ClassifierRun(Run[K]):
             return 1 / self.classes
         raise RunError(f"'{self.config.title}' was not tested after batch {step}")
 
-    def training_loss(self, last: int | None = None) -> float:
-        """Mean over the last batches, by default an epoch's; of a run that diverged, that of guessing."""
+    def training_loss(self, last: int | None = None, epoch: int | None = None) -> float:
+        """Mean over the last batches until the end of an epoch; of a run that diverged, that of guessing.
+
+        By default over all batches of the last epoch.
+        """
         if self.diverged:
             return math.log(self.classes)
-        first = self.config.total - (last or self.config.epoch_batches)
-        losses = [row["loss"] for row in self.of(Kind.TRAIN) if row["step"] > first]
+        end = self.config.total if epoch is None else epoch * self.config.epoch_batches
+        begin = end - (last or self.config.epoch_batches)
+        losses = [row["loss"] for row in self.of(Kind.TRAIN) if begin < row["step"] <= end]
         return float(sum(losses) / len(losses))
 
     def outcome(self) -> str:
