@@ -37,9 +37,9 @@ from hyperfan.report import accuracy_by_rate, loss_and_accuracy, settings
 TITLE = "Loss and Test Accuracy Plots on CIFAR-10"
 """The paper's."""
 PICTURES = {
-    "loss": "Loss and test accuracy, at the paper's rate, Kaiming init at its best for an epoch",
+    "loss": "Loss and test accuracy, hyperfan at a tenth of the paper's rate, Kaiming init at its best for an epoch",
     "rates": "Test accuracy after a short search, by learning rate",
-    "neighbours": "Loss and test accuracy, at a tenth and ten times the paper's rate",
+    "neighbours": "Loss and test accuracy, at the paper's rate and ten times that",
     "longest": "Loss and test accuracy of one seed of hyperfan-in for longer, and of Kaiming init for an epoch",
 }
 """What each figure shows, for the page; those without runs are left out."""
@@ -241,7 +241,10 @@ class Cifar10Results(ClassifierResults[Cifar10, Cifar10Run]):
 
     def at_a_tenth(self, init: str) -> list[Cifar10Run]:
         """The runs of an init at a tenth of the paper's rate."""
-        return self.runs.need(min((c for c in neighbours(self.base) if c.init == init), key=lambda c: c.rate))
+        return self.runs.need(self._at_a_tenth(init))
+
+    def _at_a_tenth(self, init: str) -> Cifar10:
+        return min((c for c in neighbours(self.base) if c.init == init), key=lambda c: c.rate)
 
     def check(self) -> None:
         """One run must be there; what the others would show is left out."""
@@ -250,12 +253,17 @@ class Cifar10Results(ClassifierResults[Cifar10, Cifar10Run]):
 
     def figures(self) -> Iterator[NamedFigure]:
         """Curves of the longer runs, at the paper's rate and beside it, and accuracy by rate in the search."""
-        longer = [*at_the_papers_rate(self.base), *baselines(self.base)]
+        papers, beside, kaiming = (
+            [c for c in runs(self.base) if c.seed == self.base.seed]
+            for runs in (at_the_papers_rate, neighbours, baselines)
+        )
+        best = [*map(self._at_a_tenth, HYPERFANS), *(c for c in papers if c.init == CLASSICAL), *kaiming]
+        others = [c for c in (*papers, *beside) if c not in best]
         longest = [c for c in long_run(self.base) if c in self.runs]
         for name, configs, rates in (
-            ("loss", longer, "at the paper's rate, Kaiming at its best"),
-            ("neighbours", neighbours(self.base), "a tenth and ten times the rate"),
-            ("longest", [*longest, *baselines(self.base)] if longest else [], "one seed for longer"),
+            ("loss", best, "hyperfan at a tenth of the paper's rate, Kaiming at its best"),
+            ("neighbours", others, "the paper's rate, and ten times that"),
+            ("longest", [*longest, *kaiming] if longest else [], "one seed for longer"),
         ):
             found = [self.runs.seeds(c) for c in sorted(configs, key=lambda c: INITS.index(c.init))]
             shown = {f"{init_label(runs[0].config.init)}, {runs[0].config.rate:g}": runs for runs in found if runs}
@@ -273,14 +281,13 @@ class Cifar10Results(ClassifierResults[Cifar10, Cifar10Run]):
 
     def numbers(self, runs: Sequence[Cifar10Run]) -> dict[str, Any]:
         """Losses and accuracy of an init at a rate."""
-        finished = [r for r in runs if not r.diverged]
         accuracies = [r.accuracy() for r in runs]
         return {
             "init": runs[0].config.init,
             "rate": runs[0].config.rate,
             "batches": runs[0].config.total,
             "first loss": statistics.fmean(r.first_loss() for r in runs),
-            "training loss": statistics.fmean(r.last_loss() for r in finished) if finished else None,
+            "training loss": statistics.fmean(r.last_loss() for r in runs),
             "accuracy": mean_of(accuracies),
             "accuracies": accuracies,
         }

@@ -30,10 +30,7 @@ from hyperfan.experiments.imagenet.claims import (
     EQUAL_SHARE,
     FAR_FACTOR,
     OVERFLOWED_LOSS,
-    PAPER_OUTPUTS,
     START_FACTOR,
-    UNTRAINED_BATCH,
-    comparable_outputs,
 )
 from hyperfan.experiments.imagenet.training import parts
 from hyperfan.experiments.results.claims import markdown_table
@@ -272,8 +269,6 @@ class ImagenetResults(ClassifierResults[Imagenet, ImagenetRun]):
             "bins": BINS,
             "rows": self.table(),
             "logits": self._logits(classes),
-            "outputs": comparable_outputs(base.width),
-            "untrained": UNTRAINED_BATCH,
             **{f"{name}_picture": f"![{alt}](figures/{name}.svg)\n\n" if name in self._figures else ""
                for name, alt in PICTURES.items()},
             "far": FAR_FACTOR,
@@ -285,6 +280,7 @@ class ImagenetResults(ClassifierResults[Imagenet, ImagenetRun]):
 
     def _logits(self, classes: int) -> str:
         """A table of the variances of logits, here and at the paper's sizes."""
-        here, there = logit_variances(self.base, classes), logit_variances(PROFILES[PAPER], PAPER_OUTPUTS)
-        header = ("init", f"here, {classes} classes", f"the paper's net, {PAPER_OUTPUTS} classes")
+        paper, paper_classes = PROFILES[PAPER], 1000
+        here, there = logit_variances(self.base, classes), logit_variances(paper, paper_classes)
+        header = ("init", f"here, {classes} classes", f"the paper's net, {paper_classes} classes")
         return markdown_table(header, [(init, f"{here[init]:.3g}", f"{there[init]:.3g}") for init in INITS])
