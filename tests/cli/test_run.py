@@ -199,7 +199,7 @@ def test_all_goes_on_where_a_record_ends(capsys, monkeypatch, tmp_path):
     """Of runs whose folders are gone but whose metrics were kept, none is run again; nor added to by other code."""
     wanted, there = grid(PROFILES["smoke"]), ["--all", "--profile", "smoke", "--run-dir", "there"]
     (tmp_path / "there").mkdir()
-    kept = [{"config": c.to_dict(), "environment": environment(), "rows": []} for c in (wanted[0], wanted[5])]
+    kept = [{"config": c.to_dict(), "environment": environment("mnist"), "rows": []} for c in (wanted[0], wanted[5])]
     write_record(tmp_path / "there" / RECORD_FILE, kept)
     assert list(asked(monkeypatch, *there).values()) == wanted
     assert list(asked(monkeypatch, *there, "--resume").values()) == [*wanted[1:5], *wanted[6:]]

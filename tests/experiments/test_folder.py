@@ -136,27 +136,36 @@ def test_a_configuration_that_is_none(half, content):
 def test_the_fingerprint_covers_what_can_change_numbers_and_nothing_else(tmp_path):
     root = tmp_path / "hyperfan"
     shutil.copytree(Path(hyperfan.__file__).parent, root, ignore=shutil.ignore_patterns("__pycache__"))
-    before = fingerprint(root)
+    before = {name: fingerprint(name, root) for name in (None, *EXPERIMENTS)}
 
     def changes(name):
+        """The experiments, with None for all of them, whose fingerprints a change of a file changes."""
         file = root / name
         text = file.read_bytes()
         file.write_bytes(text + b"\n")
-        found = fingerprint(root) != before
+        found = {name for name in before if fingerprint(name, root) != before[name]}
         file.write_bytes(text)
         return found
 
+    every = {*before}
     numbers = ["optim/sgd.py", "data/readers.py", "experiments/loop.py", "experiments/classifier.py"]
-    numbers += [f"experiments/{name}/{file}.py" for name in EXPERIMENTS for file in ("__init__", "training")]
-    readers = ["cli/runs.py", "report/run_page.py", "experiments/results/claims.py", "experiments/results/claim.md"]
+    own = {f"experiments/{name}/{file}.py": {None, name} for name in EXPERIMENTS for file in ("__init__", "training")}
+    readers = [
+        "charts/palette.py",
+        "cli/runs.py",
+        "report/run_page.py",
+        "experiments/results/claims.py",
+        "experiments/results/claim.md",
+    ]
     readers += [f"experiments/{name}/{file}" for name in EXPERIMENTS for file in ("results.py", "page.md")]
     readers += [f"experiments/{name}/claims.py" for name in ("mnist", "continual", "demonstrations")]
-    assert {name: changes(name) for name in (*numbers, *readers)} == {
-        **dict.fromkeys(numbers, True),
-        **dict.fromkeys(readers, False),
+    assert {name: changes(name) for name in (*numbers, *own, *readers)} == {
+        **dict.fromkeys(numbers, every),
+        **own,
+        **{name: set() for name in readers},
     }
     (root / "experiments" / "loop.py").rename(root / "experiments" / "other.py")
-    assert fingerprint(root) != before
+    assert all(fingerprint(name, root) != before[name] for name in before)
 
 
 @pytest.fixture

@@ -151,7 +151,7 @@ def _to_run(e: Experiment[Any], base: Any, root: Path, resume: bool) -> list[Any
         return runs
     from hyperfan.experiments.results.runs import recorded_titles
 
-    recorded = recorded_titles(root)
+    recorded = recorded_titles(root, e.name)
     if recorded:
         print(f"{len(recorded)} runs are in the record of {root}")
     return [c for c in runs if c.title not in recorded]

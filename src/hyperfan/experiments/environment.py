@@ -10,21 +10,23 @@ from pathlib import Path
 from typing import Any
 
 import hyperfan
+from hyperfan.experiments.experiment import EXPERIMENTS
 
-NO_TRAINING = {"cli", "report", "results", "claims", "sweep"}
-"""Rooms, folders and modules that only read finished runs, or start runs in processes of their own."""
+NO_TRAINING = {"charts", "cli", "report", "results", "claims", "sweep"}
+"""Rooms, folders and modules that only draw, read finished runs, or start runs in processes of their own."""
+PACKAGE = Path(hyperfan.__file__).parent
 COMMIT = "commit"
 """The key of :func:`commit` beside an environment."""
 GIT_TIMEOUT_SECONDS = 10.0
 
 
-def environment() -> Mapping[str, Any]:
-    """Everything beside the configuration that results may depend on."""
+def environment(experiment: str | None = None) -> Mapping[str, Any]:
+    """Everything beside the configuration that the results of an experiment, or of any, may depend on."""
     import torch
 
     return {
         "hyperfan": hyperfan.__version__,
-        "code": fingerprint(),
+        "code": fingerprint(experiment),
         "python": platform.python_version(),
         "torch": torch.__version__,
         "system": platform.system(),
@@ -32,21 +34,22 @@ def environment() -> Mapping[str, Any]:
     }
 
 
-def fingerprint(root: Path = Path(hyperfan.__file__).parent) -> str:
-    """A checksum of all code under the package's root that can change the numbers of a run.
+def fingerprint(experiment: str | None = None, root: Path = PACKAGE) -> str:
+    """A checksum of all code under the package's root that can change the numbers of an experiment, or of any.
 
-    That is every module but those of :data:`NO_TRAINING`; no module that trains may import one of them, which a
-    contract on imports checks.
+    That is every module but those of :data:`NO_TRAINING` and of other experiments. What trains imports none of them,
+    but for charts by which a plan or a diagnosis shows itself; contracts on imports check that.
     """
+    others = {("experiments", name) for name in EXPERIMENTS if experiment not in (None, name)}
     digest = hashlib.sha256()
     for file in sorted(root.rglob("*.py")):
         name = file.relative_to(root)
-        if not NO_TRAINING & {*name.parent.parts, name.stem}:
+        if not NO_TRAINING & {*name.parent.parts, name.stem} and name.parts[:2] not in others:
             digest.update(name.as_posix().encode() + b"\0" + file.read_bytes())
     return digest.hexdigest()[:12]
 
 
-def commit(root: Path = Path(hyperfan.__file__).parent) -> str | None:
+def commit(root: Path = PACKAGE) -> str | None:
     """The last commit that changed the package under a root, if it lies in a repository as that commit left it.
 
     Nothing is asked that writes to the repository, or that users can configure, or that their environment redirects.

@@ -77,7 +77,7 @@ def open_run(path: Path, config: Configuration, resume: bool) -> Iterator["RunFo
             held.callback(lock.release)
             _check_configuration(path / CONFIG_FILE, config)
             if not (path / ENV_FILE).exists():
-                write_json(path / ENV_FILE, {**environment(), COMMIT: commit()})
+                write_json(path / ENV_FILE, {**environment(config.experiment), COMMIT: commit()})
             remove_partial(path)
             metrics = (path / METRICS_FILE).open("ab")
         try:
@@ -101,7 +101,7 @@ class RunFolder:
 
     def other_environment(self) -> str:
         """How this environment differs from the one the run was started in; empty if it does not."""
-        then, now = _read_mapping(self.path / ENV_FILE), environment()
+        then, now = _read_mapping(self.path / ENV_FILE), environment(self._config.experiment)
         return ", ".join(f"{k} was {then.get(k)} and is now {now[k]}" for k in now if then.get(k) != now[k])
 
     def write(self, name: str, content: Any) -> None:

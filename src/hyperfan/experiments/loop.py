@@ -105,7 +105,7 @@ def _start(config: Configuration, data_dir: Path | None) -> Training:
     """Start a run's training, in all of its processes; raises if they do not run the same."""
     training = config.start(data_dir)
     if _ranks(config).world > 1:
-        found = environment()
+        found = environment(config.experiment)
         data = training.plan.get("data") if isinstance(training.plan, dict) else None
         group.agree({**config.to_dict(), "code": found["code"], "torch": found["torch"], "data": data})
     return training

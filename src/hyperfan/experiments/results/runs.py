@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Generic, Self, TypeVar
 
 from hyperfan.errors import RunError
-from hyperfan.experiments.environment import COMMIT, environment
+from hyperfan.experiments.environment import COMMIT, fingerprint
 from hyperfan.experiments.experiment import (
     CHOOSING_SEED,
     ClassifierConfiguration,
@@ -160,11 +160,11 @@ def read_data(path: Path) -> RunData:
     return replace(read_run(path).data(), times=plain.times) if is_over(rows) else replace(plain, stage=config.stage)
 
 
-def recorded_titles(root: Path) -> set[str]:
-    """The titles of runs whose metrics a record in this folder has; raises if other code made them."""
+def recorded_titles(root: Path, experiment: str) -> set[str]:
+    """The titles of an experiment's runs whose metrics a record in this folder has; raises if other code made them."""
     if not (root / RECORD_FILE).exists():
         return set()
-    lines, code = read_record(root / RECORD_FILE), environment()["code"]
+    lines, code = read_record(root / RECORD_FILE), fingerprint(experiment)
     others = sorted({str(line["environment"].get("code")) for line in lines} - {code})
     if others:
         raise RunError(

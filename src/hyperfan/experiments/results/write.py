@@ -160,7 +160,7 @@ def write_results(
         log("drawing")
         write_figures(out / FIGURES_FOLDER, results.figures())
         content = {
-            "environment": environment(),
+            "environment": environment(experiment.name),
             "code of the runs": runs.code_versions(),
             "base": base.to_dict(),
             **results.summary(),
