@@ -8,21 +8,21 @@ from typing import Any
 from benchmarks.examples_by_hand import FLOOR, RATES
 
 from hyperfan.charts.figure import MARGIN, figure
-from hyperfan.charts.palette import CLASSICAL, INITS, Look
+from hyperfan.charts.palette import LINEAR, looks
 from hyperfan.charts.scale import Interval, Measurements, interval_panel
 
 HERE = Path(__file__).parent
 MACHINE = HERE.parent / "benchmarks/results/amd-epyc-2-cores"
 PAGE, PICTURE = HERE / "comparison.md", HERE / "comparison-scale.svg"
 FOLDER = "../benchmarks/results/amd-epyc-2-cores"
-LOOKS = {
-    "hyperfan": INITS["hyperfan-in"],
-    "by hand, nn.Linear": Look(5, 2),
-    "hypnettorch, constructor": Look(3, 3),
-    "hypnettorch, apply_hyperfan_init()": Look(4, 4),
-    "hyperlight, constructor": Look(6, 5),
+STARTS = {
+    "hyperfan": "hyperfan-in",
+    "by hand, nn.Linear": LINEAR,
+    "hypnettorch, constructor": "",
+    "hypnettorch, apply_hyperfan_init()": "",
+    "hyperlight, constructor": "",
 }
-"""Starts in the picture; those that would lie on another are left out."""
+"""Starts in the picture, each with its init if it is ours or torch's; without those that would lie on another."""
 SHORT = {"hypnettorch, apply_hyperfan_init()": "hypnettorch, own hyperfan"}
 """What a start is called in the picture."""
 SIZE = (820, 360)
@@ -90,7 +90,7 @@ def scale() -> str:
 def picture() -> str:
     """Root mean squares by layer, with the range over seeds, beside plain nets."""
     rows = []
-    for start, look in LOOKS.items():
+    for start, look in zip(STARTS, looks(list(STARTS), STARTS), strict=True):
         seen = read("comparison_scale")["found"][start]
         layers = seen["layers"]
         values, plain = (
@@ -100,9 +100,9 @@ def picture() -> str:
         # The plain nets of one start are those of all: only the first has the line.
         rows.append(Measurements(SHORT.get(start, start), values, plain if not rows else {}, look, "plain nets"))
     title = "Root mean square of each layer's output, on a logarithmic axis"
-    panel = interval_panel(title, layers, rows, band="", size=SIZE, line=CLASSICAL)
+    panel = interval_panel(title, layers, rows, band="", size=SIZE)
     headline = "The paper's MNIST net as each library starts it"
-    return figure(headline, [panel], 1, width=SIZE[0] + 2 * MARGIN, description=f"{title}: {', '.join(LOOKS)}.")
+    return figure(headline, [panel], 1, width=SIZE[0] + 2 * MARGIN, description=f"{title}: {', '.join(STARTS)}.")
 
 
 def _over_seeds(values: tuple[float, ...]) -> Interval:

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from hyperfan.charts.axis import digits
-from hyperfan.charts.palette import Look, init_label, looks
+from hyperfan.charts.palette import NO_INITS, Look, init_label, looks
 from hyperfan.charts.panel import Panel
 from hyperfan.metrics import Kind, Rows, describe_divergence, divergence, last_step, of_kind, series
 from hyperfan.probe.diagnosis import Diagnosis
@@ -73,9 +73,9 @@ class Setting:
     switches: tuple[str, ...] = ()
 
 
-def settings(runs: Mapping[str, Sequence[Rows]]) -> list[Setting]:
-    """Settings by their labels. A label that starts with the name of an init has the look of that init."""
-    found = zip(runs.items(), looks(list(runs)), strict=True)
+def settings(runs: Mapping[str, Sequence[Rows]], inits: Mapping[str, str] = NO_INITS) -> list[Setting]:
+    """Settings by their labels; ``inits`` has the init of each, which gives its look (:func:`~.palette.looks`)."""
+    found = zip(runs.items(), looks(list(runs), inits), strict=True)
     return [Setting(init_label(label), tuple(rows), look) for (label, rows), look in found]
 
 

@@ -200,8 +200,10 @@ class ContinualRun(SideBySide[Continual]):
     def data(self) -> RunData:
         """The grid as its page shows it, with the table and the losses of each task."""
         best = {init: self.best(init) for init in self.config.inits}
-        curves = {f"{init} at {lr:g}": self.losses[self.at(init, lr)] for init, lr in best.items()}
-        panels = task_panels(curves, self.measured_at, self._task_names, [f"setting-{init}" for init in best])
+        inits = {f"{init} at {lr:g}": init for init, lr in best.items()}
+        curves = {label: self.losses[self.at(init, best[init])] for label, init in inits.items()}
+        switches = [f"setting-{init}" for init in best]
+        panels = task_panels(curves, self.measured_at, self._task_names, switches, inits=inits)
         section = Section("Training loss, task by task", LOSS_CAPTION, panels)
         return replace(super().data(), sections=[section])
 
@@ -214,19 +216,20 @@ class ContinualRun(SideBySide[Continual]):
         seeds, names = len(self.seeds), self._task_names
         # More than a handful of curves cannot be told apart, so inits that the paper does not show have another figure.
         curves: dict[str, dict[str, Tensor]] = {"loss": {}, "loss-others": {}}
+        inits: dict[str, str] = {}
         median_runs = []
         for init in self.config.inits:
             lr = self.best(init)
             label, finite = f"{init_label(init)} at {lr:g}", self.finite(init, lr)
             note = "" if finite == seeds else f" ({finite} of {seeds} finite)"
             shown = curves["loss" if init in PAPER_INITS else "loss-others"]
-            shown[label + note] = self.losses[self.at(init, lr)]
+            shown[label + note], inits[label + note] = self.losses[self.at(init, lr)], init
             median = (*self.at(init, lr), self.median_seed(init, lr))
-            median_runs.append(Fit(label, self.fits[median], self.errors[median]))
+            median_runs.append(Fit(label, self.fits[median], self.errors[median], init))
         title = f"Continual Learning Loss on a Sequence of Regression Tasks: {seeds} runs of each init"
         for name, shown in curves.items():
             if shown:
-                yield name, losses_by_task(shown, self.measured_at, names, title)
+                yield name, losses_by_task(shown, self.measured_at, names, title, inits)
         x, y = (torch.stack(v).squeeze(-1) for v in zip(*((t.test_x, t.test_y) for t in self.points), strict=True))
         title = "What the median run has learnt, and what it keeps, after each task"
         yield "fits", fits(median_runs, x, y, names, title)

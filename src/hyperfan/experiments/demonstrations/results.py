@@ -191,12 +191,14 @@ class DemonstrationsResults(Results[Demonstrations, DemonstrationsRun]):
         others = {name: run for name, run in self.found.items() if name not in compared}
         for figure, shown in {"loss": compared, "loss-zero-biases": others}.items():
             if shown:
-                curves = {f"{n} at {r.best:g}": r.losses[r.config.rates.index(r.best)] for n, r in shown.items()}
+                curves = {_at_best(n, r): r.losses[r.config.rates.index(r.best)] for n, r in shown.items()}
+                inits = {_at_best(n, r): r.config.init for n, r in shown.items()}
                 run = next(iter(shown.values()))
                 title = f"Loss on shapes learnt one after another: {len(run.seeds)} runs of each init"
-                yield figure, losses_by_task(curves, run.measured_at, _task_names(self.base), title)
+                yield figure, losses_by_task(curves, run.measured_at, _task_names(self.base), title, inits)
         drawn = [
-            Drawn(f"{n} at {r.best:g}", r.first_paths[r.config.rates.index(r.best)][-1]) for n, r in self.found.items()
+            Drawn(_at_best(n, r), r.first_paths[r.config.rates.index(r.best)][-1], r.config.init)
+            for n, r in self.found.items()
         ]
         demonstrations, names = demonstrated(self.base, self.base.seed), shapes(self.base, self.base.seed)
         title = f"What the first seed draws at the end, of the shapes learnt in this order: {', '.join(names)}"
@@ -270,6 +272,11 @@ class DemonstrationsResults(Results[Demonstrations, DemonstrationsRun]):
     def _shares(self) -> str:
         rows = [[f"{min(s.values()):.1g} to {max(s.values()):.1g}" for s in (f.shares for f in self.starts.values())]]
         return markdown_table(list(SETTINGS), rows)
+
+
+def _at_best(name: str, run: DemonstrationsRun) -> str:
+    """What a setting is called beside its best rate."""
+    return f"{name} at {run.best:g}"
 
 
 def _numbers(run: DemonstrationsRun) -> dict[str, Any]:

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from hyperfan.charts.palette import looks
+from hyperfan.charts.palette import LINEAR, looks
 from hyperfan.errors import RunError
 from hyperfan.experiments.lora import (
     CHOOSING_SEEDS,
@@ -137,9 +137,10 @@ def compare_starts(
     runs: Sequence[LoraRun], loss_rates: dict[str, float], right_rates: dict[str, float], title: str
 ) -> str:
     """Loss against steps and strings of held-out tasks that are right, each start at its rates."""
-    names = ["hyperfan-in" if start == OURS else STARTS[start] for start in loss_rates]
+    names = [STARTS[start] for start in loss_rates]
+    chosen = looks(names, {STARTS[OURS]: "hyperfan-in", STARTS[TORCH]: LINEAR})
     drawn = []
-    for (start, rate), look in zip(loss_rates.items(), looks(names), strict=True):
+    for (start, rate), look in zip(loss_rates.items(), chosen, strict=True):
         curves = [run.losses(start, rate) for run in runs]
         losses = {
             step: statistics.geometric_mean([curve[step] for curve in curves])
