@@ -3,7 +3,7 @@
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, NamedTuple
+from typing import Literal, NamedTuple, Protocol
 
 from hyperfan.charts.axis import category_axis, digits, log_axis, ten_to
 from hyperfan.charts.figure import MARGIN, figure
@@ -12,8 +12,6 @@ from hyperfan.charts.palette import FIRST, NO_INITS, THEORY, Look, looks
 from hyperfan.charts.panel import Curve, Note, Panel
 
 Of = Literal["activations", "gradients"]
-Readings = Sequence[Any]
-"""Layers in forward order, as ``probe.LayerReading`` has them."""
 AXES = {
     "activations": "Root mean square of each layer's output, on a logarithmic axis",
     "gradients": "Root mean square of the gradient at each layer, on a logarithmic axis",
@@ -28,6 +26,37 @@ NAME_WIDTH = 7.3
 """The width of a character of a name beside the axes, in pixels."""
 OVERHANG = 0.3
 """The length of a line beyond its first and last name, so that the line of a single one can be seen."""
+
+
+class MeanSquare(Protocol):
+    """A mean square with the ends of its interval."""
+
+    @property
+    def value(self) -> float:
+        """The mean square."""
+
+    @property
+    def low(self) -> float:
+        """The lower end."""
+
+    @property
+    def high(self) -> float:
+        """The upper end."""
+
+
+class Reading(Protocol):
+    """What was measured of a layer."""
+
+    @property
+    def layer(self) -> str:
+        """Its name."""
+
+    def scales(self, of: Of) -> Sequence[MeanSquare | None]:
+        """Mean squares as measured and as predicted; ``None`` where there is none."""
+
+
+Readings = Sequence[Reading]
+"""Layers in forward order."""
 
 
 class Interval(NamedTuple):
