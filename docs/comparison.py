@@ -10,6 +10,7 @@ from benchmarks.examples_by_hand import FLOOR, RATES
 from hyperfan.charts.figure import MARGIN, figure
 from hyperfan.charts.palette import LINEAR, looks
 from hyperfan.charts.scale import Interval, Measurements, interval_panel
+from hyperfan.text import markdown_table
 
 HERE = Path(__file__).parent
 MACHINE = HERE.parent / "benchmarks/results/amd-epyc-2-cores"
@@ -39,12 +40,6 @@ def link(*names: str) -> str:
     return ", ".join(f"[json]({FOLDER}/{name}.json)" for name in names)
 
 
-def table(header: list[str], rows: list[list[str]]) -> str:
-    """A table in Markdown."""
-    lines = [header, ["---"] * len(header), *rows]
-    return "\n".join(f"| {' | '.join(cells)} |" for cells in lines)
-
-
 def features() -> str:
     """A column for each library; what did not work, and how, below."""
     found, notes = read("comparison_features")["found"], []
@@ -64,7 +59,7 @@ def features() -> str:
                 cells.append(f"no ({len(notes)})")
         rows.append([feature, *cells])
     listed = "\n".join(f"{i}. {note}" for i, note in enumerate(notes, 1))
-    return f"{table(['', *names], rows)}\n\n{listed}"
+    return f"{markdown_table(['', *names], rows)}\n\n{listed}"
 
 
 def scale() -> str:
@@ -84,7 +79,7 @@ def scale() -> str:
             ]
         )
     header = ["start", "first layer", "last layer", "loss", "healthy seeds", "`hf.diagnose`, first seed"]
-    return table(header, rows)
+    return markdown_table(header, rows)
 
 
 def picture() -> str:
@@ -118,7 +113,7 @@ def times() -> str:
     rows += [[f"{name}, tuned", f"{ratio:.1f}", "–"] for name, ratio in tuned["times_ours"].items()]
     plain = [each["median_ms"]["classical"] / each["median_ms"]["ours, one embedding"] for each in (sgd, adam)]
     rows.append(["the plain net, no hypernet", *(f"{ratio:.2f}" for ratio in plain)])
-    return table(["time of a step over ours", "SGD", "Adam"], rows)
+    return markdown_table(["time of a step over ours", "SGD", "Adam"], rows)
 
 
 def _times_by_hand(rule: str) -> str:
@@ -131,7 +126,7 @@ def memory() -> str:
     """Bytes at peak over those of the parameters."""
     found = read("comparison_memory")["found"]
     rows = [[name, f"{found['sgd'][name]:.2f}", f"{found['adam'][name]:.2f}"] for name in found["sgd"]]
-    return table(["bytes at peak over bytes of parameters", "SGD", "Adam"], rows)
+    return markdown_table(["bytes at peak over bytes of parameters", "SGD", "Adam"], rows)
 
 
 def reached() -> str:
@@ -143,7 +138,7 @@ def reached() -> str:
         rows.append(
             [f"[{name}](../examples/{name}.py)", seen["what"], *cells, f"{seen['ratio']:.2f} [{low:.2f}, {high:.2f}]"]
         )
-    return table(["example", "error", "hyperfan", "by hand", "ratio [range over seeds]"], rows)
+    return markdown_table(["example", "error", "hyperfan", "by hand", "ratio [range over seeds]"], rows)
 
 
 def versions() -> str:

@@ -7,7 +7,7 @@ from typing import Any
 from hyperfan.charts.axis import digits
 from hyperfan.charts.palette import NO_INITS, Look, init_label, looks
 from hyperfan.charts.panel import Panel
-from hyperfan.metrics import Kind, Rows, describe_divergence, divergence, last_step, of_kind, series
+from hyperfan.metrics import Kind, Rows, describe_outcome, divergence, of_kind, series
 from hyperfan.probe.diagnosis import Diagnosis
 from hyperfan.text import capitalise
 
@@ -51,12 +51,9 @@ class RunData:
         """The outcome, in a sentence."""
         if self.sentence:
             return self.sentence
-        end = divergence(self.rows)
-        if end is not None:
-            return f"{capitalise(describe_divergence(end))}."
-        finished = next(of_kind(self.rows, Kind.END), None) is not None
-        begun = "Finished after batch" if finished else "Not finished: it has come to batch"
-        begun += f" {last_step(self.rows):,}"
+        begun = capitalise(describe_outcome(self.rows))
+        if divergence(self.rows) is not None:
+            return f"{begun}."
         losses, accuracies = series(self.rows, Kind.TRAIN, "loss"), series(self.rows, Kind.TEST, "accuracy")
         begun += f"; training loss {digits(losses[-1][1])}" if losses else ""
         last = accuracies[-1][1] if accuracies else None

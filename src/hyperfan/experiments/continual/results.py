@@ -25,14 +25,14 @@ from hyperfan.experiments.continual import (
 from hyperfan.experiments.continual.claims import CLAIMS
 from hyperfan.experiments.continual.training import points
 from hyperfan.experiments.experiment import CHOOSING_SEED
-from hyperfan.experiments.results.claims import OPTIMISER_NAMES, markdown_table
+from hyperfan.experiments.results.claims import OPTIMISER_NAMES
 from hyperfan.experiments.results.pairs import LOSS_MARGIN, MIN_PAIRS
 from hyperfan.experiments.results.runs import NamedFigure
 from hyperfan.experiments.results.side_by_side import SideBySide, lowest_rate, nan_to_inf, quartile_cells
 from hyperfan.experiments.results.write import Results
 from hyperfan.metrics import Kind, Row
 from hyperfan.report import Fit, RunData, Section, fits, losses_by_task, quartiles, task_panels
-from hyperfan.text import table, two_digits
+from hyperfan.text import markdown_table, table, two_digits
 
 CAPTION = textwrap.fill(
     "Each init at its best rate, by the median over seeds of the mean final loss of the tasks, where a run that "

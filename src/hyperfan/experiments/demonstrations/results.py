@@ -35,7 +35,6 @@ from hyperfan.experiments.demonstrations.claims import (
     weight_ratios,
 )
 from hyperfan.experiments.demonstrations.training import KEPT_POINTS, demonstrated, shapes
-from hyperfan.experiments.results.claims import markdown_table
 from hyperfan.experiments.results.pairs import LOSS_MARGIN, MIN_PAIRS
 from hyperfan.experiments.results.runs import NamedFigure
 from hyperfan.experiments.results.side_by_side import (
@@ -52,7 +51,7 @@ from hyperfan.experiments.results.write import Results
 from hyperfan.experiments.stack import EPS
 from hyperfan.metrics import Kind
 from hyperfan.report import Drawn, RunData, Section, losses_by_task, paths, task_panels
-from hyperfan.text import table, two_digits
+from hyperfan.text import markdown_table, table, two_digits
 
 HEADER = ["rate", "finite", *MEASURES.values()]
 CAPTION = "Medians over seeds. Errors are mean squares of whole paths from their start, losses those of subsequences."

@@ -34,7 +34,6 @@ from hyperfan.experiments.lora.claims import (
 )
 from hyperfan.experiments.lora.strings import split
 from hyperfan.experiments.lora.training import HELD_OUT, NAMED_PART, PRETRAINING_RATE, TRAINED
-from hyperfan.experiments.results.claims import markdown_table
 from hyperfan.experiments.results.pairs import LOSS_MARGIN
 from hyperfan.experiments.results.runs import NamedFigure, Run
 from hyperfan.experiments.results.side_by_side import edge_sentences
@@ -43,7 +42,7 @@ from hyperfan.experiments.results.write import Results
 from hyperfan.init.methods.charakorn2025 import doc_to_lora_variances
 from hyperfan.metrics import Kind, Row
 from hyperfan.report import StartScores, losses_and_scores
-from hyperfan.text import table
+from hyperfan.text import markdown_table, table
 
 TESTED = {
     END: (TRAINED, "losses"),
