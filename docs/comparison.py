@@ -8,21 +8,22 @@ from typing import Any
 from benchmarks.examples_by_hand import FLOOR, RATES
 
 from hyperfan.charts.figure import MARGIN, figure
-from hyperfan.charts.palette import CLASSICAL, INITS, Look
+from hyperfan.charts.palette import LINEAR, looks
 from hyperfan.charts.scale import Interval, Measurements, interval_panel
+from hyperfan.text import markdown_table
 
 HERE = Path(__file__).parent
 MACHINE = HERE.parent / "benchmarks/results/amd-epyc-2-cores"
 PAGE, PICTURE = HERE / "comparison.md", HERE / "comparison-scale.svg"
 FOLDER = "../benchmarks/results/amd-epyc-2-cores"
-LOOKS = {
-    "hyperfan": INITS["hyperfan-in"],
-    "by hand, nn.Linear": Look(5, 2),
-    "hypnettorch, constructor": Look(3, 3),
-    "hypnettorch, apply_hyperfan_init()": Look(4, 4),
-    "hyperlight, constructor": Look(6, 5),
+STARTS = {
+    "hyperfan": "hyperfan-in",
+    "by hand, nn.Linear": LINEAR,
+    "hypnettorch, constructor": "",
+    "hypnettorch, apply_hyperfan_init()": "",
+    "hyperlight, constructor": "",
 }
-"""Starts in the picture; those that would lie on another are left out."""
+"""Starts in the picture, each with its init if it is ours or torch's; without those that would lie on another."""
 SHORT = {"hypnettorch, apply_hyperfan_init()": "hypnettorch, own hyperfan"}
 """What a start is called in the picture."""
 SIZE = (820, 360)
@@ -37,12 +38,6 @@ def read(name: str) -> dict[str, Any]:
 def link(*names: str) -> str:
     """Links to results."""
     return ", ".join(f"[json]({FOLDER}/{name}.json)" for name in names)
-
-
-def table(header: list[str], rows: list[list[str]]) -> str:
-    """A table in Markdown."""
-    lines = [header, ["---"] * len(header), *rows]
-    return "\n".join(f"| {' | '.join(cells)} |" for cells in lines)
 
 
 def features() -> str:
@@ -64,7 +59,7 @@ def features() -> str:
                 cells.append(f"no ({len(notes)})")
         rows.append([feature, *cells])
     listed = "\n".join(f"{i}. {note}" for i, note in enumerate(notes, 1))
-    return f"{table(['', *names], rows)}\n\n{listed}"
+    return f"{markdown_table(['', *names], rows)}\n\n{listed}"
 
 
 def scale() -> str:
@@ -84,13 +79,13 @@ def scale() -> str:
             ]
         )
     header = ["start", "first layer", "last layer", "loss", "healthy seeds", "`hf.diagnose`, first seed"]
-    return table(header, rows)
+    return markdown_table(header, rows)
 
 
 def picture() -> str:
     """Root mean squares by layer, with the range over seeds, beside plain nets."""
     rows = []
-    for start, look in LOOKS.items():
+    for start, look in zip(STARTS, looks(list(STARTS), STARTS), strict=True):
         seen = read("comparison_scale")["found"][start]
         layers = seen["layers"]
         values, plain = (
@@ -100,9 +95,9 @@ def picture() -> str:
         # The plain nets of one start are those of all: only the first has the line.
         rows.append(Measurements(SHORT.get(start, start), values, plain if not rows else {}, look, "plain nets"))
     title = "Root mean square of each layer's output, on a logarithmic axis"
-    panel = interval_panel(title, layers, rows, band="", size=SIZE, line=CLASSICAL)
+    panel = interval_panel(title, layers, rows, band="", size=SIZE)
     headline = "The paper's MNIST net as each library starts it"
-    return figure(headline, [panel], 1, width=SIZE[0] + 2 * MARGIN, description=f"{title}: {', '.join(LOOKS)}.")
+    return figure(headline, [panel], 1, width=SIZE[0] + 2 * MARGIN, description=f"{title}: {', '.join(STARTS)}.")
 
 
 def _over_seeds(values: tuple[float, ...]) -> Interval:
@@ -118,7 +113,7 @@ def times() -> str:
     rows += [[f"{name}, tuned", f"{ratio:.1f}", "–"] for name, ratio in tuned["times_ours"].items()]
     plain = [each["median_ms"]["classical"] / each["median_ms"]["ours, one embedding"] for each in (sgd, adam)]
     rows.append(["the plain net, no hypernet", *(f"{ratio:.2f}" for ratio in plain)])
-    return table(["time of a step over ours", "SGD", "Adam"], rows)
+    return markdown_table(["time of a step over ours", "SGD", "Adam"], rows)
 
 
 def _times_by_hand(rule: str) -> str:
@@ -131,7 +126,7 @@ def memory() -> str:
     """Bytes at peak over those of the parameters."""
     found = read("comparison_memory")["found"]
     rows = [[name, f"{found['sgd'][name]:.2f}", f"{found['adam'][name]:.2f}"] for name in found["sgd"]]
-    return table(["bytes at peak over bytes of parameters", "SGD", "Adam"], rows)
+    return markdown_table(["bytes at peak over bytes of parameters", "SGD", "Adam"], rows)
 
 
 def reached() -> str:
@@ -143,7 +138,7 @@ def reached() -> str:
         rows.append(
             [f"[{name}](../examples/{name}.py)", seen["what"], *cells, f"{seen['ratio']:.2f} [{low:.2f}, {high:.2f}]"]
         )
-    return table(["example", "error", "hyperfan", "by hand", "ratio [range over seeds]"], rows)
+    return markdown_table(["example", "error", "hyperfan", "by hand", "ratio [range over seeds]"], rows)
 
 
 def versions() -> str:

@@ -18,7 +18,8 @@ def draw() -> None:
     torch.manual_seed(0)
     x, y = torch.randn(300, 784), torch.randint(10, (300,))
     seen = {label: hf.diagnose(hf.HyperNet(mnist_net(), 50, init=init), x, y) for label, init in INITS.items()}
-    OUT.write_text(scale_chart({label: d.layers for label, d in seen.items()}, title=TITLE), encoding="utf-8")
+    chart = scale_chart({label: d.layers for label, d in seen.items()}, title=TITLE, inits=INITS)
+    OUT.write_text(chart, encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -5,6 +5,8 @@ import os
 import re
 from pathlib import Path
 
+from hyperfan.text import markdown_table
+
 ROOT = Path(__file__).parent.parent
 RESULTS = ROOT / "benchmarks/results"
 PAGE = ROOT / "docs/speed.md"
@@ -142,16 +144,13 @@ def table() -> str:
     """Each claim with what was measured on each machine."""
     columns = machines()
     known = {path.stem for machine in columns for path in machine.glob("*.json")}
-    lines = [
-        ["median [quartiles] of interleaved rounds", *map(heading, columns)],
-        ["---"] * (1 + len(columns)),
-        *(
-            [what, *(cell(machine, name, template) for machine in columns)]
-            for name, (what, template) in LINES.items()
-            if name in known
-        ),
+    header = ["median [quartiles] of interleaved rounds", *map(heading, columns)]
+    rows = [
+        [what, *(cell(machine, name, template) for machine in columns)]
+        for name, (what, template) in LINES.items()
+        if name in known
     ]
-    return "".join(f"| {' | '.join(line)} |\n" for line in lines)
+    return f"{markdown_table(header, rows)}\n"
 
 
 def filled(page: str) -> str:

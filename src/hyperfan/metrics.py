@@ -112,6 +112,29 @@ def is_over(rows: Rows) -> bool:
     return bool(rows) and rows[-1].get("kind") == Kind.END
 
 
+def describe_outcome(rows: Rows) -> str:
+    """How a run ended, or else how far it has come.
+
+    >>> describe_outcome([{"kind": "end", "step": 6000, "outcome": "finished"}])
+    'finished after batch 6,000'
+    >>> describe_outcome([{"kind": "train", "step": 10, "loss": 1.0}])
+    'not finished: it has come to batch 10'
+    """
+    if (end := divergence(rows)) is not None:
+        return describe_divergence(end)
+    begun = "finished after" if is_over(rows) else "not finished: it has come to"
+    return f"{begun} batch {last_step(rows):,}"
+
+
+def when_diverged(end: Row) -> str:
+    """When a run diverged, from its last line.
+
+    >>> when_diverged({"step": 6000})
+    'diverged at batch 6,001'
+    """
+    return f"diverged at batch {end['step'] + 1:,}"
+
+
 def describe_divergence(end: Row) -> str:
     """When a run diverged and which layer overflowed first, from its last line.
 
@@ -120,4 +143,4 @@ def describe_divergence(end: Row) -> str:
     """
     layer = end.get("layer")
     where = "the loss itself" if layer is None else f"layer '{layer}'"
-    return f"diverged at batch {end['step'] + 1:,}; the first to overflow was {where}"
+    return f"{when_diverged(end)}; the first to overflow was {where}"

@@ -1,7 +1,7 @@
 """Plain-text tables and numbers, for output without a terminal library."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 
 def table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
@@ -21,6 +21,40 @@ def table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
         return "  ".join(parts).rstrip()
 
     return "\n".join([line(header), "  ".join("─" * w for w in widths), *map(line, rows)])
+
+
+def markdown_table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """Format a table in Markdown.
+
+    >>> print(markdown_table(["init", "loss"], [["m2", "0.3"]]))
+    | init | loss |
+    | --- | --- |
+    | m2 | 0.3 |
+    """
+    return "\n".join(f"| {' | '.join(row)} |" for row in [header, ["---"] * len(header), *rows])
+
+
+def duration(seconds: float) -> str:
+    """A duration in the largest unit that gives at least two digits; below ten seconds to a tenth.
+
+    >>> duration(2.34), duration(40), duration(400), duration(40000)
+    ('2.3 s', '40 s', '7 min', '11 h')
+    """
+    if seconds < 100:
+        return f"{seconds:.0f} s" if seconds >= 10 else f"{seconds:.1f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 6000 else f"{seconds / 3600:.0f} h"
+
+
+def size(count: int) -> str:
+    """A number of bytes in decimal units.
+
+    >>> size(1_234_567), size(999)
+    ('1.2 MB', '999 B')
+    """
+    for unit, units in (("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
+        if abs(count) >= units:
+            return f"{count / units:.1f} {unit}"
+    return f"{count} B"
 
 
 def number(value: float | None) -> str:

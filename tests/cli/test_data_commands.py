@@ -48,7 +48,7 @@ def test_fetch(capsys, monkeypatch, tmp_path, given):
     assert out == f"mnist is in {folder}\n"
     assert len(list(folder.iterdir())) == 4
     lines = err.splitlines()
-    assert lines[-1] == "t10k-labels-idx1-ubyte.gz: 2.0 of 2.0 MB"
+    assert lines[-1] == "t10k-labels-idx1-ubyte.gz: 2.0 MB of 2.0 MB"
     assert 8 < len(lines) <= 44  # a line for each tenth, not for each chunk
 
 

@@ -13,7 +13,7 @@ from hyperfan.charts.axis import asinh_axis, linear_axis, log_axis, share_axis, 
 from hyperfan.charts.bars import bar_panel
 from hyperfan.charts.density import density, edges, wide_enough
 from hyperfan.charts.figure import figure
-from hyperfan.charts.palette import CLASSICAL, INITS, Look, init_label, looks, style
+from hyperfan.charts.palette import CLASSICAL, INITS, LINEAR, NEUTRAL, RESERVED, THEORY, Look, init_label, looks, style
 from hyperfan.charts.panel import DOWN, LABEL_WIDTH, MAX_POINTS, SHAPES, UP, Curve, Note, Panel, draw
 from hyperfan.charts.scale import interval_panel, layer_names, not_on_axis, scale_measurements
 from hyperfan.init import available
@@ -103,7 +103,23 @@ def test_an_init_has_one_look_however_it_is_written_and_whatever_is_beside_it():
     first, second = looks(["hyperfan-in", "hyperfan-in"])
     assert first.colour == second.colour
     assert first.dash != second.dash
-    assert {init.partition("@")[0] for init in INITS} <= {"classical", *(m.name for m in available())}
+    assert {init.partition("@")[0] for init in INITS} <= {"classical", LINEAR, *(m.name for m in available())}
+
+
+def test_an_init_is_named_beside_a_label_that_may_say_anything():
+    inits = {"their start, 0.1": "xavier-fan-in", "hyperfan-in's rival": "m3", "new": "beck2022-bias"}
+    assert looks(list(inits), inits) == [INITS["xavier-fan-in"], INITS["m3"], Look(RESERVED[0])]
+
+
+def test_a_colour_is_of_one_init_or_of_none():
+    colours = {}
+    for init, look in INITS.items():
+        colours.setdefault(look.colour, set()).add(init.partition("@")[0])
+    assert all(len(inits) == 1 for inits in colours.values())
+    assert colours[NEUTRAL.colour] == {LINEAR}
+    assert not {*RESERVED, THEORY.colour} & set(colours)
+    assert THEORY.colour not in RESERVED
+    assert {look.colour for look in looks([str(i) for i in range(100)])} == set(RESERVED)
 
 
 def test_black_dashes_are_the_classical_net_and_nothing_else():
@@ -123,13 +139,13 @@ def test_inits_of_one_figure_differ_in_colour_and_in_dash():
 
 
 def test_names_without_an_init_get_looks_that_differ():
-    assert len(set(looks([str(i) for i in range(70)]))) == 70
-    for of in zip(*looks([str(i) for i in range(7)]), strict=True):
-        assert len(set(of)) == 7
+    assert len(set(looks([str(i) for i in range(42)]))) == 42
+    for of in zip(*looks([str(i) for i in range(6)]), strict=True):
+        assert len(set(of)) == 6
 
 
 def test_every_look_is_in_the_style_sheet_in_light_and_dark():
-    for look in [*INITS.values(), *looks([str(i) for i in range(100)])]:
+    for look in [*INITS.values(), THEORY, *looks([str(i) for i in range(100)])]:
         assert len(re.findall(rf"--s{look.colour}: #", style())) == 2
         assert f".s{look.colour} {{" in style()
         assert look.dash == 0 or f".d{look.dash} > .line" in style()
@@ -197,7 +213,7 @@ def series(svg, number):
 def test_points_lie_on_the_line_where_theory_holds_and_off_it_where_not():
     compared = {"ours": layers(*[1.0] * 6), "theirs": layers(*BAD)}
     svg = layer_panel(compared)
-    theory = [e for e in svg.iter("g") if e.get("class") == f"theory {CLASSICAL.classes}"]
+    theory = [e for e in svg.iter("g") if e.get("class") == f"theory {THEORY.classes}"]
     assert len(theory) == 1  # both have the same
     line = points(next(e for e in theory[0] if e.get("class") == "line"))[1:-1]
     for number, on in ((0, True), (1, False)):

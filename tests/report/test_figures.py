@@ -8,7 +8,7 @@ import pytest
 import torch
 from made_up import rows
 
-from hyperfan.charts.palette import INITS, Look
+from hyperfan.charts.palette import INITS, NEUTRAL, Look
 from hyperfan.metrics import Kind, histograms
 from hyperfan.report import (
     Drawn,
@@ -169,8 +169,9 @@ def test_the_axes_of_a_figure_have_one_width_whatever_is_written_beside_them(com
 
 
 def test_a_run_that_diverged_is_said_to():
-    gone = settings({"gone": [rows(outcome="diverged")]})
-    assert texts(ridges(gone, "activations", PANELS, "title", last=True)).count("diverged at batch 8") == 2
+    lines = rows(outcome="diverged")
+    gone = settings({"gone": [[*lines[:-1], {**lines[-1], "step": 6000}]]})
+    assert texts(ridges(gone, "activations", PANELS, "title", last=True)).count("diverged at batch 6,001") == 2
     assert "layer 1" in texts(evolution(gone, "activations", PANELS, 6000, "title"))
 
 
@@ -207,6 +208,32 @@ def test_reliability_and_entropies_are_over_all_runs():
     assert [y for _, y in curve(entropies, "unknown classes").points] == [0, 0, 1, 1]
     alone = {k: v for k, v in scores.items() if k != "unknown"}
     assert "unknown classes" not in texts(uncertainty({"net": [alone]}, "title"))
+
+
+def test_starts_differ_in_colour_and_optimisers_in_dashes():
+    found = {name: (torch.rand(2, 5), torch.rand(5)) for name in ("SGD", "AdamW")}
+    root = ET.fromstring(losses_by_share({"a job": found, "another": found}, [1, 0], "nn.Linear", "title"))
+    ours, others = INITS["hyperfan-in"].colour, NEUTRAL.colour
+    expected = {f"series s{colour} d{dash}" for colour in (ours, others) for dash in (0, 2)}
+    series = [e.get("class") for e in root.iter(f"{SVG}g") if (e.get("class") or "").startswith("series")]
+    assert (set(series), len(series)) == (expected, 8)
+    shown = [e.text for e in root.iter(f"{SVG}text") if e.get("class") == "category"]
+    assert shown == ["hyperfan-in, SGD", "hyperfan-in, AdamW", "nn.Linear, SGD", "nn.Linear, AdamW"]
+
+
+@pytest.mark.parametrize("draw", ["losses", "accuracies", "uncertainty", "fits"])
+def test_a_label_has_the_look_of_the_init_beside_it(draw):
+    label, inits = "at 0.1", {"at 0.1": "m2"}
+    x = torch.linspace(0, 1, 5).expand(1, 5)
+    scores = {"classes": 8, "reliability": [[1, 0.2, 1.0]] * 15, "known": {"entropy": [3] * 30}}
+    svg = {
+        "losses": lambda: losses_by_task({label: torch.rand(2, 1, 3)}, [0, 1, 2], ["x"], "title", inits),
+        "accuracies": lambda: accuracy_by_rate({label: {0.1: [0.5]}}, 0.1, "title", inits),
+        "uncertainty": lambda: uncertainty({label: [scores]}, "title", inits),
+        "fits": lambda: fits([Fit(label, x[None], x[:, :1], "m2")], x, x, ["x"], "title"),
+    }[draw]()
+    assert f'class="series s{INITS["m2"].colour} ' in svg
+    assert settings({label: [rows()]}, inits)[0].look == INITS["m2"]
 
 
 def figures(compared):
@@ -271,7 +298,8 @@ def test_starts_have_a_curve_with_its_name_and_a_bar_with_its_score():
 def test_paths_are_drawn_over_the_demonstrations_with_a_gap_where_they_leave_the_panel():
     line = torch.linspace(-1, 0, 5)[:, None].repeat(1, 2)
     shown = torch.stack([line, line / 2]).expand(2, 2, 5, 2)
-    drawn = [Drawn(label, torch.stack([line, 2 * line])) for label in ("hyperfan-in at 0.1", "theirs, normal at 1")]
+    started = {"hyperfan-in at 0.1": "hyperfan-in", "theirs, normal at 1": "auddy2024-normal"}
+    drawn = [Drawn(label, torch.stack([line, 2 * line]), init) for label, init in started.items()]
     panels = path_panels(drawn, shown, ["S", "N"])
     assert [p.title for p in panels] == ["hyperfan-in at 0.1", "N", "theirs, normal at 1", "N"]
     *behind, path = panels[3].curves

@@ -6,7 +6,7 @@ from typing import Literal, NamedTuple
 
 from hyperfan.charts.axis import Axis, digits, log_axis
 from hyperfan.charts.figure import figure
-from hyperfan.charts.palette import CLASSICAL, looks
+from hyperfan.charts.palette import THEORY, looks
 from hyperfan.charts.panel import Curve, Note, Panel
 from hyperfan.charts.scale import Interval, Of
 
@@ -15,7 +15,8 @@ MAX_NAMED = 5
 """Curves of a panel that are named beside it."""
 HEIGHT = 215.0
 NOTE = (
-    "Flat lines at 1 are right. Dashes: plain nets with weights of the variances wanted; band: where 95 % of them lie."
+    "Flat lines at 1 are right. Grey line: plain nets with weights of the variances wanted; "
+    "band: where 95 % of them lie."
 )
 
 
@@ -76,14 +77,14 @@ def _panel(panel: AlongPanel, y: Axis, where: str = "") -> Panel:
 
 
 def _band(curves: Iterable[Mapping[int, Interval]], sizes: Sequence[int]) -> Curve:
-    """A dashed line at 1, and the reach of plain nets, as wide as that of the layer which scatters most."""
+    """A line at 1, and the reach of plain nets, as wide as that of the layer which scatters most."""
     reaches = dict.fromkeys(sizes, 1.0)
     for curve in curves:
         for size, r in curve.items():
             if math.isfinite(r.value):
                 reaches[size] = max(reaches[size], r.high / r.value)
     points = [(math.log2(size), 1.0) for size in sizes]
-    return Curve("plain nets", points, CLASSICAL, (), [(1 / reaches[s], reaches[s]) for s in sizes], "theory")
+    return Curve("plain nets", points, THEORY, (), [(1 / reaches[s], reaches[s]) for s in sizes], "theory")
 
 
 def _spread(names: Sequence[str], count: int) -> set[str]:

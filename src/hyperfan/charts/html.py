@@ -3,7 +3,7 @@
 import base64
 import json
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import Protocol
 
 from hyperfan.charts.markup import Markup, tag, text
 
@@ -18,8 +18,36 @@ MAX_NAMES = 12
 """Names that are listed; further ones are counted."""
 
 
-def findings(found: Sequence[Any]) -> Markup:
-    """A list of ``probe.Finding``s, each with what was seen, why it is likely, and the call that mends it."""
+class Finding(Protocol):
+    """A finding of a diagnosis."""
+
+    @property
+    def name(self) -> str:
+        """What it is called."""
+
+    @property
+    def severity(self) -> str:
+        """A key of :data:`SIGNS`."""
+
+    @property
+    def where(self) -> Sequence[str]:
+        """The layers or tensors that it is about."""
+
+    @property
+    def evidence(self) -> str:
+        """What was seen."""
+
+    @property
+    def cause(self) -> str:
+        """Why it is likely."""
+
+    @property
+    def remedy(self) -> str:
+        """The call that mends it."""
+
+
+def findings(found: Sequence[Finding]) -> Markup:
+    """A list of findings, each with what was seen, why it is likely, and the call that mends it."""
     none = tag("p", text("None: nothing is out of place."))
     return tag("ol", *map(_finding, found), class_="findings") if found else none
 
@@ -47,7 +75,7 @@ def notebook_table(title: str, header: Sequence[str], rows: Iterable[Sequence[ob
     return _card(tag("p", text(title)), table(header, rows))
 
 
-def notebook_diagnosis(net: str, summary: str, found: Sequence[Any], picture: str) -> str:
+def notebook_diagnosis(net: str, summary: str, found: Sequence[Finding], picture: str) -> str:
     """Findings above a picture, for a notebook; as an image, the picture keeps its style to itself."""
     data = base64.b64encode(picture.encode()).decode()
     image = tag("img", src=f"data:image/svg+xml;base64,{data}", alt="Scale by layer")
@@ -60,7 +88,7 @@ def _card(*inside: Markup) -> Markup:
     return tag("div", tag("style", Markup(NOTEBOOK)), *inside, class_="hyperfan")
 
 
-def _finding(f: Any) -> Markup:
+def _finding(f: Finding) -> Markup:
     severity = tag("span", text(f"{SIGNS[f.severity]} {f.severity}"), class_="severity")
     rows = [("seen", text(f.evidence)), ("likely", text(f.cause)), ("mend", tag("code", text(f.remedy)))]
     if where := f.where:

@@ -1,9 +1,10 @@
-"""Colours and dashes. A colour means the same init in every figure; black dashes mean the classical net."""
+"""Colours and dashes. A colour means the same init in every figure; black dashes mean the classical net alone."""
 
 import functools
 import itertools
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from importlib.resources import files
+from types import MappingProxyType
 from typing import NamedTuple
 
 
@@ -23,6 +24,11 @@ CLASSICAL = Look(0, 1)
 FIRST = Look(12)
 """The look of a chart of one thing that is no init."""
 NEUTRAL = Look(11)
+"""The look of what stands beside an init: torch's own start, other libraries, classes that are not known."""
+THEORY = Look(14)
+"""The look of what a theory predicts, and of plain nets at the scale wanted: a wide grey line."""
+LINEAR = "nn.Linear"
+"""The start of a hypernet whose layers are drawn as torch draws them."""
 INITS = {
     "classical": CLASSICAL,
     "hyperfan-in": Look(1, 0),
@@ -36,11 +42,12 @@ INITS = {
     "m2": Look(7, 2),
     "m3": Look(8, 3),
     "m4": Look(9, 5),
-    "auddy2024-kaiming": Look(5, 6),
+    "auddy2024-kaiming": Look(15, 6),
     "auddy2024-uniform": Look(10, 5),
-    "auddy2024-normal": Look(12, 4),
+    "auddy2024-normal": Look(13, 4),
+    LINEAR: NEUTRAL,
 }
-"""The look of each init; any other gets a colour and a dash that its figure does not use yet."""
+"""The look of each init; a colour is shared by an init's two fidelities alone."""
 LABELS = {
     "classical": "classical net",
     "hyperfan-in@exact": "hyperfan-in, exact",
@@ -52,14 +59,12 @@ LABELS = {
     "m2": "M2: small random",
     "m3": "M3: Kaiming, head/10",
     "m4": "M4: Kaiming, constant embedding",
-    "auddy2024-kaiming": "Kaiming, a = √5",
-    "auddy2024-uniform": "theirs, uniform",
-    "auddy2024-normal": "theirs, normal",
 }
 """Names of inits in figures, where these are not their own."""
-_COLOURS = (12, 10, 11, 7, 4, 9, 6, 2, 3, 8, 5, 1)
-"""For names without an init: first those that no init has."""
+RESERVED = (12, 19, 18, 16, 17, 20)
+"""Colours that no init has, for everything else: rates, layers, sizes, other people's starts."""
 _DASHES = (0, 2, 3, 4, 5, 6, 7)
+NO_INITS: Mapping[str, str] = MappingProxyType({})
 
 
 def init_label(name: str) -> str:
@@ -67,29 +72,32 @@ def init_label(name: str) -> str:
     return LABELS.get(name, name)
 
 
-def looks(names: Sequence[str]) -> list[Look]:
-    """A look for each name: its init's where it starts with one; different dashes where two have the same colour.
+def looks(labels: Sequence[str], inits: Mapping[str, str] = NO_INITS) -> list[Look]:
+    """A look for each label: its init's if it has one, else a reserved colour; two of one colour differ in dashes.
 
-    >>> [look.classes for look in looks(["classical net", "Xavier fan-in, 0.1", "hyperfan-in", "hyperfan-in", "other"])]
-    ['s0 d1', 's3 d2', 's1 d0', 's1 d3', 's12 d4']
+    Args:
+        labels: names in a figure.
+        inits: label → init; one that is not there belongs to the init whose name it starts with, if it does.
+
+    >>> [look.classes for look in looks(["classical", "at 0.1", "hyperfan-in", "other"], {"at 0.1": "xavier-fan-in"})]
+    ['s0 d1', 's3 d2', 's1 d0', 's12 d3']
     """
-    inits = [init_of(name) for name in names]
-    used = {INITS[init].colour for init in inits if init}
-    free = itertools.cycle([c for c in _COLOURS if c not in used] or _COLOURS)
+    known = [inits.get(label) or init_of(label) for label in labels]
+    free = itertools.cycle(RESERVED)
     found: dict[int, Look] = {}
-    for i in sorted(range(len(names)), key=lambda i: not inits[i]):  # those of an init first
-        found[i] = _distinct(INITS[init] if (init := inits[i]) else Look(next(free)), found.values())
-    return [found[i] for i in range(len(names))]
+    for i in sorted(range(len(labels)), key=lambda i: known[i] not in INITS):  # those of an init first
+        found[i] = _distinct(INITS.get(known[i] or "") or Look(next(free)), found.values())
+    return [found[i] for i in range(len(labels))]
 
 
-def init_of(name: str) -> str | None:
-    """The init that a name or label starts with, if it does with one.
+def init_of(label: str) -> str | None:
+    """The init whose name a label starts with, as in a command or as in figures, if it does with one.
 
     >>> init_of("Kaiming fan-in, 0.01"), init_of("hyperfan-in, exact at 0.1"), init_of("m4"), init_of("measured")
     ('kaiming-fan-in', 'hyperfan-in@exact', 'm4', None)
     """
     starts = {written.casefold(): init for init in INITS for written in (init, init_label(init))}
-    fitting = [start for start in starts if name.casefold().startswith(start)]
+    fitting = [start for start in starts if label.casefold().startswith(start)]
     return starts[max(fitting, key=len)] if fitting else None
 
 

@@ -49,9 +49,9 @@ class Curve:
         tips: text for each point on hover; by default its value.
         band: low and high beside each point, if there is an interval.
         kind: a line; a line with the area between it and ``base`` filled; dots; crosses; or linked points with error
-            bars, those beyond the axis as arrows at its end. Without tips: a line with the prediction of a theory, a
-            thick bar along an interval, a bar from zero, a wide grey line behind others, or a thin grey line to
-            compare with.
+            bars, those beyond the axis as arrows at its end. Without tips: a wide line with the prediction of a
+            theory, a thick bar along an interval, a bar from zero, a wide grey line behind others, or a thin grey
+            line to compare with.
         base: where an area ends, by default at the bottom.
         switches: names of the switches that show it, as "setting-x"; it is hidden while any of them is off.
         point_switch: prefix of the switch of each of its linked points, before their number.

@@ -3,17 +3,15 @@
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, NamedTuple
+from typing import Literal, NamedTuple, Protocol
 
 from hyperfan.charts.axis import category_axis, digits, log_axis, ten_to
 from hyperfan.charts.figure import MARGIN, figure
 from hyperfan.charts.markup import short_name
-from hyperfan.charts.palette import CLASSICAL, FIRST, Look, looks
+from hyperfan.charts.palette import FIRST, NO_INITS, THEORY, Look, looks
 from hyperfan.charts.panel import Curve, Note, Panel
 
 Of = Literal["activations", "gradients"]
-Readings = Sequence[Any]
-"""Layers in forward order, as ``probe.LayerReading`` has them."""
 AXES = {
     "activations": "Root mean square of each layer's output, on a logarithmic axis",
     "gradients": "Root mean square of the gradient at each layer, on a logarithmic axis",
@@ -24,8 +22,41 @@ CLOSE_FACTOR = 1.5
 """Up to this factor a layer counts as being where theory has it."""
 MAX_SENTENCES = 2
 """Sentences about values that are not on the axis of a figure; further ones are counted."""
+NAME_WIDTH = 7.3
+"""The width of a character of a name beside the axes, in pixels."""
 OVERHANG = 0.3
 """The length of a line beyond its first and last name, so that the line of a single one can be seen."""
+
+
+class MeanSquare(Protocol):
+    """A mean square with the ends of its interval."""
+
+    @property
+    def value(self) -> float:
+        """The mean square."""
+
+    @property
+    def low(self) -> float:
+        """The lower end."""
+
+    @property
+    def high(self) -> float:
+        """The upper end."""
+
+
+class Reading(Protocol):
+    """What was measured of a layer."""
+
+    @property
+    def layer(self) -> str:
+        """Its name."""
+
+    def scales(self, of: Of) -> Sequence[MeanSquare | None]:
+        """Mean squares as measured and as predicted; ``None`` where there is none."""
+
+
+Readings = Sequence[Reading]
+"""Layers in forward order."""
 
 
 class Interval(NamedTuple):
@@ -64,15 +95,18 @@ class Measurements:
         return f"up to {factor}× {self.theory_name}" if worst > 0 else f"down to 1/{factor} of {self.theory_name}"
 
 
-def scale_chart(series: Mapping[str, Readings], of: Of = "activations", title: str = "") -> str:
-    """A self-contained SVG: root mean squares by layer, a dashed line for the theory and points for measurements.
+def scale_chart(
+    series: Mapping[str, Readings], of: Of = "activations", title: str = "", inits: Mapping[str, str] = NO_INITS
+) -> str:
+    """A self-contained SVG: root mean squares by layer, a grey line for the theory and points for measurements.
 
     Args:
         series: label → layers in forward order, of the same net each time.
         of: outputs of layers, or gradients at them.
         title: a headline.
+        inits: label → init, which gives its colour; by default the one whose name the label starts with.
     """
-    rows = scale_measurements(series, of)
+    rows = scale_measurements(series, of, looks(list(series), inits))
     panel = interval_panel(AXES[of], layer_names(series), rows, size=SIZE)
     described = "; ".join(f"{row.label} {row.distance}".strip() for row in rows)
     note, width = not_on_axis(rows, MAX_SENTENCES), SIZE[0] + 2 * MARGIN
@@ -105,22 +139,21 @@ def interval_panel(
     band: str = "band: 95 % of plain nets",
     size: tuple[float, float] = (580, 330),
     switches: tuple[str, str] = ("layer", "row"),
-    line: Look = CLASSICAL,
 ) -> Panel:
     """Points beside the theory, name by name. Where rows have the same theory, it is drawn once.
 
     Args:
         title: what the vertical axis measures.
         names, rows: along the horizontal axis, in order, and what was measured of them.
-        band, line: name of the intervals of the theory, and its look.
+        band: name of the intervals of the theory.
         switches: prefixes of the switches of a name and of a row, before their numbers.
     """
-    theories = list(dict.fromkeys(_theory(names, row, line) for row in rows if row.theory))
+    theories = list(dict.fromkeys(_theory(names, row) for row in rows if row.theory))
     points = [_points(names, row, switches[0], (f"{switches[1]}-{k}",)) for k, row in enumerate(rows)]
     notes = [note for row, curve in zip(rows, points, strict=True) for note in _names(curve, row.distance)]
     notes += _names(theories[0], band) if theories else []
-    widest = max((len(words) for row in rows for words in (row.label, row.distance, band)), default=0)
-    right = min(max(6.2 * widest + 20, 60), 0.32 * size[0])
+    widths = (max(NAME_WIDTH * len(row.label), 6.2 * max(len(row.distance), len(band))) for row in rows)
+    right = min(max([60, *(width + 20 for width in widths)]), 0.32 * size[0])
     found = [at for row in rows for at in (*row.values.values(), *row.theory.values()) if _on_axis(at.value)]
     # Of intervals only the ends that are not far out.
     y = log_axis(end for at in found for end in at if at.value / 30 < end < at.value * 30)
@@ -149,7 +182,7 @@ def _on_axis(value: float) -> bool:
     return 0 < value < math.inf
 
 
-def _theory(names: Sequence[str], row: Measurements, look: Look) -> Curve:
+def _theory(names: Sequence[str], row: Measurements) -> Curve:
     """A line with a band, which goes on a little where it begins and ends."""
     known = [at if (at := row.theory.get(name)) and _on_axis(at.value) else MISSING for name in names]
     places = []
@@ -158,7 +191,7 @@ def _theory(names: Sequence[str], row: Measurements, look: Look) -> Curve:
         places.append((i, at))
         places += [(i + OVERHANG, at)] if after is MISSING else []
     points, band = tuple((x, at.value) for x, at in places), tuple(at[1:] for _, at in places)
-    return Curve(row.theory_name, points, look, (), band, "theory")
+    return Curve(row.theory_name, points, THEORY, (), band, "theory")
 
 
 def _points(names: Sequence[str], row: Measurements, switch: str, switches: tuple[str, ...]) -> Curve:

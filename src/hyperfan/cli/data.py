@@ -7,6 +7,7 @@ from typing import Literal
 import tyro
 
 from hyperfan.cli.output import status
+from hyperfan.text import size
 
 
 def fetch(
@@ -31,7 +32,7 @@ def fetch(
         def progress(file: str, done: int, total: int) -> None:
             if (tenth := 10 * done // total) != tenths.get(file):
                 tenths[file] = tenth
-                show(f"{file}: {done / 1e6:.1f} of {total / 1e6:.1f} MB")
+                show(f"{file}: {size(done)} of {size(total)}")
 
         folder = get(name, data_dir, progress)
     print(f"{name} is in {folder}")

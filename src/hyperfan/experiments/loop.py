@@ -23,7 +23,7 @@ from hyperfan.experiments.folder import CONFIG_FILE, PLAN_FILE, TIMES_FILE, RunF
 from hyperfan.experiments.progress import Progress
 from hyperfan.experiments.ranks import Ranks
 from hyperfan.experiments.signals import Terminated, Termination, on_sigterm
-from hyperfan.metrics import Kind, Outcome, Row, describe_divergence
+from hyperfan.metrics import Kind, Outcome, Row, describe_outcome
 
 NOT_BEGUN = -1
 """The step of a run in which nothing has been measured or saved yet."""
@@ -49,7 +49,7 @@ def run(
             found = folder.restore()
             if found is not None and found[0].done:
                 end = folder.end()
-                progress.note(f"{path} is over already: {_describe_end(end)}")
+                progress.note(f"{path} is over already: {describe_outcome([end])}")
                 if _ranks(config).world > 1:
                     _start(config, data_dir).synchronise(config.total)  # so that no other process waits
                 return Outcome(end["outcome"])
@@ -211,7 +211,7 @@ class _Runner:
         end = {"kind": Kind.END, "step": self.step, "outcome": Outcome.DIVERGED, "layer": layer}
         self._record(end)
         self._save(done=True)
-        self.progress.note(_describe_end(end))
+        self.progress.note(describe_outcome([end]))
         return Outcome.DIVERGED
 
     def _measure(self) -> None:
@@ -236,10 +236,6 @@ class _Runner:
         start = time.perf_counter()
         yield
         self.seconds[what] += time.perf_counter() - start
-
-
-def _describe_end(end: Row) -> str:
-    return describe_divergence(end) if end["outcome"] == Outcome.DIVERGED else f"finished after batch {end['step']}"
 
 
 @contextmanager

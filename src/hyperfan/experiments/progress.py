@@ -9,6 +9,7 @@ from rich.console import Console
 from hyperfan.errors import RunError
 from hyperfan.files import explain_write_errors
 from hyperfan.metrics import Kind, Row
+from hyperfan.text import duration
 
 REFRESH_SECONDS, LINE_SECONDS = 0.1, 30.0
 """Time between two updates, in a terminal and elsewhere."""
@@ -60,17 +61,6 @@ class Progress:
         """The run is over."""
         if self._live:
             self._live.stop()
-
-
-def duration(seconds: float) -> str:
-    """A duration in the largest unit that gives at least two digits.
-
-    >>> duration(40), duration(400), duration(40000)
-    ('40 s', '7 min', '11 h')
-    """
-    if seconds < 100:
-        return f"{seconds:.0f} s"
-    return f"{seconds / 60:.0f} min" if seconds < 6000 else f"{seconds / 3600:.0f} h"
 
 
 class Notes(Progress):

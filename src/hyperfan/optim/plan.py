@@ -9,7 +9,7 @@ import torch
 from hyperfan.distributed.sharded import is_sharded_tensor, sharded_modules
 from hyperfan.generators.part import Part
 from hyperfan.hypernet import HyperNet
-from hyperfan.text import table
+from hyperfan.text import size, table
 
 TrainingKind = Literal["collapsed", "factored", "dense", "frozen"]
 
@@ -56,10 +56,8 @@ class TrainingPlan:
 
     def __str__(self) -> str:
         """The table, and the sum of what is saved."""
-        lines = [
-            [r.head, str(r.codes), r.kind + ", compiled" * r.compiled, _bytes(r.saved), r.reason] for r in self.rows
-        ]
-        total = _bytes(sum(r.saved for r in self.rows))
+        lines = [[r.head, str(r.codes), r.kind + ", compiled" * r.compiled, size(r.saved), r.reason] for r in self.rows]
+        total = size(sum(r.saved for r in self.rows))
         return f"{table(['head', 'codes', 'plan', 'saves', 'because'], lines)}\nsaves {total} in all"
 
 
@@ -101,11 +99,3 @@ def code_parameters(net: HyperNet, part: Part) -> list[torch.Tensor]:
     """The parameters that a map's codes are made of."""
     sources = [net.embeddings, net.trunk, part.input_map]
     return [p for source in sources if source is not None for p in source.parameters()]
-
-
-def _bytes(count: int) -> str:
-    """Bytes for people: 1,234,567 is 1.2 MB."""
-    for unit, size in (("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
-        if abs(count) >= size:
-            return f"{count / size:.1f} {unit}"
-    return f"{count} B"

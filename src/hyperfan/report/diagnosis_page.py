@@ -8,7 +8,7 @@ from types import MappingProxyType
 from hyperfan.charts.axis import digits
 from hyperfan.charts.html import MAX_NAMES, findings, table
 from hyperfan.charts.markup import Markup, tag, text
-from hyperfan.charts.palette import FIRST, NEUTRAL, Look, looks
+from hyperfan.charts.palette import FIRST, Look, looks
 from hyperfan.charts.scale import (
     AXES,
     Interval,
@@ -84,7 +84,7 @@ def scale_section(
     names = layer_names(layers)
     panels = [interval_panel(title, names, rows, switches=("layer", switch)) for title, rows in shown.items()]
     caption = (
-        f"From the first layer to the last. Dashed line and band: what a plain net with independent weights of the "
+        f"From the first layer to the last. Grey line and band: what a plain net with independent weights of the "
         f"variances that {theory} wants does on the same inputs, and where 95 % of such nets lie. Points: this net, "
         f"with its 95 % sampling interval. {not_on_axis(itertools.chain(*shown.values()), MAX_NAMES)}"
     )
@@ -108,7 +108,7 @@ def _tensor_figure(tensors: Sequence[TensorReading]) -> list[Markup]:
         return []
     title = "Realised over target variance of each generated tensor, on a logarithmic axis"
     panel = interval_panel(
-        title, list(ratios.values), [ratios], "generated tensor", band="", switches=("tensor", "row"), line=NEUTRAL
+        title, list(ratios.values), [ratios], "generated tensor", band="", switches=("tensor", "row")
     )
     without = [t.tensor for t in tensors if not t.target]
     caption = "Points: the variance that each generated tensor has over the one it should have, with 95 % interval."

@@ -10,7 +10,7 @@ from hyperfan.charts.axis import Axis, asinh_axis, asinh_unit, category_axis, di
 from hyperfan.charts.density import density
 from hyperfan.charts.figure import figure
 from hyperfan.charts.panel import LABEL_WIDTH, SMALL, Curve, Note, Panel
-from hyperfan.metrics import History, divergence, histograms, history, last_step
+from hyperfan.metrics import History, divergence, histograms, history, last_step, when_diverged
 from hyperfan.report.run_data import Setting, legend
 
 Layers = list[tuple[str, str, tuple[str, ...]]]
@@ -133,7 +133,7 @@ def _ridge(
     """The ridge with a bar for its standard deviation, and what is written beside it."""
     if histogram is None or mean is None or std is None:
         gone = divergence(s.runs[0])
-        return [], f"diverged at batch {gone['step'] + 1}" if gone else "not measured"
+        return [], when_diverged(gone) if gone else "not measured"
     line = density(axis, **histogram)
     if not line:
         spike = [(mean, base), (mean, base + RIDGE_HEIGHT)]

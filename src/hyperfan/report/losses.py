@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from hyperfan.charts.axis import Axis, linear_axis, log_axis, share_axis
 from hyperfan.charts.figure import figure
-from hyperfan.charts.palette import looks
+from hyperfan.charts.palette import NO_INITS, looks
 from hyperfan.charts.panel import LARGE, Curve, Note, Panel
 from hyperfan.metrics import Kind, divergence, last_step, series
 from hyperfan.report.run_data import Setting, legend
@@ -97,17 +97,20 @@ def _note(settings: Sequence[Setting]) -> str:
     return f"Mean of up to {count} runs; bands reach from the lowest to the highest." if count > 1 else "One run each."
 
 
-def accuracy_by_rate(found: Mapping[str, Accuracies], guess: float, title: str) -> str:
+def accuracy_by_rate(
+    found: Mapping[str, Accuracies], guess: float, title: str, inits: Mapping[str, str] = NO_INITS
+) -> str:
     """Accuracy at the end against the learning rate, as an SVG: dots are runs, crosses runs that diverged.
 
     Args:
         found: label → accuracies; a panel for each.
         guess: the accuracy of guessing, drawn as a line, on which runs that diverged stand.
         title: of the figure.
+        inits: label → init.
     """
     y = share_axis([guess, *(a for rates in found.values() for runs in rates.values() for a in runs)])
     panels = []
-    for (label, rates), look in zip(found.items(), looks(list(found)), strict=True):
+    for (label, rates), look in zip(found.items(), looks(list(found), inits), strict=True):
         points = [(lr, accuracy) for lr, runs in rates.items() for accuracy in runs]
         x = log_axis([min(rates) / 2, max(rates) * 2], 0)
         ends = [(10**end, guess) for end in (x.low, x.high)]

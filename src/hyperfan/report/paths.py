@@ -17,10 +17,11 @@ NOTE = "Grey: the demonstrations of each shape. Coloured: the path that the net 
 
 @dataclass(frozen=True)
 class Drawn:
-    """What one run draws, (shape, point, 2)."""
+    """What one run draws, (shape, point, 2), and the init that it started from."""
 
     label: str
     paths: Tensor
+    init: str = ""
 
 
 def paths(runs: Sequence[Drawn], demonstrated: Tensor, shapes: Sequence[str], title: str) -> str:
@@ -35,7 +36,8 @@ def path_panels(runs: Sequence[Drawn], demonstrated: Tensor, shapes: Sequence[st
     """The panels of such a figure, row by row. A path that leaves its panel has a gap."""
     panels = []
     axis = linear_axis(-EDGE, EDGE, 3)
-    for run, look in zip(runs, looks([run.label for run in runs]), strict=True):
+    chosen = looks([run.label for run in runs], {run.label: run.init for run in runs})
+    for run, look in zip(runs, chosen, strict=True):
         for i, shape in enumerate(shapes):
             behind = [Curve(shape, _points(path), kind="reference") for path in demonstrated[i]]
             curve = Curve(run.label, _points(run.paths[i]), Look(look.colour))

@@ -5,9 +5,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from hyperfan.charts.axis import digits
-from hyperfan.charts.palette import Look, init_label, looks
+from hyperfan.charts.palette import NO_INITS, Look, init_label, looks
 from hyperfan.charts.panel import Panel
-from hyperfan.metrics import Kind, Rows, describe_divergence, divergence, last_step, of_kind, series
+from hyperfan.metrics import Kind, Rows, describe_outcome, divergence, of_kind, series
 from hyperfan.probe.diagnosis import Diagnosis
 from hyperfan.text import capitalise
 
@@ -51,12 +51,9 @@ class RunData:
         """The outcome, in a sentence."""
         if self.sentence:
             return self.sentence
-        end = divergence(self.rows)
-        if end is not None:
-            return f"{capitalise(describe_divergence(end))}."
-        finished = next(of_kind(self.rows, Kind.END), None) is not None
-        begun = "Finished after batch" if finished else "Not finished: it has come to batch"
-        begun += f" {last_step(self.rows):,}"
+        begun = capitalise(describe_outcome(self.rows))
+        if divergence(self.rows) is not None:
+            return f"{begun}."
         losses, accuracies = series(self.rows, Kind.TRAIN, "loss"), series(self.rows, Kind.TEST, "accuracy")
         begun += f"; training loss {digits(losses[-1][1])}" if losses else ""
         last = accuracies[-1][1] if accuracies else None
@@ -73,9 +70,9 @@ class Setting:
     switches: tuple[str, ...] = ()
 
 
-def settings(runs: Mapping[str, Sequence[Rows]]) -> list[Setting]:
-    """Settings by their labels. A label that starts with the name of an init has the look of that init."""
-    found = zip(runs.items(), looks(list(runs)), strict=True)
+def settings(runs: Mapping[str, Sequence[Rows]], inits: Mapping[str, str] = NO_INITS) -> list[Setting]:
+    """Settings by their labels; ``inits`` has the init of each, which gives its look (:func:`~.palette.looks`)."""
+    found = zip(runs.items(), looks(list(runs), inits), strict=True)
     return [Setting(init_label(label), tuple(rows), look) for (label, rows), look in found]
 
 

@@ -13,6 +13,7 @@ from hyperfan.report.inside import EVOLUTION, RIDGES, Layers, evolution_panels, 
 from hyperfan.report.losses import loss_panels
 from hyperfan.report.page import Switch, compared, figure, page, section, switches
 from hyperfan.report.run_data import RunData, Setting
+from hyperfan.text import duration
 
 SUBJECTS = {
     "activations": "Activations, before the nonlinearity",
@@ -159,4 +160,4 @@ def _times(runs: Sequence[RunData]) -> list[Markup]:
 def _duration(seconds: object) -> str:
     if not isinstance(seconds, (int, float)):
         return "–"
-    return f"{seconds:.1f} s" if seconds < 120 else f"{seconds / 60:.1f} min"
+    return duration(seconds)

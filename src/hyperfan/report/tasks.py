@@ -9,7 +9,7 @@ from torch import Tensor
 
 from hyperfan.charts.axis import Axis, digits, linear_axis, log_axis
 from hyperfan.charts.figure import figure
-from hyperfan.charts.palette import Look, looks
+from hyperfan.charts.palette import NO_INITS, Look, looks
 from hyperfan.charts.panel import LARGE, Curve, Note, Panel
 
 HEADROOM = 10.0
@@ -18,7 +18,13 @@ MAX_BANDS = 5
 """Curves in a panel of a page that have bands; more would hide each other."""
 
 
-def losses_by_task(curves: Mapping[str, Tensor], iterations: Sequence[int], tasks: Sequence[str], title: str) -> str:
+def losses_by_task(
+    curves: Mapping[str, Tensor],
+    iterations: Sequence[int],
+    tasks: Sequence[str],
+    title: str,
+    inits: Mapping[str, str] = NO_INITS,
+) -> str:
     """Mean with standard error above, median with quartiles below, a column for each task, as an SVG.
 
     Args:
@@ -26,14 +32,15 @@ def losses_by_task(curves: Mapping[str, Tensor], iterations: Sequence[int], task
         iterations: of the measurements in a task.
         tasks: their names.
         title: a headline.
+        inits: label → init.
     """
     panels = []
     rows = {"mean ± standard error, finite runs": _means, "median and quartiles, all runs": quartiles}
     for label, statistics in rows.items():
-        row = task_panels(curves, iterations, tasks, statistics=statistics)
+        row = task_panels(curves, iterations, tasks, statistics=statistics, inits=inits)
         row = [replace(panel, y=_limits([t[:, j] for t in curves.values()])) for j, panel in enumerate(row)]
         panels += [replace(row[0], y_label=label), *row[1:]]
-    legend = zip(curves, looks(list(curves)), strict=True)
+    legend = zip(curves, looks(list(curves), inits), strict=True)
     return figure(title, panels, len(tasks), legend, "Training loss of each task while it is learnt.")
 
 
@@ -55,12 +62,13 @@ def task_panels(
     tasks: Sequence[str],
     switches: Sequence[str] = (),
     statistics: Callable[[Tensor], tuple[Tensor, Tensor, Tensor]] = quartiles,
+    inits: Mapping[str, str] = NO_INITS,
 ) -> list[Panel]:
     """A panel for each task; arguments as for :func:`losses_by_task`, a switch per label, and low, middle and high."""
-    panels = []
+    panels, chosen = [], looks(list(curves), inits)
     for j, task in enumerate(tasks):
         drawn = []
-        for k, ((label, losses), look) in enumerate(zip(curves.items(), looks(list(curves)), strict=True)):
+        for k, ((label, losses), look) in enumerate(zip(curves.items(), chosen, strict=True)):
             low, middle, high = (t.tolist() for t in statistics(losses[:, j]))
             band = list(zip(low, high, strict=True)) if not switches or len(curves) <= MAX_BANDS else ()
             points = list(zip(iterations, middle, strict=True))
@@ -91,11 +99,12 @@ def _limits(losses: Sequence[Tensor]) -> Axis:
 
 @dataclass(frozen=True)
 class Fit:
-    """What one run has learnt: predictions, (after, task, point), and errors, (after, task)."""
+    """What one run has learnt: predictions, (after, task, point), and errors, (after, task); and its init."""
 
     label: str
     predictions: Tensor
     errors: Tensor
+    init: str = ""
 
 
 def fits(runs: Sequence[Fit], x: Tensor, y: Tensor, tasks: Sequence[str], title: str) -> str:
@@ -108,7 +117,8 @@ def fits(runs: Sequence[Fit], x: Tensor, y: Tensor, tasks: Sequence[str], title:
     across, up = linear_axis(x.min().item() - 0.2, x.max().item() + 0.2), linear_axis(low - room, high + 1.4 * room, 3)
     behind = [Curve(name, _points(x[j], y[j]), kind="backdrop") for j, name in enumerate(tasks)]
     panels = []
-    for run, look in zip(runs, looks([run.label for run in runs]), strict=True):
+    chosen = looks([run.label for run in runs], {run.label: run.init for run in runs})
+    for run, look in zip(runs, chosen, strict=True):
         for after, name in enumerate(tasks):
             curves, notes = list(behind), []
             for j in range(after + 1):

@@ -7,7 +7,7 @@ from typing import Any
 
 from hyperfan.charts.axis import linear_axis
 from hyperfan.charts.figure import figure
-from hyperfan.charts.palette import NEUTRAL, Look, looks
+from hyperfan.charts.palette import NEUTRAL, NO_INITS, Look, looks
 from hyperfan.charts.panel import LARGE, Curve, Note, Panel
 
 Scores = Mapping[str, Any]
@@ -18,11 +18,14 @@ MIN_SHARE = 0.005
 NOTE = "Dots: accuracy by confidence; a calibrated net is on the diagonal. Areas and dashes: share of images."
 
 
-def uncertainty(found: Mapping[str, Sequence[Scores]], title: str) -> str:
-    """Reliability above and entropies below, as an SVG: a column for each label, over all of its runs."""
+def uncertainty(found: Mapping[str, Sequence[Scores]], title: str, inits: Mapping[str, str] = NO_INITS) -> str:
+    """Reliability above and entropies below, as an SVG: a column for each label, over all of its runs.
+
+    ``inits`` has the init of each label.
+    """
     pairs = [
         uncertainty_panels(runs, look, f"{label}: ")
-        for (label, runs), look in zip(found.items(), looks(list(found)), strict=True)
+        for (label, runs), look in zip(found.items(), looks(list(found), inits), strict=True)
     ]
     panels = [panel for row in zip(*pairs, strict=True) for panel in row]
     return figure(title, panels, max(len(found), 2), note=NOTE)

@@ -38,7 +38,6 @@ from hyperfan.experiments.conditions.claims import (
 from hyperfan.experiments.conditions.claims.starts import MEASURED_JOBS, AtStart, at_start
 from hyperfan.experiments.conditions.claims.trunks import mean_cell, trunk_tables
 from hyperfan.experiments.conditions.training import JOBS_BY_NAME
-from hyperfan.experiments.results.claims import markdown_table
 from hyperfan.experiments.results.pairs import LOSS_MARGIN, MIN_PAIRS
 from hyperfan.experiments.results.runs import NamedFigure
 from hyperfan.experiments.results.side_by_side import (
@@ -54,7 +53,7 @@ from hyperfan.experiments.results.write import Results
 from hyperfan.hypernet.condition_defaults import GIVEN_CODE_SQUARE, GIVEN_SHARE, TASKS_SHARE
 from hyperfan.metrics import Kind
 from hyperfan.report import losses_by_share
-from hyperfan.text import table, two_digits
+from hyperfan.text import markdown_table, table, two_digits
 
 
 @dataclass(frozen=True)

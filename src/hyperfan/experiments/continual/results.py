@@ -25,14 +25,14 @@ from hyperfan.experiments.continual import (
 from hyperfan.experiments.continual.claims import CLAIMS
 from hyperfan.experiments.continual.training import points
 from hyperfan.experiments.experiment import CHOOSING_SEED
-from hyperfan.experiments.results.claims import OPTIMISER_NAMES, markdown_table
+from hyperfan.experiments.results.claims import OPTIMISER_NAMES
 from hyperfan.experiments.results.pairs import LOSS_MARGIN, MIN_PAIRS
 from hyperfan.experiments.results.runs import NamedFigure
 from hyperfan.experiments.results.side_by_side import SideBySide, lowest_rate, nan_to_inf, quartile_cells
 from hyperfan.experiments.results.write import Results
 from hyperfan.metrics import Kind, Row
 from hyperfan.report import Fit, RunData, Section, fits, losses_by_task, quartiles, task_panels
-from hyperfan.text import table, two_digits
+from hyperfan.text import markdown_table, table, two_digits
 
 CAPTION = textwrap.fill(
     "Each init at its best rate, by the median over seeds of the mean final loss of the tasks, where a run that "
@@ -200,8 +200,10 @@ class ContinualRun(SideBySide[Continual]):
     def data(self) -> RunData:
         """The grid as its page shows it, with the table and the losses of each task."""
         best = {init: self.best(init) for init in self.config.inits}
-        curves = {f"{init} at {lr:g}": self.losses[self.at(init, lr)] for init, lr in best.items()}
-        panels = task_panels(curves, self.measured_at, self._task_names, [f"setting-{init}" for init in best])
+        inits = {f"{init} at {lr:g}": init for init, lr in best.items()}
+        curves = {label: self.losses[self.at(init, best[init])] for label, init in inits.items()}
+        switches = [f"setting-{init}" for init in best]
+        panels = task_panels(curves, self.measured_at, self._task_names, switches, inits=inits)
         section = Section("Training loss, task by task", LOSS_CAPTION, panels)
         return replace(super().data(), sections=[section])
 
@@ -214,19 +216,20 @@ class ContinualRun(SideBySide[Continual]):
         seeds, names = len(self.seeds), self._task_names
         # More than a handful of curves cannot be told apart, so inits that the paper does not show have another figure.
         curves: dict[str, dict[str, Tensor]] = {"loss": {}, "loss-others": {}}
+        inits: dict[str, str] = {}
         median_runs = []
         for init in self.config.inits:
             lr = self.best(init)
             label, finite = f"{init_label(init)} at {lr:g}", self.finite(init, lr)
             note = "" if finite == seeds else f" ({finite} of {seeds} finite)"
             shown = curves["loss" if init in PAPER_INITS else "loss-others"]
-            shown[label + note] = self.losses[self.at(init, lr)]
+            shown[label + note], inits[label + note] = self.losses[self.at(init, lr)], init
             median = (*self.at(init, lr), self.median_seed(init, lr))
-            median_runs.append(Fit(label, self.fits[median], self.errors[median]))
+            median_runs.append(Fit(label, self.fits[median], self.errors[median], init))
         title = f"Continual Learning Loss on a Sequence of Regression Tasks: {seeds} runs of each init"
         for name, shown in curves.items():
             if shown:
-                yield name, losses_by_task(shown, self.measured_at, names, title)
+                yield name, losses_by_task(shown, self.measured_at, names, title, inits)
         x, y = (torch.stack(v).squeeze(-1) for v in zip(*((t.test_x, t.test_y) for t in self.points), strict=True))
         title = "What the median run has learnt, and what it keeps, after each task"
         yield "fits", fits(median_runs, x, y, names, title)

@@ -35,7 +35,6 @@ from hyperfan.experiments.demonstrations.claims import (
     weight_ratios,
 )
 from hyperfan.experiments.demonstrations.training import KEPT_POINTS, demonstrated, shapes
-from hyperfan.experiments.results.claims import markdown_table
 from hyperfan.experiments.results.pairs import LOSS_MARGIN, MIN_PAIRS
 from hyperfan.experiments.results.runs import NamedFigure
 from hyperfan.experiments.results.side_by_side import (
@@ -52,7 +51,7 @@ from hyperfan.experiments.results.write import Results
 from hyperfan.experiments.stack import EPS
 from hyperfan.metrics import Kind
 from hyperfan.report import Drawn, RunData, Section, losses_by_task, paths, task_panels
-from hyperfan.text import table, two_digits
+from hyperfan.text import markdown_table, table, two_digits
 
 HEADER = ["rate", "finite", *MEASURES.values()]
 CAPTION = "Medians over seeds. Errors are mean squares of whole paths from their start, losses those of subsequences."
@@ -191,12 +190,14 @@ class DemonstrationsResults(Results[Demonstrations, DemonstrationsRun]):
         others = {name: run for name, run in self.found.items() if name not in compared}
         for figure, shown in {"loss": compared, "loss-zero-biases": others}.items():
             if shown:
-                curves = {f"{n} at {r.best:g}": r.losses[r.config.rates.index(r.best)] for n, r in shown.items()}
+                curves = {_at_best(n, r): r.losses[r.config.rates.index(r.best)] for n, r in shown.items()}
+                inits = {_at_best(n, r): r.config.init for n, r in shown.items()}
                 run = next(iter(shown.values()))
                 title = f"Loss on shapes learnt one after another: {len(run.seeds)} runs of each init"
-                yield figure, losses_by_task(curves, run.measured_at, _task_names(self.base), title)
+                yield figure, losses_by_task(curves, run.measured_at, _task_names(self.base), title, inits)
         drawn = [
-            Drawn(f"{n} at {r.best:g}", r.first_paths[r.config.rates.index(r.best)][-1]) for n, r in self.found.items()
+            Drawn(_at_best(n, r), r.first_paths[r.config.rates.index(r.best)][-1], r.config.init)
+            for n, r in self.found.items()
         ]
         demonstrations, names = demonstrated(self.base, self.base.seed), shapes(self.base, self.base.seed)
         title = f"What the first seed draws at the end, of the shapes learnt in this order: {', '.join(names)}"
@@ -270,6 +271,11 @@ class DemonstrationsResults(Results[Demonstrations, DemonstrationsRun]):
     def _shares(self) -> str:
         rows = [[f"{min(s.values()):.1g} to {max(s.values()):.1g}" for s in (f.shares for f in self.starts.values())]]
         return markdown_table(list(SETTINGS), rows)
+
+
+def _at_best(name: str, run: DemonstrationsRun) -> str:
+    """What a setting is called beside its best rate."""
+    return f"{name} at {run.best:g}"
 
 
 def _numbers(run: DemonstrationsRun) -> dict[str, Any]:

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from hyperfan.charts.palette import looks
+from hyperfan.charts.palette import LINEAR, looks
 from hyperfan.errors import RunError
 from hyperfan.experiments.lora import (
     CHOOSING_SEEDS,
@@ -34,7 +34,6 @@ from hyperfan.experiments.lora.claims import (
 )
 from hyperfan.experiments.lora.strings import split
 from hyperfan.experiments.lora.training import HELD_OUT, NAMED_PART, PRETRAINING_RATE, TRAINED
-from hyperfan.experiments.results.claims import markdown_table
 from hyperfan.experiments.results.pairs import LOSS_MARGIN
 from hyperfan.experiments.results.runs import NamedFigure, Run
 from hyperfan.experiments.results.side_by_side import edge_sentences
@@ -43,7 +42,7 @@ from hyperfan.experiments.results.write import Results
 from hyperfan.init.methods.charakorn2025 import doc_to_lora_variances
 from hyperfan.metrics import Kind, Row
 from hyperfan.report import StartScores, losses_and_scores
-from hyperfan.text import table
+from hyperfan.text import markdown_table, table
 
 TESTED = {
     END: (TRAINED, "losses"),
@@ -137,9 +136,10 @@ def compare_starts(
     runs: Sequence[LoraRun], loss_rates: dict[str, float], right_rates: dict[str, float], title: str
 ) -> str:
     """Loss against steps and strings of held-out tasks that are right, each start at its rates."""
-    names = ["hyperfan-in" if start == OURS else STARTS[start] for start in loss_rates]
+    names = [STARTS[start] for start in loss_rates]
+    chosen = looks(names, {STARTS[OURS]: "hyperfan-in", STARTS[TORCH]: LINEAR})
     drawn = []
-    for (start, rate), look in zip(loss_rates.items(), looks(names), strict=True):
+    for (start, rate), look in zip(loss_rates.items(), chosen, strict=True):
         curves = [run.losses(start, rate) for run in runs]
         losses = {
             step: statistics.geometric_mean([curve[step] for curve in curves])

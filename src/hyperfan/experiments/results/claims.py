@@ -7,6 +7,7 @@ from importlib.resources import files
 from typing import Any
 
 from hyperfan.experiments.results.statistics import Estimate
+from hyperfan.text import markdown_table as markdown_table
 
 Fact = bool | None
 """Whether something is so; ``None`` where the interval does not decide it."""
@@ -120,11 +121,6 @@ def any_of(facts: Iterable[Fact]) -> Fact:
 def template(package: str, name: str) -> str:
     """The text of a page: a Markdown file in a package, with fields for ``str.format``."""
     return (files(package) / name).read_text(encoding="utf-8")
-
-
-def markdown_table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """A table in Markdown."""
-    return "\n".join(f"| {' | '.join(row)} |" for row in [header, ["---"] * len(header), *rows])
 
 
 def verdict_table(claims: Sequence[Claim]) -> str:

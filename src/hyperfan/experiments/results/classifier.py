@@ -6,9 +6,9 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, replace
 from typing import Any, ClassVar
 
-from hyperfan.experiments.results.claims import markdown_table
 from hyperfan.experiments.results.statistics import Estimate
 from hyperfan.experiments.results.write import C, R, Results
+from hyperfan.text import markdown_table
 
 
 class ClassifierResults(Results[C, R]):

@@ -12,9 +12,10 @@ from rich.table import Table
 from rich.text import Text
 
 from hyperfan.experiments.experiment import Configuration
-from hyperfan.experiments.progress import LINE_SECONDS, duration
+from hyperfan.experiments.progress import LINE_SECONDS
 from hyperfan.files import parse_json
 from hyperfan.metrics import METRICS_FILE, Kind
+from hyperfan.text import duration
 
 REFRESH_SECONDS = 1.0
 TAIL_BYTES = 200_000

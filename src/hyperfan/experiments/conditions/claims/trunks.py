@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING
 
 from hyperfan.experiments.conditions import JOBS, KINDS, LINEAR, RATES, VARIANTS, trunk_setting
 from hyperfan.experiments.conditions.claims import END, MEASURES, OURS, UNSEEN, decide_both_ways
-from hyperfan.experiments.results.claims import Claim, markdown_table
+from hyperfan.experiments.results.claims import Claim
 from hyperfan.experiments.results.pairs import is_no_larger
 from hyperfan.experiments.results.statistics import Estimate, ratios
-from hyperfan.text import two_digits
+from hyperfan.text import markdown_table, two_digits
 
 if TYPE_CHECKING:
     from hyperfan.experiments.conditions.results import ConditionsResults, ConditionsRun
