@@ -77,28 +77,17 @@ def looks(labels: Sequence[str], inits: Mapping[str, str] = NO_INITS) -> list[Lo
 
     Args:
         labels: names in a figure.
-        inits: label → init; one that is not there belongs to the init whose name it starts with, if it does.
+        inits: label → init; one that is not there belongs to the init that it names, if it does.
 
     >>> [look.classes for look in looks(["classical", "at 0.1", "hyperfan-in", "other"], {"at 0.1": "xavier-fan-in"})]
     ['s0 d1', 's3 d2', 's1 d0', 's12 d3']
     """
-    known = [inits.get(label) or init_of(label) for label in labels]
+    known = [inits.get(label, label) for label in labels]
     free = itertools.cycle(RESERVED)
     found: dict[int, Look] = {}
     for i in sorted(range(len(labels)), key=lambda i: known[i] not in INITS):  # those of an init first
-        found[i] = _distinct(INITS.get(known[i] or "") or Look(next(free)), found.values())
+        found[i] = _distinct(INITS.get(known[i]) or Look(next(free)), found.values())
     return [found[i] for i in range(len(labels))]
-
-
-def init_of(label: str) -> str | None:
-    """The init whose name a label starts with, as in a command or as in figures, if it does with one.
-
-    >>> init_of("Kaiming fan-in, 0.01"), init_of("hyperfan-in, exact at 0.1"), init_of("m4"), init_of("measured")
-    ('kaiming-fan-in', 'hyperfan-in@exact', 'm4', None)
-    """
-    starts = {written.casefold(): init for init in INITS for written in (init, init_label(init))}
-    fitting = [start for start in starts if label.casefold().startswith(start)]
-    return starts[max(fitting, key=len)] if fitting else None
 
 
 @functools.cache

@@ -269,15 +269,17 @@ class Cifar10Results(ClassifierResults[Cifar10, Cifar10Run]):
             shown = {f"{init_label(runs[0].config.init)}, {runs[0].config.rate:g}": runs for runs in found if runs}
             if shown:
                 rows = {label: [r.rows for r in runs] for label, runs in shown.items()}
-                yield name, loss_and_accuracy(settings(rows), self.base.epoch_batches, f"{TITLE}: {rates}")
+                inits = {label: runs[0].config.init for label, runs in shown.items()}
+                yield name, loss_and_accuracy(settings(rows, inits), self.base.epoch_batches, f"{TITLE}: {rates}")
         accuracies: dict[str, dict[float, list[float | None]]] = {}
+        inits = {init_label(init): init for init in (*KAIMINGS, *HYPERFANS)}
         for c in sorted(search(self.base), key=lambda c: (*KAIMINGS, *HYPERFANS).index(c.init)):
             if tried := self.runs.seeds(c):
                 by_rate = accuracies.setdefault(init_label(c.init), {})
                 by_rate[c.rate] = [None if r.diverged else r.accuracy() for r in tried]
         if accuracies:
             title = f"Where does it train? Test accuracy after {min(self.base.total, SEARCH_BATCHES)} batches"
-            yield "rates", accuracy_by_rate(accuracies, 1 / self.base.classes, title)
+            yield "rates", accuracy_by_rate(accuracies, 1 / self.base.classes, title, inits)
 
     def numbers(self, runs: Sequence[Cifar10Run]) -> dict[str, Any]:
         """Losses and accuracy of an init at a rate."""

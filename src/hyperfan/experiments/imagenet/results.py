@@ -33,7 +33,6 @@ from hyperfan.experiments.imagenet.claims import (
     START_FACTOR,
 )
 from hyperfan.experiments.imagenet.training import parts
-from hyperfan.experiments.results.claims import markdown_table
 from hyperfan.experiments.results.classifier import ClassifierResults, mean_of
 from hyperfan.experiments.results.runs import ClassifierRun, NamedFigure
 from hyperfan.experiments.results.statistics import Estimate
@@ -52,6 +51,7 @@ from hyperfan.report import (
     uncertainty,
     uncertainty_panels,
 )
+from hyperfan.text import markdown_table
 
 TITLE = "Training a Bayesian MobileNet"
 UNCERTAINTY_TITLE = "Does it know what it does not know?"
@@ -227,7 +227,7 @@ class ImagenetResults(ClassifierResults[Imagenet, ImagenetRun]):
         if panels := self._panels(without_norm(self.base)):
             yield "start", training_losses(panels, f"{TITLE} without batch norm")
         if rows := self.uncertainties():
-            yield "uncertainty", uncertainty(rows, UNCERTAINTY_TITLE)
+            yield "uncertainty", uncertainty(rows, UNCERTAINTY_TITLE, dict.fromkeys(rows, NOISE_INIT))
 
     def numbers(self, runs: Sequence[ImagenetRun]) -> dict[str, Any]:
         """Scores and losses of a setting."""

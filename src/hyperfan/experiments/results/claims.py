@@ -7,7 +7,7 @@ from importlib.resources import files
 from typing import Any
 
 from hyperfan.experiments.results.statistics import Estimate
-from hyperfan.text import markdown_table as markdown_table
+from hyperfan.text import markdown_table
 
 Fact = bool | None
 """Whether something is so; ``None`` where the interval does not decide it."""
