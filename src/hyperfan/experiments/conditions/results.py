@@ -37,7 +37,7 @@ from hyperfan.experiments.conditions.claims import (
 )
 from hyperfan.experiments.conditions.claims.starts import MEASURED_JOBS, AtStart, at_start
 from hyperfan.experiments.conditions.claims.trunks import mean_cell, trunk_tables
-from hyperfan.experiments.conditions.training import JOBS_BY_NAME
+from hyperfan.experiments.conditions.training import JOBS_BY_NAME, TEST_CONDITIONS, TEST_POINTS
 from hyperfan.experiments.results.pairs import LOSS_MARGIN, MIN_PAIRS
 from hyperfan.experiments.results.runs import NamedFigure
 from hyperfan.experiments.results.side_by_side import (
@@ -210,6 +210,8 @@ class ConditionsResults(Results[Conditions, ConditionsRun]):
             "small_outputs": f"{SMALL_OUTPUT_VARIANCE:g}",
             "margin": LOSS_MARGIN,
             "enough": MIN_PAIRS,
+            "test_conditions": TEST_CONDITIONS,
+            "test_points": TEST_POINTS,
             "losses": self._medians(END),
             "unseen": self._medians(UNSEEN),
             "sequence": self._sequence(),
