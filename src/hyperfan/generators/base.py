@@ -13,7 +13,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
 from types import MappingProxyType
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 import torch
 from torch import Tensor, nn
@@ -41,6 +41,18 @@ Steps = Mapping[str, Tensor]
 NO_STEPS: Steps = MappingProxyType({})
 Factors = tuple[Tensor, ...]
 """Plain tensors that a layer can run from in place of a generated one: its code, or the factors of a product."""
+
+
+class LowRankUpdate(NamedTuple):
+    """An update B·A of a weight, or of its transpose if that is stored as (in, out).
+
+    Args:
+        b: (…, out, rank).
+        a: (…, rank, in).
+    """
+
+    b: Tensor
+    a: Tensor
 
 
 class Generator(nn.Module, ABC):
@@ -178,6 +190,14 @@ class Generator(nn.Module, ABC):
     def stand_in(self, index: int, factors: Factors, order: Callable[[Sizes], Order]) -> StandIn:
         """Something that stands for a deferrable tensor, from its factors."""
         raise HyperfanError(f"{type(self).__name__} defers no tensors")
+
+    def low_rank_updates(self, codes: Tensor) -> Mapping[str, LowRankUpdate] | None:
+        """The updates B·A of low rank that one code of each tensor makes, by name; ``None`` if it makes no updates."""
+        return None
+
+    def why_saved_unfit(self, in_first: Collection[str]) -> str | None:
+        """Why it would misread values saved when these weights, by name, were stored as (in, out), if it would."""
+        return None
 
     # ── variance ───────────────────────────────────────────────────────────────────────────────────────────────────
 

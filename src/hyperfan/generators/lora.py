@@ -20,7 +20,7 @@ the net starts; where W⁰ has fewer than r, as a weight of zeros, U and V are r
 
 import math
 from abc import abstractmethod
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import get_args
 
@@ -29,7 +29,7 @@ from torch import Tensor, nn
 
 from hyperfan.errors import HyperfanError
 from hyperfan.generators.aims import Aim, Draw, Moments, Solution
-from hyperfan.generators.base import Factors, Generator, Steps
+from hyperfan.generators.base import Factors, Generator, LowRankUpdate, Steps
 from hyperfan.generators.config import BuildContext
 from hyperfan.generators.layout import HeadLayout, Sharing, attribute_name
 from hyperfan.generators.products import CodePer, Products, RankConfig, matrix_size
@@ -133,9 +133,28 @@ class Updates(Products):
                         f"one head cannot make A of both: use {config.separate_heads}, or leave one out of generate="
                     )
 
+    def _update(self, index: int, factors: Factors) -> LowRankUpdate:
+        """The update of a matrix, from its factors."""
+        return LowRankUpdate(*factors)
+
     def _both(self, index: int, factors: Factors) -> tuple[Tensor, Tensor]:
-        left, right = factors
-        return (right.mT, left.mT) if self.tensors[index].in_first else (left, right)
+        b, a = self._update(index, factors)
+        return (a.mT, b.mT) if self.tensors[index].in_first else (b, a)
+
+    def low_rank_updates(self, codes: Tensor) -> Mapping[str, LowRankUpdate]:
+        """The updates of matrices; other tensors are not of low rank."""
+        found = self.factors(codes, self.matrices)
+        return {self.tensors[i].name: self._update(i, factors) for i, factors in found.items()}
+
+    def why_saved_unfit(self, in_first: Collection[str]) -> str | None:
+        """Why A and B would change places, if the same head once made A from the other side of a weight."""
+        now = [t.name for t in self.tensors if t.in_first]
+        if sorted(in_first) == sorted(now):
+            return None
+        return (
+            f"saved with other sides of A and B for {', '.join(now)}, which are stored as (in, out), and would be read "
+            "the wrong way round: train it anew"
+        )
 
     @abstractmethod
     def _solve_update(
@@ -272,8 +291,9 @@ class CoreHeads(Updates):
         (core,) = outputs
         return (self._fixed(index, "U") @ self._rows(core),)
 
-    def _both(self, index: int, factors: Factors) -> tuple[Tensor, Tensor]:
-        return super()._both(index, (*factors, self._fixed(index, "V").mT))
+    def _update(self, index: int, factors: Factors) -> LowRankUpdate:
+        (left,) = factors
+        return LowRankUpdate(left, self._fixed(index, "V").mT)
 
     def _solve_update(
         self, layout: HeadLayout, aims: Sequence[Aim], moments: Moments

@@ -226,7 +226,7 @@ class HyperNet(GeneratedNet):
 
     def save_adapter(self, path: str | os.PathLike[str], *, overwrite: bool = False, **condition: Any) -> None:
         """Save the low-rank updates of one condition (``task=`` or ``embedding=``) as a folder that PEFT can load."""
-        adapter.save_adapter(self, path, self.heads.for_layers(self.codes(**condition, noise=False)), overwrite)
+        adapter.save_adapter(self, path, self.heads.low_rank_updates(self.codes(**condition, noise=False)), overwrite)
 
     @classmethod
     def from_pretrained(
