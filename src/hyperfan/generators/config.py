@@ -3,9 +3,10 @@
 import dataclasses
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple
 
 import torch
+from torch import Tensor, nn
 
 from hyperfan.codes.codes import Codes
 from hyperfan.codes.embedding import Embedding, is_index
@@ -34,9 +35,27 @@ class GeneratorConfig(ABC):
         GeneratorConfig.KINDS[cls.__name__] = cls
 
     @property
-    def updates_mainnet(self) -> bool:
-        """Whether what it makes starts at zero, on the mainnet's own values, which are frozen."""
-        return False
+    def fixed_share(self) -> float | None:
+        """The share of each tensor's variance that is generated at the start, if no user may choose it."""
+        return None
+
+    @property
+    def starts_as_base(self) -> bool:
+        """Whether every tensor starts as its base, because nothing of it is generated yet."""
+        return self.fixed_share == 0
+
+    @property
+    def default_base(self) -> Literal["mainnet"] | None:
+        """What ``base=`` is where it is left out."""
+        return None
+
+    def mainnet_bases(self, mainnet: nn.Module, tensors: Sequence[TensorSpec]) -> dict[str, Tensor]:
+        """The values of a mainnet that serve as bases of these tensors, with gradients where they are to be trained.
+
+        What starts constant, as the scale of a norm, has none.
+        """
+        parameters = dict(mainnet.named_parameters())
+        return {t.name: parameters[t.name] for t in tensors if t.start is None}
 
     @property
     def separate_heads(self) -> str:

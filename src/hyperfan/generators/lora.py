@@ -22,7 +22,7 @@ import math
 from abc import abstractmethod
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import get_args
+from typing import Literal, get_args
 
 import torch
 from torch import Tensor, nn
@@ -79,9 +79,19 @@ class LoRA(RankConfig):
             raise HyperfanError(f"LoRA(alpha={self.alpha:g}): the factor of the update is α/r, positive and finite")
 
     @property
-    def updates_mainnet(self) -> bool:
-        """Always true: what is generated starts at zero, on the mainnet's values."""
-        return True
+    def fixed_share(self) -> float:
+        """Zero, at which updates start; ``share`` is a share of A."""
+        return 0.0
+
+    @property
+    def default_base(self) -> Literal["mainnet"]:
+        """The mainnet, which is updated."""
+        return "mainnet"
+
+    def mainnet_bases(self, mainnet: nn.Module, tensors: Sequence[TensorSpec]) -> dict[str, Tensor]:
+        """The values of all tensors, frozen."""
+        parameters = dict(mainnet.named_parameters())
+        return {t.name: parameters[t.name].detach() for t in tensors}
 
     @property
     def separate_heads(self) -> str:
