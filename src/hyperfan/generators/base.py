@@ -233,6 +233,10 @@ class Generator(nn.Module, ABC):
         """Variance of a tensor, before its scale, whose heads have this variance and read codes of this ‖h‖²."""
         return self.contraction(index, moment).variance(variance)
 
+    def is_linear(self, index: int) -> bool:
+        """Whether a tensor is linear in one head."""
+        return self.contraction(index, 1.0).is_linear
+
     def solve(self, aims: Sequence[Aim], moments: Moments) -> list[Solution]:
         """How each tensor starts, so that it meets its aim with codes of these second moments."""
         return solve(self, aims, moments)
@@ -291,6 +295,10 @@ class Generator(nn.Module, ABC):
             for layout in self.layouts.values()
             for name in layout.heads
         ]
+
+    def common_parameters(self) -> list[nn.Parameter]:
+        """The parameters that all codes have in common: those of bases, and those that are in no map."""
+        return [*(() if self.base is None else self.base.parameters()), *self.parameters(recurse=False)]
 
     def _inputs_of(self, layout: HeadLayout, codes: Tensor) -> Tensor:
         return self._select(self.head_inputs(codes), layout.rows)

@@ -101,20 +101,14 @@ class HyperNetSubject(Subject):
 
     def hypernet_parts(self, generated: Mapping[str, Tensor]) -> dict[str, list[Tensor]]:
         """The trained parameters of each head, the bases, the trunk and the embeddings."""
-        heads = {head_part(part.name): part.map for part in self.net.heads.parts()}
+        net = self.net
         parts = {
-            **heads,
-            BASE_PART: self.net.heads.base,
-            TRUNK_PART: self.net.trunk,
-            EMBEDDING_PART: self.net.embeddings,
+            **{head_part(part.name): list(part.map.parameters()) for part in net.heads.parts()},
+            BASE_PART: net.heads.common_parameters(),
+            TRUNK_PART: [] if net.trunk is None else list(net.trunk.parameters()),
+            EMBEDDING_PART: list(net.embeddings.parameters()),
         }
-        found: dict[str, list[Tensor]] = {
-            part: [p for p in m.parameters() if p.requires_grad] for part, m in parts.items() if m is not None
-        }
-        common = [p for p in self.net.heads.parameters(recurse=False) if p.requires_grad]
-        if common:  # to all codes, of a factor
-            found[BASE_PART] = [*found.get(BASE_PART, []), *common]
-        return found
+        return {part: [p for p in parameters if p.requires_grad] for part, parameters in parts.items()}
 
     def started_biases(self) -> dict[str, float]:
         """The plain biases that init writes, not those that it keeps because they are trained, and their variance."""
@@ -229,7 +223,6 @@ def _with_heads(net: HyperNet, tensors: Mapping[str, GeneratedTensor], codes: Te
         span, target = net.heads.spans[i], planned.get(name, tensor.target)
         moment = squares[span].mean().item()
         made = net.heads.tensor_variance(i, 1.0, moment)
-        linear = math.isclose(made, moment)
         code_factor = _ratio(made, net.heads.tensor_variance(i, 1.0, expected[span].mean().item()))
         share = _generated_share(net, i, name)
         if net.heads.base is not None and name in given and target is not None:
@@ -245,7 +238,7 @@ def _with_heads(net: HyperNet, tensors: Mapping[str, GeneratedTensor], codes: Te
             head=net.heads.names[i],
             width=net.heads.head_width,
             outputs=net.heads.head_fans(i).fan_out,
-            moment=moment if linear else math.nan,
+            moment=moment if net.heads.is_linear(i) or not moment else math.nan,
             spread=squares[span].var(correction=0).item() / moment**2 if moment else 0.0,
             code_factor=code_factor,
         )
