@@ -19,7 +19,7 @@ from hyperfan.formulas.fans import Fans
 from hyperfan.generators.aims import Aim, Draw, Moments, Solution
 from hyperfan.hypernet.condition_defaults import GIVEN_CODE_SQUARE
 from hyperfan.init.plan import Plan, Row, generated_row, kept_row, written_row
-from hyperfan.init.registry import Reading, fan_in_trunk, has_known_gain, reading
+from hyperfan.init.registry import Reading, has_known_gain, reading
 from hyperfan.init.targets import Targets
 from hyperfan.mainnet.gains import gains
 from hyperfan.mainnet.spec import TensorSpec
@@ -173,7 +173,7 @@ def _targets(net: "HyperNet") -> Targets:
 
 
 def _expected_moments(net: "HyperNet") -> list[float | None]:
-    exact, preserves = net.fidelity == "exact", net.init.trunk is fan_in_trunk and not net.kept_values.keeps_trunk
+    exact, preserves = net.fidelity == "exact", net.init.trunk_preserves and not net.kept_values.keeps_trunk
     moments = net.heads.expected_moments(net.code_source, exact=exact, trunk_preserves=preserves)
     factor = _code_factor(net)
     return [None if moment is None else moment * factor for moment in moments]
@@ -187,7 +187,7 @@ def _has_small_codes(net: "HyperNet") -> bool:
     config, heads = net.embeddings.config, net.heads
     on_base = net.share < 1 or net.init.generates_nothing
     studied = config.given and heads.base_in_bias and heads.base is None and on_base
-    drawn = isinstance(net.trunk, ReluMLP) and net.init.trunk is fan_in_trunk and not net.kept_values.keeps_trunk
+    drawn = isinstance(net.trunk, ReluMLP) and net.init.trunk_preserves and not net.kept_values.keeps_trunk
     return net.fidelity == "exact" and studied and drawn
 
 
@@ -248,7 +248,7 @@ def _plain_rows(net: "HyperNet", plain: Sequence[TensorSpec]) -> list[Row]:
 
 def _inner_rows(net: "HyperNet") -> list[Row]:
     def variance(fans: Fans) -> float:
-        return net.init.trunk(Reading("weight", fans.fan_in, fans.fan_out))
+        return net.init.trunk_variance(Reading("weight", fans.fan_in, fans.fan_out))
 
     return [
         Row(f"heads.{p.name}", p.role, "inputs", p.equation, "", p.fan_in, p.fan_out, variance=p.variance)
