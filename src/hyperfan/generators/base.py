@@ -105,6 +105,11 @@ class Generator(nn.Module, ABC):
                 self.add_module(name, Head(self.head_width, outputs, context.device, dtype))
         self.register_buffer("scale", torch.ones(scale, device=context.device, dtype=context.dtype))
 
+    def add_base(self, values: Mapping[str, Tensor], device: torch.device, *, multiply: bool) -> None:
+        """Let tensors stand on a :class:`Base`; those that start constant have one only if its value is given."""
+        based = [t for t in self.tensors if t.start is None or t.name in values]
+        self.base = Base(based, values, device, multiply=multiply)
+
     def head(self, name: str) -> Head:
         """One of its heads."""
         found = self._modules[name]

@@ -164,8 +164,10 @@ class GeneratedNet(nn.Module):
     def attach(self, trainer: NetTrainer | None) -> None:
         """Let an optimiser hand the net what it holds from step to step, or, with ``None``, no longer."""
         self.trainer, self._ranks_agree = trainer, False
-        self.skeleton.mode = contextlib.nullcontext if trainer is None else trainer.mode
-        self.skeleton.linear = nn.functional.linear if trainer is None else trainer.linear
+        if trainer is None:
+            self.skeleton.run_layers_in()
+        else:
+            self.skeleton.run_layers_in(trainer.mode, trainer.linear)
 
     def zero_grad(self, set_to_none: bool = True) -> None:
         """Reset all gradients, as in any module, without bringing heads up to date."""

@@ -332,7 +332,7 @@ class MapTrainer:
     def release(self, discard: bool = False) -> None:
         """Write all, and give the map back; or discard what was trained since the last sync."""
         if discard and self._form is not None:
-            self._form.ahead = False
+            self._form.discard()
         self.drop()
         if self.attached:
             self.map.attach(None)
