@@ -208,7 +208,7 @@ class Updates(Products):
 
 
 class LoRAHeads(Updates):
-    """B·A, both generated."""
+    """Updates B·A, of which both factors are generated."""
 
     scaled = 1
 
@@ -235,7 +235,7 @@ class LoRAHeads(Updates):
         return self._columns(b), self._rows(a)
 
     def _common(self, head: str, steps: Steps) -> Tensor | None:
-        """A⁰, of the heads that make A."""
+        """The part A⁰ that all codes have in common, of a head that makes A."""
         name = f"{head}0"
         if name not in self._parameters:
             return None
@@ -279,7 +279,7 @@ class LoRAHeads(Updates):
 
 
 class CoreHeads(Updates):
-    """U·R·Vᵀ, of which R is generated."""
+    """Updates U·R·Vᵀ, of which R is generated."""
 
     scaled = 0
 

@@ -41,7 +41,7 @@ class Value:
         self.elementwise = False
         """Whether it was changed element by element."""
         self.viewed = False
-        """Whether someone may do so, through a view of it."""
+        """Whether the dense tensor may be changed in place, through a view that was handed out."""
 
     @property
     def factored(self) -> bool:

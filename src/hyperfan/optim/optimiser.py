@@ -183,7 +183,7 @@ class HyperNetOptimiser(torch.optim.Optimizer):
     def _warn_of_tasks(self, groups: Groups) -> None:
         """Warn, once, of a task that was added and is not in here, though the net's other tasks are."""
         for embeddings in (net.embeddings for net in self._nets):
-            for task, p in embeddings.own_tasks.items() if id(embeddings.weight) in groups else ():
+            for task, p in embeddings.task_parameters.items() if id(embeddings.weight) in groups else ():
                 if p.requires_grad and p.grad is not None and id(p) not in groups and id(p) not in self._warned:
                     self._warned.add(id(p))
                     warnings.warn(

@@ -11,7 +11,7 @@ from torch.utils import _pytree as pytree
 
 from hyperfan.codes.embedding import Task
 from hyperfan.codes.moments import code_squares, moment_scatter
-from hyperfan.distributed.sharded import check_whole
+from hyperfan.distributed.sharded import check_unsharded
 from hyperfan.errors import CallError, HyperfanError
 from hyperfan.hypernet import HyperNet
 from hyperfan.hypernet.plain import named_tensors
@@ -39,14 +39,14 @@ class HyperNetSubject(Subject):
     def __init__(
         self, net: HyperNet, example: Any, task: Task | None, embedding: Tensor | None, grouped: bool = False
     ) -> None:
-        check_whole(net, "diagnose and calibrate_")
+        check_unsharded(net, "diagnose and calibrate_")
         if any(t.is_meta for t in net.parameters()):
             raise CallError("the net is on the meta device: call net.to_empty(device='cpu') and net.reset_parameters()")
         copied, config = _copy(net), net.embeddings.config
         for module in copied.modules():
             if isinstance(module, nn.modules.dropout._DropoutNd):
                 module.eval()
-        self._own: dict[str, Tensor] = {name: p for name, p in net.named_parameters() if p.requires_grad}
+        self._user_parameters: dict[str, Tensor] = {name: p for name, p in net.named_parameters() if p.requires_grad}
         self._task = 0 if task is None and config.tasks is not None else task
         self._embedding = _condition(copied, example) if embedding is None and config.given else embedding
         spec, noise, theory = net.spec, config.noise > 0, net.init
@@ -95,9 +95,9 @@ class HyperNetSubject(Subject):
             torch.manual_seed(SEED)
         return call(self.net, self.example, self._task, self._embedding, self.random, self.grouped)
 
-    def own_parameters(self, parts: Mapping[str, Sequence[Tensor]]) -> dict[str, Tensor]:
+    def user_parameters(self, parts: Mapping[str, Sequence[Tensor]]) -> dict[str, Tensor]:
         """The trained parameters of the net that was copied, by name."""
-        return self._own
+        return self._user_parameters
 
     def hypernet_parts(self, generated: Mapping[str, Tensor]) -> dict[str, list[Tensor]]:
         """The trained parameters of each head, the bases, the trunk and the embeddings."""

@@ -240,6 +240,6 @@ class Subject(ABC):
         parts = {**self.hypernet_parts(generated), PLAIN_PART: [t for t in self.plain.values() if t.requires_grad]}
         return {part: parameters for part, parameters in parts.items() if parameters}
 
-    def own_parameters(self, parts: Mapping[str, Sequence[Tensor]]) -> dict[str, Tensor]:
+    def user_parameters(self, parts: Mapping[str, Sequence[Tensor]]) -> dict[str, Tensor]:
         """The user's parameters that are to be trained, by name; those of a foreign hypernet have their part's."""
         return {f"{part} {i}": p for part, parameters in parts.items() for i, p in enumerate(parameters)}

@@ -41,7 +41,7 @@ from hyperfan.experiments.results.classifier import ClassifierResults, mean_of
 from hyperfan.experiments.results.runs import ClassifierRun, NamedFigure
 from hyperfan.experiments.results.statistics import Estimate
 from hyperfan.experiments.results.write import PAPER
-from hyperfan.experiments.scores import BINS
+from hyperfan.experiments.scores import CALIBRATION_BINS
 from hyperfan.files import read_json
 from hyperfan.hypernet import HyperNet
 from hyperfan.metrics import Kind, Row
@@ -269,7 +269,7 @@ class ImagenetResults(ClassifierResults[Imagenet, ImagenetRun]):
             "fewer_seeds": FEWER_SEEDS,
             "noises": ", ".join(f"{noise:g}" for noise in NOISES),
             "guess": math.log(classes),
-            "bins": BINS,
+            "bins": CALIBRATION_BINS,
             "rows": self.table(),
             "logits": self._logits(classes),
             "outputs": comparable_outputs(base.width),

@@ -212,7 +212,7 @@ def check_graph(outputs: Any, sources: Iterable[Any]) -> None:
             kinds[type(node)] = node
             waiting += [before for before, _ in node.next_functions]
     for kind, node in kinds.items():
-        if issubclass(kind, torch.autograd.function.BackwardCFunction) and not _is_own(node):
+        if issubclass(kind, torch.autograd.function.BackwardCFunction) and not _is_of_hyperfan(node):
             raise MixingError(f"the autograd function {kind.__name__.removesuffix('Backward')}")
 
 
@@ -225,7 +225,8 @@ def check_outputs(outputs: Any) -> None:
             raise MixingError(f"an output of class {type(x).__name__}")
 
 
-def _is_own(node: Any) -> bool:
+def _is_of_hyperfan(node: Any) -> bool:
+    """Whether a node of the graph is of an autograd function of this library."""
     function = type(node)._forward_cls
     return function is Reentrant or function.__module__.startswith("hyperfan.")
 
