@@ -189,7 +189,7 @@ class Generator(nn.Module, ABC):
         return []
 
     def factors(self, codes: Tensor, indices: Skip) -> dict[int, Factors]:
-        """What stands for deferrable tensors, by index, is made from, of codes as :meth:`make` has them."""
+        """What stand-ins of deferrable tensors are made from, by index, of codes as :meth:`make` has them."""
         raise HyperfanError(f"{type(self).__name__} defers no tensors")
 
     def stand_in(self, index: int, factors: Factors, order: Callable[[Sizes], Order]) -> StandIn:
@@ -201,7 +201,11 @@ class Generator(nn.Module, ABC):
         return None
 
     def why_saved_unfit(self, in_first: Collection[str]) -> str | None:
-        """Why it would misread values saved when these weights, by name, were stored as (in, out), if it would."""
+        """The reason why saved values would be misread, if there is one.
+
+        Args:
+            in_first: the names of weights that were stored as (in, out) when values were saved.
+        """
         return None
 
     # ── variance ───────────────────────────────────────────────────────────────────────────────────────────────────
@@ -329,4 +333,4 @@ class Generator(nn.Module, ABC):
 
     @abstractmethod
     def summary(self) -> str:
-        """What it is, in a few words."""
+        """The generator, in a few words."""

@@ -46,7 +46,7 @@ class GeneratorConfig(ABC):
 
     @property
     def default_base(self) -> Literal["mainnet"] | None:
-        """What ``base=`` is where it is left out."""
+        """The value of ``base=`` where a user leaves it out."""
         return None
 
     def mainnet_bases(self, mainnet: nn.Module, tensors: Sequence[TensorSpec]) -> dict[str, Tensor]:
@@ -69,15 +69,15 @@ class GeneratorConfig(ABC):
 
     @property
     def identity(self) -> Embedding | None:
-        """The embedding of each code beside the net's, if it is to have one."""
+        """The embedding of each code beside the net's, if codes are to have one."""
         return None
 
     def why_unfit(self, embedding: Embedding, has_trunk: bool) -> str | None:
-        """Why it does not go with the embedding or the trunk, and what would; most generators go with anything."""
+        """The reason why an embedding or trunk does not fit, and what would; most generators go with any."""
         return None
 
     def why_base_unfit(self, share: float | None, base_op: str, tensors: Sequence[TensorSpec]) -> str | None:
-        """Why it does not go with a base under these tensors, and what would; most generators go with any."""
+        """The reason why arguments about bases do not fit tensors, and what would; most generators go with any."""
         return None
 
     @abstractmethod
@@ -92,6 +92,6 @@ class GeneratorConfig(ABC):
 
     @staticmethod
     def from_json(content: Mapping[str, Any]) -> "GeneratorConfig":
-        """What :meth:`to_json` described; a TypeError or KeyError if it is not known here."""
+        """The choice that :meth:`to_json` described; a TypeError or KeyError if it is not known here."""
         fields = dict(content)
         return GeneratorConfig.KINDS[fields.pop("kind")](**fields)

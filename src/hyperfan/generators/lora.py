@@ -104,7 +104,7 @@ class LoRA(RankConfig):
         return 1.0 if self.alpha is None else self.alpha / self.rank
 
     def why_base_unfit(self, share: float | None, base_op: str, tensors: Sequence[TensorSpec]) -> str | None:
-        """Why it does not go with a base: it adds to its own, all of which stays, and not to another adapter."""
+        """The reason why arguments about bases do not fit: updates are added to a whole base, and to no adapter."""
         if share is not None or base_op != "add":
             seen = "base_op='multiply'" if share is None else f"share={share:g}"
             return (
@@ -157,7 +157,7 @@ class Updates(Products):
         return {self.tensors[i].name: self._update(i, factors) for i, factors in found.items()}
 
     def why_saved_unfit(self, in_first: Collection[str]) -> str | None:
-        """Why A and B would change places, if the same head once made A from the other side of a weight."""
+        """The reason why A and B would change places: a head made A of the other side of a weight when saved."""
         now = [t.name for t in self.tensors if t.in_first]
         if sorted(in_first) == sorted(now):
             return None

@@ -145,7 +145,7 @@ def itself(held: Any) -> Any:
 
 
 def shallow_copy(held: Any) -> Any:
-    """The target of what is copied, and left as it is."""
+    """A container for the copied contents of another, which is left as it is."""
     return held.copy() if type(held) in (list, dict) else copy.copy(held)
 
 
@@ -185,7 +185,7 @@ def change(outputs: Any, function: Callable[[Tensor], Tensor]) -> Any:
 
 
 def put_in_objects(outputs: Any, tensors: Sequence[Any]) -> None:
-    """Put these in the places of those that :func:`in_objects` found."""
+    """Put tensors in the places where :func:`in_objects` found some."""
     each = iter(tensors)
     seen: Seen = {}
     for held in _objects(outputs):

@@ -133,7 +133,7 @@ def gradients(codes: Tensor, grads: Tensor | Sequence[Tensor], weight: Tensor, b
 
 
 def _written_out(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """Run on dense tensors. They are kept, so that what is changed in place, or through a view, is changed."""
+    """Run an operation on dense tensors, which are kept so that changes in place, or through a view, are kept too."""
 
     def dense(x: Any) -> Any:
         if isinstance(x, FactoredGradient):

@@ -57,7 +57,7 @@ class Moments:
 
     @classmethod
     def of(cls, values: Tensor) -> "Moments":
-        """Measure one piece."""
+        """Measure one piece of the numbers."""
         flat = values.detach().reshape(-1).double()
         mean = flat.mean()
         low, high = torch.aminmax(flat)

@@ -94,7 +94,7 @@ class Samples(TorchFunctionMode):
             self.in_rule -= 1
 
     def _run_special(self, rule: Rule, kind: type, func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
-        """With stand-ins of weights; other subclasses of tensors have rules of their own."""
+        """Run a function on stand-ins of weights; it is refused for other subclasses of tensors."""
         if not issubclass(kind, StandIn):
             refuse(func)
         lazy = LAZY_RULES.get(func)
@@ -177,7 +177,7 @@ class _Unseen(TorchDispatchMode):
     refused: MixingError | None = None
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        """Run what a rule runs."""
+        """Run an operation of torch if a rule calls it."""
         if not self.samples.in_rule:
             self.refused = MixingError(str(func))
             raise self.refused
