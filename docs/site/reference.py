@@ -22,7 +22,7 @@ from hyperfan.experiments.experiment import EXPERIMENTS
 from hyperfan.init import Method, Reading, available, methods
 from hyperfan.mainnet.gains import FUNCTIONS, gains
 from hyperfan.probe.checks import mistakes
-from hyperfan.probe.findings import MAX_NAMES_SHOWN, Finding, FindingName
+from hyperfan.probe.findings import MAX_PLACES_SHOWN, Finding, FindingName
 from hyperfan.probe.hypernet_subject import HyperNetSubject
 from hyperfan.report import scale_chart
 
@@ -135,7 +135,7 @@ def findings() -> tuple[str, dict[str, str]]:
 
 
 def _shown(finding: Finding, title: str) -> str:
-    where = ", ".join(f"`{name}`" for name in finding.where[:MAX_NAMES_SHOWN])
+    where = ", ".join(f"`{name}`" for name in finding.where[:MAX_PLACES_SHOWN])
     lines = {"planted": title, "where": where, "seen": finding.evidence, "likely": finding.cause}
     listed = "".join(f"- **{label}**: {line}\n" for label, line in lines.items() if line)
     return f"*{finding.severity}*\n\n{listed}- **mend**: {finding.remedy}"

@@ -61,6 +61,11 @@ def test_the_variance_of_heads_stands_for_what_is_not_given(expression, mean_squ
     assert Contraction(expression, SIZES, unknown).variance(0.05) == contraction_variance(expression, SIZES, filled)
 
 
+def test_a_tensor_is_linear_in_one_head():
+    assert Contraction("ijk,k->ij", SIZES, [None, 1.0]).is_linear
+    assert not Contraction("irk,k,jrl,l->ij", SIZES, [None, 1.0, None, 1.0]).is_linear
+
+
 @pytest.mark.parametrize(
     ("call", "says"),
     [

@@ -416,6 +416,18 @@ def test_a_target_of_zero_cannot_be_part_of_a_flat_chunk():
         hf.HyperNet(mainnet, 4, heads=hf.Chunks(size=5, flat=True), generate="weights+biases", init="hyperfan-out")
 
 
+def test_a_start_that_is_refused_writes_nothing():
+    """Not even where ‖h‖² of the codes, behind a trunk of one's own, is known only once these are drawn."""
+    mainnet = nn.Sequential(nn.Linear(9, 3), nn.ReLU(), nn.Linear(3, 3))
+    heads = hf.Chunks(size=5, flat=True)
+    net = hf.HyperNet(mainnet, 4, heads=heads, generate="weights+biases", trunk=nn.Linear(4, 4), init_trunk=True)
+    before = {name: value.clone() for name, value in net.state_dict().items()}
+    with pytest.raises(InitError, match="would be generated at the start"):
+        net.restart_("hyperfan-out")
+    for name, value in net.state_dict().items():
+        assert torch.equal(value, before[name]), name
+
+
 def test_chunks_are_saved_and_loaded(tmp_path):
     mainnet = nn.Sequential(nn.Linear(6, 4), nn.ReLU(), nn.Linear(4, 2))
     for i, (embedding, chunks) in enumerate(((5, hf.Chunks()), (TASKS, hf.Chunks(size=7, flat=True, embedding=2)))):

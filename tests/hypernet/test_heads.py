@@ -17,7 +17,7 @@ def oracle(net: hf.HyperNet, task=None, embedding=None, noise=None) -> dict[str,
     for i, tensor in enumerate(net.generated):
         e = net.embeddings.weight if embedding is None else embedding
         if task is not None:
-            own = net.embeddings.own_tasks
+            own = net.embeddings.task_parameters
             picked = [own[int(i)] if int(i) in own else e[int(i)] for i in torch.as_tensor(task).flatten()]
             e = torch.stack(picked) if isinstance(task, Tensor) else picked[0]
         if net.embeddings.config.per == "tensor":

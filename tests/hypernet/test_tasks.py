@@ -135,7 +135,7 @@ def test_new_codes_are_never_zero():
     with pytest.raises(hf.HyperfanError, match="exactly zero"):
         net.add_task()
     assert net.embeddings.config.tasks == 11
-    assert len(net.embeddings.own_tasks) == 10
+    assert len(net.embeddings.task_parameters) == 10
 
 
 def test_a_reset_draws_added_tasks_too():
@@ -198,8 +198,8 @@ def test_memory_holds_added_tasks_and_never_moves_their_embeddings():
     found = memory.drift()
     torch.testing.assert_close(found, expected.detach(), rtol=1e-4, atol=0)
     found.backward()
-    assert all(p.grad is None for p in (net.embeddings.weight, *net.embeddings.own_tasks.values()))
-    assert new is net.embeddings.own_tasks[2]
+    assert all(p.grad is None for p in (net.embeddings.weight, *net.embeddings.task_parameters.values()))
+    assert new is net.embeddings.task_parameters[2]
 
 
 def test_the_drift_of_a_sample_is_expected_to_be_that_of_all():

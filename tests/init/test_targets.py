@@ -66,7 +66,7 @@ def test_classical_methods_treat_the_trunk_as_they_treat_the_head(family, gains,
     expected = {"fan-in": a, "fan-out": b, "harmonic": 2 * a * b / (a + b), "geometric": (a * b) ** 0.5,
                 "arithmetic": (a + b) / 2}[mean]  # fmt: skip
     of = method(f"{family}-{mean}")
-    assert of.trunk(Reading("weight", **LAYER)) == pytest.approx(expected, rel=1e-12)
+    assert of.trunk_variance(Reading("weight", **LAYER)) == pytest.approx(expected, rel=1e-12)
     assert of.aims()(Reading("weight", **LAYER)).head(Fans(4, 10)) == pytest.approx(expected, rel=1e-12)
 
 

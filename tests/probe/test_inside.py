@@ -8,7 +8,7 @@ from torch.nn.functional import cross_entropy
 
 import hyperfan as hf
 from hyperfan.probe import QUANTITIES, Moments, Probe, first_overflow, inside, layer_scales
-from hyperfan.probe.moments import BINS
+from hyperfan.probe.moments import HISTOGRAM_BINS
 from hyperfan.probe.recorder import batch_statistics
 
 PATHS = ("0", "2", "3.0")
@@ -86,7 +86,7 @@ def test_histograms(monkeypatch, piece):
             assert h.unit == pytest.approx(exact.std() / 20)
             assert h.reach == pytest.approx(np.abs(exact - exact.mean()).max())
             end = np.arcsinh(h.reach / h.unit)
-            reference = np.histogram(np.arcsinh((exact - h.centre) / h.unit), BINS, (-end, end))[0]
+            reference = np.histogram(np.arcsinh((exact - h.centre) / h.unit), HISTOGRAM_BINS, (-end, end))[0]
             # A number may be off by a rounding, and so may fall on the other side of an edge that it is on.
             assert np.abs(np.array(h.counts) - reference).sum() <= 4
             assert sum(h.counts) >= exact.size - 1
@@ -112,7 +112,7 @@ def test_a_net_that_overflowed_can_be_looked_at(bad, where):
     histograms = probe.histograms(made, moments)
     assert histograms["weights"][f"{where}.weight"].counts == ()
     assert not np.isfinite(moments["weights"][f"{where}.weight"].std)
-    assert len(histograms["weights"]["3.0.weight"].counts) == BINS
+    assert len(histograms["weights"]["3.0.weight"].counts) == HISTOGRAM_BINS
 
 
 def test_a_norm_that_is_frozen_stays_in_evaluation():

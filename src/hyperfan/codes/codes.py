@@ -12,7 +12,7 @@ from hyperfan.errors import CallError
 
 
 class Codes(NamedTuple):  # made at every call, for which a dataclass takes six times as long
-    """The modules that make codes, seen as one.
+    """The modules that make codes: embeddings, trunk and input layers.
 
     Args:
         embeddings: conditions and identities.
@@ -41,7 +41,7 @@ class Codes(NamedTuple):  # made at every call, for which a dataclass takes six 
         return h if self.inputs is None else self.inputs(h)
 
     def why_changing(self) -> str | None:
-        """Why codes may differ from one step of training to the next, if they may."""
+        """The reason why codes may differ from one step of training to the next; ``None`` if they do not."""
         config = self.embeddings.config
         if config.given:
             return "its codes are given at the call"

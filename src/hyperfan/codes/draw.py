@@ -23,7 +23,7 @@ def fill_(
     mean: float = 0.0,
     generator: torch.Generator | None = None,
 ) -> Tensor:
-    """Fill with independent draws of this mean and variance; variance 0 is a constant.
+    """Fill a tensor with independent draws of this mean and variance; variance 0 is a constant.
 
     A tensor of which each process has a part gets parts of one draw, as if it were whole.
     """

@@ -119,7 +119,7 @@ class Embedding:
 
     @property
     def identities(self) -> "dict[str, Embedding]":
-        """The identities that are joined to it, by what has one: each code, or each layer, module or rank."""
+        """The identities joined to the condition, by what has one: each code, or each layer, module or rank."""
         if self.identity is None:
             return {}
         parts: Mapping[Any, int | Embedding] = (
@@ -132,7 +132,7 @@ class Embedding:
 
     @staticmethod
     def from_json(content: Mapping[str, Any]) -> "Embedding":
-        """What ``dataclasses.asdict`` described; a TypeError if it is not known here."""
+        """An embedding from what ``dataclasses.asdict`` made of one; a TypeError if a field is not known here."""
         fields = dict(content)
         if isinstance(identity := fields.get("identity"), Mapping):
             if "size" in identity:

@@ -16,7 +16,7 @@ from hyperfan.codes.tasks import all_tasks, check_task, look_up, readable
 from hyperfan.errors import CallError, HyperfanError
 from hyperfan.mainnet.spec import TensorSpec
 
-FEW_VALUES = 64
+MAX_VALUES_SUMMED_IN_PYTHON = 64
 """Values that Python adds up faster than torch."""
 
 
@@ -57,13 +57,13 @@ class Embeddings(nn.Module):
         self.size = config.size + sum(identity.config.size for identity in identities)
         table = () if config.tasks is None else (config.tasks,)
         self._store("weight", None if config.given else empty(*table, self.n, config.size), config)
-        self.own: nn.ParameterDict | None = None
+        self.own: nn.ParameterDict | None = None  # a name in checkpoints
 
     # ── tasks ──────────────────────────────────────────────────────────────────────────────────────────────────────
 
     @property
-    def own_tasks(self) -> dict[int, Tensor]:
-        """The tensors of tasks that have one of their own, because they were added or frozen, by number."""
+    def task_parameters(self) -> dict[int, Tensor]:
+        """The parameters of tasks outside the table, because the task was added or frozen, by its number."""
         return {} if self.own is None else {int(number): p for number, p in self.own.items()}
 
     @property
@@ -74,14 +74,14 @@ class Embeddings(nn.Module):
     @property
     def frozen(self) -> list[int]:
         """Tasks that were trained and are not any more."""
-        return [i for i, p in self.own_tasks.items() if self.config.trainable and not p.requires_grad]
+        return [i for i, p in self.task_parameters.items() if self.config.trainable and not p.requires_grad]
 
     def add_task(self) -> nn.Parameter:
-        """A parameter for one task more, without values."""
+        """Add a task; returns its parameter, without values."""
         assert self.weight is not None
         assert self.config.tasks is not None
         table = nn.Parameter(torch.empty_like(self.weight[0]), requires_grad=self.config.trainable)
-        self._set_own(self.config.tasks, table)
+        self._set_task_parameter(self.config.tasks, table)
         self.config = replace(self.config, tasks=self.config.tasks + 1)
         return table
 
@@ -93,26 +93,27 @@ class Embeddings(nn.Module):
         del self.own[str(self.config.tasks)]
 
     def freeze_task(self, task: int) -> None:
-        """Let a task's embedding stay as it is, in a tensor of its own."""
+        """Train the embedding of a task no more; it is kept outside the table."""
         assert self.weight is not None
-        if task in self.own_tasks:
-            own = self.own_tasks[task].requires_grad_(False)
-            own.grad = None
+        if task in self.task_parameters:
+            parameter = self.task_parameters[task].requires_grad_(False)
+            parameter.grad = None
         elif self.config.trainable:
-            self._set_own(task, nn.Parameter(self.weight[task].detach().clone(), requires_grad=False))
+            self._set_task_parameter(task, nn.Parameter(self.weight[task].detach().clone(), requires_grad=False))
 
     def _load_from_state_dict(
         self, state_dict: Mapping[str, Any], prefix: str, metadata: Any, strict: bool, *lists: list[str]
     ) -> None:
         saved = {int(key.rpartition(".")[2]) for key in state_dict if key.startswith(f"{prefix}own.")}
-        if strict and saved != self.own_tasks.keys():
+        if strict and saved != self.task_parameters.keys():
             lists[-1].append(
-                f"tasks {sorted(saved)} have embeddings of their own in the state, tasks {sorted(self.own_tasks)} in "
-                "the net: call net.add_task() or net.freeze_task(…) before loading, as before saving"
+                f"tasks {sorted(saved)} have embeddings of their own in the state, tasks "
+                f"{sorted(self.task_parameters)} in the net: call net.add_task() or net.freeze_task(…) before loading, "
+                "as before saving"
             )
         super()._load_from_state_dict(state_dict, prefix, metadata, strict, *lists)
 
-    def _set_own(self, task: int, table: nn.Parameter) -> None:
+    def _set_task_parameter(self, task: int, table: nn.Parameter) -> None:
         if self.own is None:
             self.own = nn.ParameterDict()
         self.own[str(task)] = table
@@ -138,13 +139,13 @@ class Embeddings(nn.Module):
 
     @property
     def tables(self) -> list[Tensor]:
-        """The tables of conditions: one, and those of tasks that have one of their own; none if they are given."""
-        return [] if self.weight is None else [self.weight, *self.own_tasks.values()]
+        """The stored conditions: the table and the parameters of tasks outside it; none if conditions are given."""
+        return [] if self.weight is None else [self.weight, *self.task_parameters.values()]
 
     @property
     def conditions(self) -> Tensor | None:
         """All stored conditions: (n, size), or (tasks, n, size); ``None`` where they are given at the call."""
-        return None if self.weight is None else all_tasks(self.weight, self.own_tasks)
+        return None if self.weight is None else all_tasks(self.weight, self.task_parameters)
 
     def set_examples(self, given: Tensor) -> None:
         """Remember embeddings like those that will be given at the call."""
@@ -161,7 +162,7 @@ class Embeddings(nn.Module):
 
     def reset_parameters(self, generator: torch.Generator | None = None) -> None:
         """Draw the stored embeddings anew, but for those of tasks that are frozen."""
-        frozen = [self.own_tasks[task] for task in self.frozen]
+        frozen = [self.task_parameters[task] for task in self.frozen]
         for table in self.tables:
             if not any(table is other for other in frozen):
                 self.draw_(table, generator)
@@ -203,7 +204,7 @@ class Embeddings(nn.Module):
                         table[..., span, :] = value
 
     def join_identity(self, e: Tensor) -> Tensor:
-        """Conditions with each code's identity behind them, if there are such: (…, 1, size) → (…, n, size + its)."""
+        """Join each code's identities to its condition, if there are any: (…, 1, size) → (…, n, size + theirs)."""
         if not self.identities:
             return e
         parts = [identity.of_codes(self.identity_table(identity)) for identity in self.identities]
@@ -237,7 +238,7 @@ class Embeddings(nn.Module):
             return self.weight
         check_task(task, tasks)
         assert task is not None
-        return look_up(self.weight, self.own_tasks, task)
+        return look_up(self.weight, self.task_parameters, task)
 
     def _given(self, given: Tensor | None, name: str = "embedding") -> Tensor:
         if given is None:
@@ -272,8 +273,8 @@ class Embeddings(nn.Module):
 
 
 def _sum(given: Tensor) -> float:
-    """The sum of all values."""
-    if given.ndim == 1 and len(given) <= FEW_VALUES:
+    """The sum of all values of a tensor."""
+    if given.ndim == 1 and len(given) <= MAX_VALUES_SUMMED_IN_PYTHON:
         return float(sum(given.tolist()))
     return (given.detach() if given.requires_grad else given).sum().item()
 

@@ -19,6 +19,6 @@ class CosSin(nn.Module):
     """
 
     def forward(self, z: Tensor) -> Tensor:
-        """Cosines, then sines."""
+        """Encode conditions: cosines of all coordinates, then their sines."""
         angle = z * (math.pi / 2)
         return torch.cat([angle.cos(), angle.sin()], -1)

@@ -32,7 +32,7 @@ class Identity:
 
     @property
     def count(self) -> int:
-        """Number of vectors."""
+        """The number of vectors of an identity."""
         return max(self.rows) + 1
 
     def of_codes(self, table: Tensor) -> Tensor:

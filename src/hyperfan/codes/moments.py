@@ -142,7 +142,7 @@ def moment_scatter(codes: Codes, spans: Sequence[slice]) -> float:
 
 
 def redraw_zero_codes_(codes: Codes, generator: torch.Generator | None) -> None:
-    """Draw those embeddings anew of which the trunk makes exactly zero, as a narrow ReLU trunk may.
+    """Draw the embeddings anew of which the trunk makes exactly zero, as a narrow ReLU trunk may.
 
     A tensor generated from such a code starts at zero, and its head never learns.
     """
@@ -241,7 +241,7 @@ def _conditions_at_once(codes: Codes, of_each: int) -> int:
 
 
 def _like(codes: Codes, e: Tensor) -> Tensor:
-    """Values in the dtype and on the device of the net, where it has parameters before the heads."""
+    """Convert values to the dtype and device of the net, where it has parameters before the heads."""
     modules = [m for m in (codes.embeddings, codes.trunk, codes.inputs) if m is not None]
     return e.to(next((t for m in modules for t in (*m.parameters(), *m.buffers()) if t.is_floating_point()), e))
 

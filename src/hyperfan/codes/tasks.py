@@ -19,7 +19,7 @@ Own = Mapping[int, Tensor]
 
 
 def check_task(task: Task | None, tasks: int) -> None:
-    """Raise if this is no task, nor a tensor of tasks, of a net that has so many."""
+    """Raise unless a value is a task of a net with this number of tasks, or a tensor of tasks."""
     if task is None:
         raise CallError(f"this net has {tasks} tasks: say which with task=0 … task={tasks - 1}")
     if isinstance(task, Tensor) and _holds_tasks(task):

@@ -73,8 +73,8 @@ def unsharded(net: nn.Module) -> Iterator[None]:
             module.reshard()
 
 
-def check_whole(net: nn.Module, what: str) -> None:
-    """Raise if a net is sharded, on which something cannot be done."""
+def check_unsharded(net: nn.Module, what: str) -> None:
+    """Raise if a net is sharded, for work that needs all of each tensor in every process."""
     if is_sharded(net):
         raise HyperfanError(
             f"{what} needs a net that is whole in each process, and fully_shard divided this one: call it before "

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-BINS = 15
+CALIBRATION_BINS = 15
 
 
 @dataclass(frozen=True)
@@ -27,7 +27,7 @@ class Scores:
     reliability: tuple[tuple[int, float, float], ...]
 
 
-def score(probabilities: Tensor, labels: Tensor, bins: int = BINS) -> Scores:
+def score(probabilities: Tensor, labels: Tensor, bins: int = CALIBRATION_BINS) -> Scores:
     """Score (n, classes) probabilities of (n,) labels; one of 0 counts as the smallest that there is.
 
     >>> score(torch.tensor([[0.8, 0.2], [0.6, 0.4]]), torch.tensor([0, 1]), bins=2)

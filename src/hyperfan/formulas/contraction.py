@@ -78,6 +78,11 @@ class Contraction(NamedTuple):
     mean_squares: Sequence[float | None]
     solution: str = "v/‖c·h‖²"
 
+    @property
+    def is_linear(self) -> bool:
+        """Whether only one of the factors is a head, so that the tensor is linear in its parameters."""
+        return sum(square is None for square in self.mean_squares) == 1
+
     def variance(self, heads: float) -> float:
         """Variance of the tensor, if its heads have this variance."""
         squares = [heads if m is None else m for m in self.mean_squares]

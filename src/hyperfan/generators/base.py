@@ -13,7 +13,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
 from types import MappingProxyType
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 import torch
 from torch import Tensor, nn
@@ -41,6 +41,18 @@ Steps = Mapping[str, Tensor]
 NO_STEPS: Steps = MappingProxyType({})
 Factors = tuple[Tensor, ...]
 """Plain tensors that a layer can run from in place of a generated one: its code, or the factors of a product."""
+
+
+class LowRankUpdate(NamedTuple):
+    """An update B·A of a weight, or of its transpose if that is stored as (in, out).
+
+    Args:
+        b: (…, out, rank).
+        a: (…, rank, in).
+    """
+
+    b: Tensor
+    a: Tensor
 
 
 class Generator(nn.Module, ABC):
@@ -92,6 +104,11 @@ class Generator(nn.Module, ABC):
                 dtype = self.tensors[layout.tensors[0]].dtype
                 self.add_module(name, Head(self.head_width, outputs, context.device, dtype))
         self.register_buffer("scale", torch.ones(scale, device=context.device, dtype=context.dtype))
+
+    def add_base(self, values: Mapping[str, Tensor], device: torch.device, *, multiply: bool) -> None:
+        """Let tensors stand on a :class:`Base`; those that start constant have one only if its value is given."""
+        based = [t for t in self.tensors if t.start is None or t.name in values]
+        self.base = Base(based, values, device, multiply=multiply)
 
     def head(self, name: str) -> Head:
         """One of its heads."""
@@ -172,12 +189,24 @@ class Generator(nn.Module, ABC):
         return []
 
     def factors(self, codes: Tensor, indices: Skip) -> dict[int, Factors]:
-        """What stands for deferrable tensors, by index, is made from, of codes as :meth:`make` has them."""
+        """What stand-ins of deferrable tensors are made from, by index, of codes as :meth:`make` has them."""
         raise HyperfanError(f"{type(self).__name__} defers no tensors")
 
     def stand_in(self, index: int, factors: Factors, order: Callable[[Sizes], Order]) -> StandIn:
         """Something that stands for a deferrable tensor, from its factors."""
         raise HyperfanError(f"{type(self).__name__} defers no tensors")
+
+    def low_rank_updates(self, codes: Tensor) -> Mapping[str, LowRankUpdate] | None:
+        """The updates B·A of low rank that one code of each tensor makes, by name; ``None`` if it makes no updates."""
+        return None
+
+    def why_saved_unfit(self, in_first: Collection[str]) -> str | None:
+        """The reason why saved values would be misread, if there is one.
+
+        Args:
+            in_first: the names of weights that were stored as (in, out) when values were saved.
+        """
+        return None
 
     # ── variance ───────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -212,6 +241,10 @@ class Generator(nn.Module, ABC):
     def tensor_variance(self, index: int, variance: float, moment: float) -> float:
         """Variance of a tensor, before its scale, whose heads have this variance and read codes of this ‖h‖²."""
         return self.contraction(index, moment).variance(variance)
+
+    def is_linear(self, index: int) -> bool:
+        """Whether a tensor is linear in one head."""
+        return self.contraction(index, 1.0).is_linear
 
     def solve(self, aims: Sequence[Aim], moments: Moments) -> list[Solution]:
         """How each tensor starts, so that it meets its aim with codes of these second moments."""
@@ -272,6 +305,10 @@ class Generator(nn.Module, ABC):
             for name in layout.heads
         ]
 
+    def common_parameters(self) -> list[nn.Parameter]:
+        """The parameters that all codes have in common: those of bases, and those that are in no map."""
+        return [*(() if self.base is None else self.base.parameters()), *self.parameters(recurse=False)]
+
     def _inputs_of(self, layout: HeadLayout, codes: Tensor) -> Tensor:
         return self._select(self.head_inputs(codes), layout.rows)
 
@@ -296,4 +333,4 @@ class Generator(nn.Module, ABC):
 
     @abstractmethod
     def summary(self) -> str:
-        """What it is, in a few words."""
+        """The generator, in a few words."""

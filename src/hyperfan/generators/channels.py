@@ -63,7 +63,7 @@ class ChannelChunks(ChunkGenerator):
     # ── scale ──────────────────────────────────────────────────────────────────────────────────────────────────────
 
     def head_inputs(self, codes: Tensor, steps: Steps = NO_STEPS) -> Tensor:
-        """Codes through the input layers, with the scale of each tensor where that is on codes."""
+        """Codes behind the input layers, multiplied by the scale of each tensor where scales are on codes."""
         return super().head_inputs(codes, steps) * self.scale
 
     @torch.no_grad()
@@ -99,7 +99,7 @@ def _fitting_size(tensors: Sequence[TensorSpec], size: int | None) -> int:
     """The given size, or the greatest that fits; an error if there is none."""
     channels = [t.shape[:2] for t in tensors]
     largest = min(max(pair) for pair in channels)
-    fitting = [k for k in range(largest, 1, -1) if all(out % k == 0 or into % k == 0 for out, into in channels)]
+    fitting = [k for k in range(largest, 1, -1) if all(out % k == 0 or inputs % k == 0 for out, inputs in channels)]
     if size is None:
         if not fitting:
             raise HyperfanError(

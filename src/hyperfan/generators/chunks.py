@@ -155,7 +155,7 @@ class ChunkGenerator(Generator):
         return {t.name: tensors[i] for i, t in enumerate(self.tensors)}
 
     def head_inputs(self, codes: Tensor, steps: Steps = NO_STEPS) -> Tensor:
-        """Codes through the input layers, if there are such."""
+        """Codes behind the input layers, or as they are without any."""
         if self.inputs is None:
             return codes
         outputs = self._product(INPUTS, codes, steps)

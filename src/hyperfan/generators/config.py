@@ -3,9 +3,10 @@
 import dataclasses
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple
 
 import torch
+from torch import Tensor, nn
 
 from hyperfan.codes.codes import Codes
 from hyperfan.codes.embedding import Embedding, is_index
@@ -34,9 +35,27 @@ class GeneratorConfig(ABC):
         GeneratorConfig.KINDS[cls.__name__] = cls
 
     @property
-    def updates_mainnet(self) -> bool:
-        """Whether what it makes starts at zero, on the mainnet's own values, which are frozen."""
-        return False
+    def fixed_share(self) -> float | None:
+        """The share of each tensor's variance that is generated at the start, if no user may choose it."""
+        return None
+
+    @property
+    def starts_as_base(self) -> bool:
+        """Whether every tensor starts as its base, because nothing of it is generated yet."""
+        return self.fixed_share == 0
+
+    @property
+    def default_base(self) -> Literal["mainnet"] | None:
+        """The value of ``base=`` where a user leaves it out."""
+        return None
+
+    def mainnet_bases(self, mainnet: nn.Module, tensors: Sequence[TensorSpec]) -> dict[str, Tensor]:
+        """The values of a mainnet that serve as bases of these tensors, with gradients where they are to be trained.
+
+        What starts constant, as the scale of a norm, has none.
+        """
+        parameters = dict(mainnet.named_parameters())
+        return {t.name: parameters[t.name] for t in tensors if t.start is None}
 
     @property
     def separate_heads(self) -> str:
@@ -50,15 +69,15 @@ class GeneratorConfig(ABC):
 
     @property
     def identity(self) -> Embedding | None:
-        """The embedding of each code beside the net's, if it is to have one."""
+        """The embedding of each code beside the net's, if codes are to have one."""
         return None
 
     def why_unfit(self, embedding: Embedding, has_trunk: bool) -> str | None:
-        """Why it does not go with the embedding or the trunk, and what would; most generators go with anything."""
+        """The reason why an embedding or trunk does not fit, and what would; most generators go with any."""
         return None
 
     def why_base_unfit(self, share: float | None, base_op: str, tensors: Sequence[TensorSpec]) -> str | None:
-        """Why it does not go with a base under these tensors, and what would; most generators go with any."""
+        """The reason why arguments about bases do not fit tensors, and what would; most generators go with any."""
         return None
 
     @abstractmethod
@@ -73,6 +92,6 @@ class GeneratorConfig(ABC):
 
     @staticmethod
     def from_json(content: Mapping[str, Any]) -> "GeneratorConfig":
-        """What :meth:`to_json` described; a TypeError or KeyError if it is not known here."""
+        """The choice that :meth:`to_json` described; a TypeError or KeyError if it is not known here."""
         fields = dict(content)
         return GeneratorConfig.KINDS[fields.pop("kind")](**fields)

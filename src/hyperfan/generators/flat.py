@@ -48,7 +48,7 @@ class FlatChunks(ChunkGenerator):
         return layouts, (len(tensors),)
 
     def _join(self, layout: HeadLayout, chunks: Tensor) -> Iterator[tuple[int, Tensor]]:
-        """The vector, cut at the ends of the tensors, each with its scale."""
+        """Cut the vector at the ends of the tensors, each of which has a scale."""
         vector = chunks.reshape(*chunks.shape[:-2], chunks.shape[-2] * chunks.shape[-1])
         numels = [self.tensors[i].numel for i in layout.tensors]
         unused = vector.shape[-1] - sum(numels)

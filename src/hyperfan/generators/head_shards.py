@@ -41,7 +41,7 @@ def shard_parameter(parameter: Tensor, mesh: "DeviceMesh") -> nn.Parameter:
 
 
 def is_shardable(parameter: Tensor, processes: int) -> bool:
-    """Whether each of so many processes would get a part."""
+    """Whether each of a number of processes would get a part of the outputs."""
     return len(parameter.chunk(processes, -1)) == processes
 
 

@@ -53,7 +53,7 @@ class NetTrainer(Protocol):
         """The mode in which the mainnet runs."""
 
     def linear(self, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
-        """A linear layer of the mainnet, as that mode runs it."""
+        """A linear layer of the mainnet, as :attr:`mode` runs it."""
 
     def tensors(self) -> dict[str, Tensor] | None:
         """What the net generates in training, if the optimiser holds all of it from the last step."""
@@ -84,7 +84,7 @@ class SyncedParameters(dict[str, nn.Parameter | None]):
         return super().items()
 
     def values(self) -> Any:
-        """The values, as in a dict."""
+        """The parameters, as the values of a dict."""
         self.sync()
         return super().values()
 
@@ -154,7 +154,7 @@ class LinearMap(nn.Module, ABC):
 
     @property
     def hooked(self) -> bool:
-        """Whether it has hooks, which only a call of the map itself runs."""
+        """Whether the map has hooks, which only a call of the module runs."""
         return has_hooks(self)
 
     def sync(self) -> None:

@@ -20,16 +20,16 @@ the net starts; where W⁰ has fewer than r, as a weight of zeros, U and V are r
 
 import math
 from abc import abstractmethod
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import get_args
+from typing import Literal, get_args
 
 import torch
 from torch import Tensor, nn
 
 from hyperfan.errors import HyperfanError
 from hyperfan.generators.aims import Aim, Draw, Moments, Solution
-from hyperfan.generators.base import Factors, Generator, Steps
+from hyperfan.generators.base import Factors, Generator, LowRankUpdate, Steps
 from hyperfan.generators.config import BuildContext
 from hyperfan.generators.layout import HeadLayout, Sharing, attribute_name
 from hyperfan.generators.products import CodePer, Products, RankConfig, matrix_size
@@ -79,9 +79,19 @@ class LoRA(RankConfig):
             raise HyperfanError(f"LoRA(alpha={self.alpha:g}): the factor of the update is α/r, positive and finite")
 
     @property
-    def updates_mainnet(self) -> bool:
-        """Always true: what is generated starts at zero, on the mainnet's values."""
-        return True
+    def fixed_share(self) -> float:
+        """Zero, at which updates start; ``share`` is a share of A."""
+        return 0.0
+
+    @property
+    def default_base(self) -> Literal["mainnet"]:
+        """The mainnet, which is updated."""
+        return "mainnet"
+
+    def mainnet_bases(self, mainnet: nn.Module, tensors: Sequence[TensorSpec]) -> dict[str, Tensor]:
+        """The values of all tensors, frozen."""
+        parameters = dict(mainnet.named_parameters())
+        return {t.name: parameters[t.name].detach() for t in tensors}
 
     @property
     def separate_heads(self) -> str:
@@ -94,7 +104,7 @@ class LoRA(RankConfig):
         return 1.0 if self.alpha is None else self.alpha / self.rank
 
     def why_base_unfit(self, share: float | None, base_op: str, tensors: Sequence[TensorSpec]) -> str | None:
-        """Why it does not go with a base: it adds to its own, all of which stays, and not to another adapter."""
+        """The reason why arguments about bases do not fit: updates are added to a whole base, and to no adapter."""
         if share is not None or base_op != "add":
             seen = "base_op='multiply'" if share is None else f"share={share:g}"
             return (
@@ -133,9 +143,28 @@ class Updates(Products):
                         f"one head cannot make A of both: use {config.separate_heads}, or leave one out of generate="
                     )
 
+    def _update(self, index: int, factors: Factors) -> LowRankUpdate:
+        """The update of a matrix, from its factors."""
+        return LowRankUpdate(*factors)
+
     def _both(self, index: int, factors: Factors) -> tuple[Tensor, Tensor]:
-        left, right = factors
-        return (right.mT, left.mT) if self.tensors[index].in_first else (left, right)
+        b, a = self._update(index, factors)
+        return (a.mT, b.mT) if self.tensors[index].in_first else (b, a)
+
+    def low_rank_updates(self, codes: Tensor) -> Mapping[str, LowRankUpdate]:
+        """The updates of matrices; other tensors are not of low rank."""
+        found = self.factors(codes, self.matrices)
+        return {self.tensors[i].name: self._update(i, factors) for i, factors in found.items()}
+
+    def why_saved_unfit(self, in_first: Collection[str]) -> str | None:
+        """The reason why A and B would change places: a head made A of the other side of a weight when saved."""
+        now = [t.name for t in self.tensors if t.in_first]
+        if sorted(in_first) == sorted(now):
+            return None
+        return (
+            f"saved with other sides of A and B for {', '.join(now)}, which are stored as (in, out), and would be read "
+            "the wrong way round: train it anew"
+        )
 
     @abstractmethod
     def _solve_update(
@@ -179,7 +208,7 @@ class Updates(Products):
 
 
 class LoRAHeads(Updates):
-    """B·A, both generated."""
+    """Updates B·A, of which both factors are generated."""
 
     scaled = 1
 
@@ -206,7 +235,7 @@ class LoRAHeads(Updates):
         return self._columns(b), self._rows(a)
 
     def _common(self, head: str, steps: Steps) -> Tensor | None:
-        """A⁰, of the heads that make A."""
+        """The part A⁰ that all codes have in common, of a head that makes A."""
         name = f"{head}0"
         if name not in self._parameters:
             return None
@@ -250,7 +279,7 @@ class LoRAHeads(Updates):
 
 
 class CoreHeads(Updates):
-    """U·R·Vᵀ, of which R is generated."""
+    """Updates U·R·Vᵀ, of which R is generated."""
 
     scaled = 0
 
@@ -272,8 +301,9 @@ class CoreHeads(Updates):
         (core,) = outputs
         return (self._fixed(index, "U") @ self._rows(core),)
 
-    def _both(self, index: int, factors: Factors) -> tuple[Tensor, Tensor]:
-        return super()._both(index, (*factors, self._fixed(index, "V").mT))
+    def _update(self, index: int, factors: Factors) -> LowRankUpdate:
+        (left,) = factors
+        return LowRankUpdate(left, self._fixed(index, "V").mT)
 
     def _solve_update(
         self, layout: HeadLayout, aims: Sequence[Aim], moments: Moments

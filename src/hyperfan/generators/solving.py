@@ -46,13 +46,13 @@ def solve_layout(
         return sum(given) / len(given), [a.factor for a in aims]
     ones = [1.0] * len(aims)
     targets = [a.generated for a in aims if a.generated is not None]
+    if 0 in targets and (layout.any_target or len(layout.heads) > 1):
+        raise _nothing_generated(generator, layout.tensors[targets.index(0)])
     known = [m for m in moments if m is not None]
     if len(known) < len(aims):
         return None, ones
     unit = [generator.tensor_variance(i, 1.0, m) for i, m in zip(layout.tensors, known, strict=True)]
     product = sum(targets) / sum(unit)  # of the variances of all heads
-    if 0 in targets and (layout.any_target or len(layout.heads) > 1):
-        raise _nothing_generated(generator, layout.tensors[targets.index(0)])
     if layout.any_target:
         product = (aims[0].shared_gain / generator.head_width) ** len(layout.heads)
     if not product:

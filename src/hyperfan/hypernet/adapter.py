@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from hyperfan.errors import CallError, CheckpointError
 from hyperfan.files import atomic_write, explain_write_errors, write_json, write_tensors
-from hyperfan.generators.stand_in import Product
+from hyperfan.generators.base import LowRankUpdate
 
 if TYPE_CHECKING:
     from hyperfan.hypernet.hypernet import HyperNet
@@ -29,13 +29,18 @@ TASK_TYPES = {
 """PEFT's names for what a model does, by what transformers puts in the name of its class."""
 
 
-def save_adapter(net: "HyperNet", path: str | os.PathLike[str], made: Mapping[str, Tensor], overwrite: bool) -> None:
-    """Write factors B·A of the mainnet's weights; α/r is in B, so that PEFT's own factor is 1.
+def save_adapter(
+    net: "HyperNet",
+    path: str | os.PathLike[str],
+    updates: Mapping[str, LowRankUpdate] | None,
+    overwrite: bool,
+) -> None:
+    """Write low-rank updates B·A of the mainnet's weights; α/r is in B, so that PEFT's own factor is 1.
 
     A weight that is stored as (in, out) has the update Aᵀ·Bᵀ, which PEFT calls ``fan_in_fan_out``.
     """
-    folder, heads = Path(path), net.heads
-    if not heads.config.updates_mainnet:
+    folder = Path(path)
+    if updates is None:
         raise CallError(
             "save_adapter() writes low-rank updates, of heads=hyperfan.LoRA(…). Of a PEFT model, whose adapter is "
             "generated: with net.bound(…) as model: model.save_pretrained(folder)"
@@ -44,9 +49,9 @@ def save_adapter(net: "HyperNet", path: str | os.PathLike[str], made: Mapping[st
         raise CheckpointError(f"{folder} already holds an adapter: pass overwrite=True to replace it")
     tensors: dict[str, Tensor] = {}
     transposed = set()
-    for t in heads.tensors:
-        layer, product = net.mainnet.get_submodule(t.layer), made[t.name]
-        if not isinstance(product, Product) or len(t.shape) != 2 or isinstance(layer, nn.Embedding):
+    for t in net.generated:
+        layer, update = net.mainnet.get_submodule(t.layer), updates.get(t.name)
+        if update is None or len(t.shape) != 2 or isinstance(layer, nn.Embedding):
             raise CallError(
                 f"'{t.name}' is generated, the {t.role} of {t.kind}, which save_adapter() cannot write: build the net "
                 "with generate= of the weights of linear layers alone"
@@ -56,10 +61,9 @@ def save_adapter(net: "HyperNet", path: str | os.PathLike[str], made: Mapping[st
                 f"it is not known whether '{t.name}' is stored as (out, in) or (in, out), which an adapter must say: "
                 "build the net with example=, inputs on which its layer runs"
             )
-        left, right = product.left, product.right
-        if left.ndim > 2 or right.ndim > 2:
+        b, a = update
+        if b.ndim > 2 or a.ndim > 2:
             raise CallError("save_adapter() writes one adapter: pass one task or one embedding, not one per sample")
-        a, b = (left.mT, right.mT) if t.in_first else (right, left)
         transposed.add(t.in_first)
         tensors[f"{PREFIX}{t.layer}.lora_A.weight"], tensors[f"{PREFIX}{t.layer}.lora_B.weight"] = a, b
     if len(transposed) > 1:
@@ -73,7 +77,7 @@ def save_adapter(net: "HyperNet", path: str | os.PathLike[str], made: Mapping[st
         "lora_dropout": 0.0,
         "bias": "none",
         "fan_in_fan_out": transposed.pop(),
-        "target_modules": [t.layer for t in heads.tensors],
+        "target_modules": [t.layer for t in net.generated],
         "inference_mode": True,
     }
     with explain_write_errors(str(folder), "Make room, or choose another place", CheckpointError):

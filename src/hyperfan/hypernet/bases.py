@@ -27,7 +27,7 @@ class Bases(NamedTuple):
 
 def keeps_values(heads: GeneratorConfig, base: BaseArgument) -> bool:
     """Whether values that were there before stay, as a base or under an update."""
-    return heads.updates_mainnet or base == "mainnet" or isinstance(base, Mapping)
+    return heads.starts_as_base or base == "mainnet" or isinstance(base, Mapping)
 
 
 def frozen_names(mainnet: nn.Module) -> set[str]:
@@ -53,12 +53,9 @@ def read_base_arguments(
         raise HyperfanError(f"base_op={base_op!r}: use 'add' or 'multiply'")
     if (reason := heads.why_base_unfit(share, base_op, generated)) is not None:
         raise InitError(reason)
-    if heads.updates_mainnet:
-        base = "mainnet" if base is None else base
-        if base == "mainnet":
-            frozen = {name: p.detach() for name, p in mainnet.named_parameters()}
-            return 0.0, Bases({t.name: frozen[t.name] for t in generated})
-        return 0.0, _read_base(base, base_op, mainnet, generated)
+    base = heads.default_base if base is None else base
+    if heads.fixed_share is not None:
+        return heads.fixed_share, _read_base(base or "start", base_op, mainnet, generated, heads)
     if share is None and (base is not None or base_op != "add"):
         share = conditional_share(embedding)
         if share is None or method.sets_heads:
@@ -71,7 +68,7 @@ def read_base_arguments(
         _check_share(share, base_op, method)
     if base is None and share in (None, 1) and not method.has_bases:
         return share, None
-    return share, _read_base(base or "start", base_op, mainnet, generated)
+    return share, _read_base(base or "start", base_op, mainnet, generated, heads)
 
 
 def share_of(
@@ -99,7 +96,7 @@ def restarted_share(
     fidelity: Fidelity,
 ) -> float:
     """The share of a net that starts anew by another method, as a new net would have it."""
-    if method.sets_heads and not method.has_bases and not generator.config.updates_mainnet:
+    if method.sets_heads and not method.has_bases and generator.config.fixed_share is None:
         if generator.base is not None:
             raise InitError(_no_share(now, method))
         return 1.0
@@ -130,13 +127,13 @@ def _read_base(
     base_op: BaseOperation,
     mainnet: nn.Module,
     generated: Sequence[TensorSpec],
+    heads: GeneratorConfig,
 ) -> Bases:
     multiply = base_op == "multiply"
     if base == "start":
         return Bases({}, multiply)
     if base == "mainnet":
-        parameters = dict(mainnet.named_parameters())
-        return Bases({t.name: parameters[t.name] for t in generated if t.start is None}, multiply)
+        return Bases(heads.mainnet_bases(mainnet, generated), multiply)
     if not isinstance(base, Mapping):
         raise HyperfanError(f"base={base!r}: use 'start', 'mainnet', or tensors by name")
     shapes = {t.name: tuple(t.shape) for t in generated}

@@ -76,7 +76,7 @@ class Cache:
         return tensors
 
     def clear(self) -> None:
-        """Forget what was generated."""
+        """Forget the generated tensors."""
         self._entry = None
 
     def __reduce__(self) -> tuple[Any, ...]:

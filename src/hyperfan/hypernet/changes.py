@@ -14,7 +14,7 @@ def versions(tensors: Iterable[Tensor]) -> tuple[tuple[int, int], ...]:
 
 
 def fingerprint(tensors: Iterable[Tensor]) -> Tensor:
-    """Evenly spaced values of each, as bits.
+    """Evenly spaced values of each tensor, as bits.
 
     Shows writes through ``.data``, which raise no version counter, if they change more than a few values.
     """

@@ -40,7 +40,7 @@ def ranks_agree(net: "GeneratedNet") -> bool:
 
 
 def check_choices(mainnet: object, fidelity: str, distribution: str) -> None:
-    """Raise if a choice is not one of those that there are."""
+    """Raise unless the mainnet is a module, and fidelity and distribution are known."""
     if not isinstance(mainnet, nn.Module):
         raise HyperfanError(f"the mainnet is {mainnet!r}; it should be an nn.Module")
     if fidelity not in get_args(Fidelity):

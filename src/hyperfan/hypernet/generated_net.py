@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from hyperfan.codes.codes import Codes
 from hyperfan.codes.embedding import Task
 from hyperfan.codes.embeddings import Embeddings
-from hyperfan.distributed.sharded import check_whole, unsharded
+from hyperfan.distributed.sharded import check_unsharded, unsharded
 from hyperfan.generators.base import Generator
 from hyperfan.generators.linear_map import NetTrainer, zero_held_gradients
 from hyperfan.hypernet import attributes, batch_loss, checks
@@ -146,7 +146,7 @@ class GeneratedNet(nn.Module):
         For its methods, and for many calls with the same weights: ``with net.bound(task=2) as model:
         model.generate(ids)``. Gradients reach the hypernet. Afterwards the mainnet is as before.
         """
-        check_whole(self, "bound()")
+        check_unsharded(self, "bound()")
         return attributes.bound(self, self.generate(task=task, embedding=embedding, noise=noise))
 
     def __getattr__(self, name: str) -> Any:
@@ -164,8 +164,10 @@ class GeneratedNet(nn.Module):
     def attach(self, trainer: NetTrainer | None) -> None:
         """Let an optimiser hand the net what it holds from step to step, or, with ``None``, no longer."""
         self.trainer, self._ranks_agree = trainer, False
-        self.skeleton.mode = contextlib.nullcontext if trainer is None else trainer.mode
-        self.skeleton.linear = nn.functional.linear if trainer is None else trainer.linear
+        if trainer is None:
+            self.skeleton.run_layers_in()
+        else:
+            self.skeleton.run_layers_in(trainer.mode, trainer.linear)
 
     def zero_grad(self, set_to_none: bool = True) -> None:
         """Reset all gradients, as in any module, without bringing heads up to date."""

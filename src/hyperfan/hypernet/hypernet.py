@@ -137,13 +137,13 @@ class HyperNet(GeneratedNet):
             generator: where the random numbers come from; by default torch's own.
             embeddings: where those of the embeddings come from, if not from the same.
         """
-        other_mainnet.check_own_heads(self)
+        other_mainnet.check_may_redraw(self)
         checks.check_values(self, self._valueless)
         self.plan, self._ranks_agree = start.reset(self, generator, embeddings), False
 
     def restart_(self, init: str | Method, spec: Spec | None = None) -> None:
         """Draw everything anew by another method, for which the mainnet may have been read again."""
-        other_mainnet.check_own_heads(self)
+        other_mainnet.check_may_redraw(self)
         method, config = as_method(init), self.embeddings.config
         checks.check_constant_embeddings(self, method)
         self.share = restarted_share(self._requested_share, self.share, config, self.heads, method, self.fidelity)
@@ -226,7 +226,7 @@ class HyperNet(GeneratedNet):
 
     def save_adapter(self, path: str | os.PathLike[str], *, overwrite: bool = False, **condition: Any) -> None:
         """Save the low-rank updates of one condition (``task=`` or ``embedding=``) as a folder that PEFT can load."""
-        adapter.save_adapter(self, path, self.heads.for_layers(self.codes(**condition, noise=False)), overwrite)
+        adapter.save_adapter(self, path, self.heads.low_rank_updates(self.codes(**condition, noise=False)), overwrite)
 
     @classmethod
     def from_pretrained(

@@ -65,14 +65,14 @@ def rebuild(held: Any, leaf: Callable[[Any], Any], target: Callable[[Any], Any],
         return held  # as a sentinel, that is known by being the same
     new = target(held)
     seen[id(held)] = held, new
-    for store, into in zip(_stores(held), _stores(new), strict=True):
+    for store, target_store in zip(_stores(held), _stores(new), strict=True):
         if isinstance(store, MutableMapping):
-            _fill_mapping(into, {key: rebuild(x, leaf, target, seen) for key, x in store.items()})
+            _fill_mapping(target_store, {key: rebuild(x, leaf, target, seen) for key, x in store.items()})
         else:
             items = [rebuild(x, leaf, target, seen) for x in store]
-            if len(items) != len(into) or any(a is not b for a, b in zip(items, into, strict=True)):
-                into.clear()
-                into.extend(items)
+            if len(items) != len(target_store) or any(a is not b for a, b in zip(items, target_store, strict=True)):
+                target_store.clear()
+                target_store.extend(items)
     return new
 
 
@@ -94,12 +94,12 @@ def outline(held: Any, seen: set[int]) -> Hashable | None:
     return None if None in found else (type(held), *found)
 
 
-def _fill_mapping(into: MutableMapping[Any, Any], items: dict[Any, Any]) -> None:
-    for key in [key for key in into if key not in items]:
-        del into[key]
+def _fill_mapping(target: MutableMapping[Any, Any], items: dict[Any, Any]) -> None:
+    for key in [key for key in target if key not in items]:
+        del target[key]
     for key, x in items.items():
-        if key not in into or into[key] is not x:
-            into[key] = x
+        if key not in target or target[key] is not x:
+            target[key] = x
 
 
 def _stores(held: Any) -> list[Any]:
@@ -145,7 +145,7 @@ def itself(held: Any) -> Any:
 
 
 def shallow_copy(held: Any) -> Any:
-    """The target of what is copied, and left as it is."""
+    """A container for the copied contents of another, which is left as it is."""
     return held.copy() if type(held) in (list, dict) else copy.copy(held)
 
 
@@ -185,7 +185,7 @@ def change(outputs: Any, function: Callable[[Tensor], Tensor]) -> Any:
 
 
 def put_in_objects(outputs: Any, tensors: Sequence[Any]) -> None:
-    """Put these in the places of those that :func:`in_objects` found."""
+    """Put tensors in the places where :func:`in_objects` found some."""
     each = iter(tensors)
     seen: Seen = {}
     for held in _objects(outputs):

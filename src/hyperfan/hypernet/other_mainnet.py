@@ -42,8 +42,8 @@ def for_mainnet(net: _Net, mainnet: nn.Module, example: Any, nonlinearity: Nonli
         )
 
 
-def check_own_heads(net: "HyperNet") -> None:
-    """Raise if a net would draw what belongs to another."""
+def check_may_redraw(net: "HyperNet") -> None:
+    """Raise if the heads that a net would draw belong to another net."""
     if not net.heads.owns_heads:
         raise InitError(
             "this net uses the heads of the net whose for_mainnet() made it: start that one anew, and call "

@@ -11,7 +11,6 @@ from hyperfan.codes.embeddings import Embeddings, noise_groups
 from hyperfan.codes.identities import read_identities
 from hyperfan.codes.trunk import Trunk, make_trunk, read_trunk, trunk_width
 from hyperfan.errors import HyperfanError
-from hyperfan.generators.added import Base
 from hyperfan.generators.base import Generator
 from hyperfan.generators.config import BuildContext, GeneratorConfig
 from hyperfan.generators.layout import Sharing
@@ -58,8 +57,7 @@ def build_parts(
     width = trunk_width(module, size)
     generator = heads.build(BuildContext(tensors, width, embedding.normalise, device, dtype))
     if bases is not None and (bases.values or bases.multiply or not generator.base_in_bias):
-        based = [t for t in tensors if t.start is None or t.name in bases.values]
-        generator.base = Base(based, bases.values, device, multiply=bases.multiply)
+        generator.add_base(bases.values, device, multiply=bases.multiply)
     groups = noise_groups(embedding, tensors, generator.spans, generator.n, generator.exclusive)
     shared, n = [layout.rows for layout in generator.layouts.values()], generator.n
     identity = read_identities(identities, tensors, generator.spans, n, generator.exclusive, shared)

@@ -299,7 +299,7 @@ def _get_random_states() -> list[Tensor]:
 
 
 def _set_random_states(states: Sequence[Tensor]) -> None:
-    """Restore these states; none are left as they are."""
+    """Restore the states of torch's random number generators, if any were kept."""
     if states:
         cpu, *cuda = states
         torch.set_rng_state(cpu)
@@ -307,7 +307,7 @@ def _set_random_states(states: Sequence[Tensor]) -> None:
 
 
 def _alone(call: CodesCall) -> Any:
-    """With one code, the mainnet as it is."""
+    """Run the mainnet as it is, with its one code."""
     inputs = call.inputs
     given = [x.squeeze(0) if inputs.kind == "group" and x.ndim else x for x in inputs.tensors]
     filled = inputs.filled(given)

@@ -158,11 +158,8 @@ def load(
     frozen = frozen_values(config["frozen_values"], dict(mainnet.named_parameters()))
     state |= {MAINNET + name: value for name, value in frozen.items()}
     _check_fit(folder, state, net.state_dict())
-    if heads.updates_mainnet and sorted(config.get("in_first", ())) != sorted(_in_first(net)):  # 0.2.0 had no such list
-        raise CheckpointError(
-            f"{folder} was saved with other sides of A and B for {', '.join(_in_first(net))}, which are stored as "
-            "(in, out), and would be read the wrong way round: train it anew"
-        )
+    if (reason := net.heads.why_saved_unfit(config.get("in_first", ()))) is not None:  # 0.2.0 had no such list
+        raise CheckpointError(f"{folder} was {reason}")
     net.embeddings.normalise_to(config["code_square"])
     net.restore_(init, plan, state, buffers, net.kept_values.with_values(config["init_trunk"]))
     net.skeleton.lend(frozen)
@@ -205,7 +202,7 @@ def _build(
         init_biases=config["init_biases"],
         heads=heads,
         init=dataclasses.replace(init, needs_nonlinearity=False) if share < 1 else method("m2"),  # the plan is saved
-        share=None if heads.updates_mainnet else share,
+        share=share if heads.fixed_share is None else None,
         base_op=config["base_op"],
         base=_given_base(config["base"], mainnet),
         fidelity=config["fidelity"],
@@ -237,11 +234,6 @@ def _python_number(value: Any) -> Any:
     return value.item()
 
 
-def _in_first(net: "HyperNet") -> list[str]:
-    """The generated weights that are stored as (in, out)."""
-    return [t.name for t in net.generated if t.in_first]
-
-
 def _config(net: "HyperNet", weights: str, digest: str) -> dict[str, Any]:
     return {
         "hyperfan": hyperfan.__version__,
@@ -251,7 +243,7 @@ def _config(net: "HyperNet", weights: str, digest: str) -> dict[str, Any]:
         "added_tasks": net.embeddings.added,
         "frozen_tasks": net.embeddings.frozen,
         "generate": [t.name for t in net.generated],
-        "in_first": _in_first(net),
+        "in_first": [t.name for t in net.generated if t.in_first],
         "trunk": trunk_widths(net.trunk),
         "init_trunk": net.kept_values.init_trunk,
         "init_biases": net.kept_values.init_biases,

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 def show_arguments(net: "HyperNet", mainnet: nn.Module) -> None:
-    """Let ``inspect.signature(net.forward)`` tell them, by which trainers choose the columns of a data set."""
+    """Let ``inspect.signature(net.forward)`` show the mainnet's arguments, for trainers that choose columns by them."""
     function = type(net).forward
 
     def forward(self: "HyperNet", *args: Any, **kwargs: Any) -> Any:

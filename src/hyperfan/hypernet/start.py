@@ -7,7 +7,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import torch
 from torch import nn
@@ -19,7 +19,7 @@ from hyperfan.formulas.fans import Fans
 from hyperfan.generators.aims import Aim, Draw, Moments, Solution
 from hyperfan.hypernet.condition_defaults import GIVEN_CODE_SQUARE
 from hyperfan.init.plan import Plan, Row, generated_row, kept_row, written_row
-from hyperfan.init.registry import Reading, fan_in_trunk, has_known_gain, reading
+from hyperfan.init.registry import Reading, has_known_gain, reading
 from hyperfan.init.targets import Targets
 from hyperfan.mainnet.gains import gains
 from hyperfan.mainnet.spec import TensorSpec
@@ -28,6 +28,24 @@ if TYPE_CHECKING:
     from hyperfan.hypernet.hypernet import HyperNet
 
 AS_IT_CAME = "as the mainnet has it"
+
+
+class Draft(NamedTuple):
+    """All of a plan that is known before anything is drawn: what generated tensors should be, and all other rows.
+
+    Args:
+        targets: of the generated tensors.
+        aims: what the method wants of each.
+        trunk, plain, kept, inner: rows of the trunk, of the mainnet's plain parameters that are written and of those
+            that are not, and of layers inside the generator.
+    """
+
+    targets: Targets
+    aims: Sequence[Aim]
+    trunk: Sequence[Row]
+    plain: Sequence[Row]
+    kept: Sequence[Row]
+    inner: Sequence[Row]
 
 
 def _plain_tensors(net: "HyperNet") -> list[TensorSpec]:
@@ -46,24 +64,20 @@ def first_plan(net: "HyperNet") -> Plan:
         t for t in _plain_tensors(net) if t.name in net.kept_values.beside and _why_kept(net, t, first=True) is None
     ]
     if not net.heads.owns_heads:
-        return _adopt(net, plain)
+        return _adopt(net, _draft(net, plain))
     _set_code_square(net)
+    draft = _draft(net, plain)
     if not any(t.is_meta for t in net.heads.parameters()):
-        return _write(net, plain)
-    targets, moments = _targets(net), _expected_moments(net)
-    return _plan(net, targets, net.heads.solve(targets.aims(), moments), moments, plain)
+        return _write(net, draft)
+    moments = _expected_moments(net)
+    return _plan(net, draft, net.heads.solve(draft.aims, moments), moments)
 
 
-def _adopt(net: "HyperNet", plain: Sequence[TensorSpec]) -> Plan:
+def _adopt(net: "HyperNet", draft: Draft) -> Plan:
     """Start a net on the heads of another: only scales are set, and plain parameters written."""
-
-    def targets(tensors: Sequence[TensorSpec]) -> Targets:
-        return Targets(tensors, net.init, net.fidelity, net.share)
-
-    plain_rows = _plain_rows(net, plain)
-    solutions = net.heads.adopt_(lambda tensors: targets(tensors).aims())
-    _fill(net.mainnet, plain_rows, partial(fill_, distribution=net.distribution))
-    return _plan(net, targets(net.generated), solutions, net.heads.measured_moments(net.code_source), plain)
+    solutions = net.heads.adopt_(lambda tensors: _targets(net, tensors).aims())
+    _fill(net.mainnet, draft.plain, partial(fill_, distribution=net.distribution))
+    return _plan(net, draft, solutions, net.heads.measured_moments(net.code_source))
 
 
 def reset(net: "HyperNet", generator: torch.Generator | None, embeddings: torch.Generator | None) -> Plan:
@@ -71,7 +85,7 @@ def reset(net: "HyperNet", generator: torch.Generator | None, embeddings: torch.
     net.heads.sync()
     _set_code_square(net)
     plain = [t for t in _plain_tensors(net) if t.has_rule and _why_kept(net, t) is None and _can_draw(net, t)]
-    plan = _write(net, plain, generator, embeddings)
+    plan = _write(net, _draft(net, plain), generator, embeddings)
     _start_buffers(net.mainnet, [b for b in net.spec.buffers if not _frozen(net, b[0])])
     if net.trunk is not None and net.trunk_spec is not None and not net.kept_values.keeps_trunk:
         _start_buffers(net.trunk, net.trunk_spec.buffers)
@@ -103,18 +117,32 @@ def _frozen(net: "HyperNet", buffer: str) -> bool:
     return bool(beside) and not any(p.requires_grad or name in net.kept_values.valueless for name, p in beside.items())
 
 
+def _draft(net: "HyperNet", plain: Sequence[TensorSpec]) -> Draft:
+    """The plan's rows but for those of generated tensors, with these plain parameters written.
+
+    What a method cannot do is refused here, before anything is written.
+    """
+    targets, listed = _targets(net, net.generated), {t.name for t in (*net.generated, *plain)}
+    return Draft(
+        targets,
+        targets.aims(),
+        _trunk_rows(net),
+        [written_row(t, net.init, net.fidelity, "plain", t.name) for t in plain],
+        [kept_row(t, _why_kept(net, t, first=True) or AS_IT_CAME) for t in net.spec if t.name not in listed],
+        _inner_rows(net),
+    )
+
+
 def _write(
     net: "HyperNet",
-    plain: Sequence[TensorSpec],
+    draft: Draft,
     generator: torch.Generator | None = None,
     embeddings: torch.Generator | None = None,
 ) -> Plan:
-    """Draw everything, of the plain parameters these; returns the plan as it was written."""
+    """Draw everything; returns the plan as it was written."""
     heads, codes, exact = net.heads, net.code_source, net.fidelity == "exact"
-    # What cannot be done is said before anything is written.
-    targets = _targets(net)
-    aims, trunk_rows, plain_rows = targets.aims(), _trunk_rows(net), _plain_rows(net, plain)
-    heads.solve(aims, _expected_moments(net))
+    moments: Moments = _expected_moments(net)
+    solutions = heads.solve(draft.aims, moments)  # which raises before anything is written
     constants = _constant_embeddings(net)
 
     draw = partial(fill_, distribution=net.distribution, generator=generator)
@@ -122,27 +150,28 @@ def _write(
     if constants:  # where no code belongs to one tensor alone, they go on the tensors
         values = constants if heads.exclusive else dict.fromkeys(constants, 1.0)
         net.embeddings.set_constants_([values.get(t.name) for t in net.generated], heads.spans)
-    draw_trunk = partial(_fill, net, [row for row in trunk_rows if row.made_by == "trunk"], draw)
+    draw_trunk = partial(_fill, net, [row for row in draft.trunk if row.made_by == "trunk"], draw)
     draw_trunk()
     if constants:
         redraw_trunk_of_zero_codes_(codes, draw_trunk)
     else:
         redraw_zero_codes_(codes, embeddings or generator)
-    _fill(net, _inner_rows(net), draw)
-    if exact and any(aim.target is not None for aim in aims):
-        heads.level_inner_(codes)
-    moments: Moments = heads.measured_moments(codes) if exact else _expected_moments(net)
-    solutions = heads.solve(aims, moments)
+    _fill(net, draft.inner, draw)
+    if exact:
+        if any(aim.target is not None for aim in draft.aims):
+            heads.level_inner_(codes)
+        moments = heads.measured_moments(codes)
+        solutions = heads.solve(draft.aims, moments)
     heads.write_(solutions, draw)
-    factors = _missing_factors(net, aims) if exact else {}
+    factors = _missing_factors(net, draft.aims) if exact else {}
     if not heads.exclusive:
         factors = {t.name: factors.get(t.name, 1.0) * constants.get(t.name, 1.0) for t in net.generated}
     if factors:
         heads.scale_(factors)
         named = zip(net.generated, solutions, strict=True)
         solutions = [replace(s, scale=s.scale * factors.get(t.name, 1.0)) for t, s in named]
-    _fill(net.mainnet, plain_rows, draw)
-    return _plan(net, targets, solutions, moments, plain)
+    _fill(net.mainnet, draft.plain, draw)
+    return _plan(net, draft, solutions, moments)
 
 
 def rescale(net: "HyperNet", factors: Mapping[str, float]) -> Plan:
@@ -166,14 +195,14 @@ def rescale(net: "HyperNet", factors: Mapping[str, float]) -> Plan:
     return replace(net.plan, rows=tuple(rows))
 
 
-def _targets(net: "HyperNet") -> Targets:
+def _targets(net: "HyperNet", tensors: Sequence[TensorSpec]) -> Targets:
     multiplies = net.heads.base is not None and net.heads.base.multiply
     needs_gain = net.heads.needs_gain
-    return Targets(net.generated, net.init, net.fidelity, net.share, multiplies=multiplies, needs_gain=needs_gain)
+    return Targets(tensors, net.init, net.fidelity, net.share, multiplies=multiplies, needs_gain=needs_gain)
 
 
 def _expected_moments(net: "HyperNet") -> list[float | None]:
-    exact, preserves = net.fidelity == "exact", net.init.trunk is fan_in_trunk and not net.kept_values.keeps_trunk
+    exact, preserves = net.fidelity == "exact", net.init.trunk_preserves and not net.kept_values.keeps_trunk
     moments = net.heads.expected_moments(net.code_source, exact=exact, trunk_preserves=preserves)
     factor = _code_factor(net)
     return [None if moment is None else moment * factor for moment in moments]
@@ -187,7 +216,7 @@ def _has_small_codes(net: "HyperNet") -> bool:
     config, heads = net.embeddings.config, net.heads
     on_base = net.share < 1 or net.init.generates_nothing
     studied = config.given and heads.base_in_bias and heads.base is None and on_base
-    drawn = isinstance(net.trunk, ReluMLP) and net.init.trunk is fan_in_trunk and not net.kept_values.keeps_trunk
+    drawn = isinstance(net.trunk, ReluMLP) and net.init.trunk_preserves and not net.kept_values.keeps_trunk
     return net.fidelity == "exact" and studied and drawn
 
 
@@ -206,19 +235,15 @@ def _code_factor(net: "HyperNet") -> float:
     return GIVEN_CODE_SQUARE * gains("relu").forward / (net.heads.width * square)
 
 
-def _plan(
-    net: "HyperNet", targets: Targets, solutions: Sequence[Solution], moments: Moments, plain: Sequence[TensorSpec]
-) -> Plan:
+def _plan(net: "HyperNet", draft: Draft, solutions: Sequence[Solution], moments: Moments) -> Plan:
     given = set() if net.heads.base is None else net.heads.base.kept
     rows = [
         generated_row(
-            t, targets.reading(t.name), solution, moment, base_given=t.name in given and solution.aim.share > 0
+            t, draft.targets.reading(t.name), solution, moment, base_given=t.name in given and solution.aim.share > 0
         )
         for t, solution, moment in zip(net.generated, solutions, moments, strict=True)
     ]
-    listed = {t.name for t in (*net.generated, *plain)}
-    kept = [kept_row(t, _why_kept(net, t, first=True) or AS_IT_CAME) for t in net.spec if t.name not in listed]
-    rows += [*_trunk_rows(net), *_plain_rows(net, plain), *kept, *_inner_rows(net)]
+    rows += [*draft.trunk, *draft.plain, *draft.kept, *draft.inner]
     return Plan(str(net.init), net.init.paper, net.fidelity, net.distribution, tuple(rows))
 
 
@@ -242,13 +267,9 @@ def _trunk_rows(net: "HyperNet") -> list[Row]:
     ]
 
 
-def _plain_rows(net: "HyperNet", plain: Sequence[TensorSpec]) -> list[Row]:
-    return [written_row(t, net.init, net.fidelity, "plain", t.name) for t in plain]
-
-
 def _inner_rows(net: "HyperNet") -> list[Row]:
     def variance(fans: Fans) -> float:
-        return net.init.trunk(Reading("weight", fans.fan_in, fans.fan_out))
+        return net.init.trunk_variance(Reading("weight", fans.fan_in, fans.fan_out))
 
     return [
         Row(f"heads.{p.name}", p.role, "inputs", p.equation, "", p.fan_in, p.fan_out, variance=p.variance)

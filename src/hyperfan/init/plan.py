@@ -146,5 +146,5 @@ def written_row(tensor: TensorSpec, method: Method, fidelity: Fidelity, made_by:
             "elementwise activations, or use a method that needs no gain, such as init='m2'"
         )
     read = reading(tensor, fidelity, gains=method.needs_nonlinearity)
-    variance = method.trunk(read) * read.branch
+    variance = method.trunk_variance(read) * read.branch
     return Row(name, tensor.role, made_by, "classical", "", read.fan_in, read.fan_out, variance=variance)

@@ -121,11 +121,6 @@ Aims = Callable[[Reading], Aim]
 TrunkVariance = Callable[[Reading], float]
 
 
-def fan_in_trunk(read: Reading) -> float:
-    """Fan-in init for a layer of the trunk."""
-    return targets.fan_in_weight(read.fan_in, read.gain_in) * read.entry
-
-
 @dataclass(frozen=True)
 class Method:
     """An init method.
@@ -136,7 +131,8 @@ class Method:
         summary: one line on what it does.
         aim: from a tensor's reading to an :class:`Aim`.
         settings: what can be set, with defaults; passed to ``aim`` by keyword.
-        trunk: variance for a layer of the trunk.
+        trunk: variance for a layer of the trunk; by default that of fan-in init, with which codes have the second
+            moment expected of embeddings.
         needs_nonlinearity: whether an unknown nonlinearity is an error.
         needs_fans: whether a parameter without a rule is an error.
         embedding: constant that the embedding of a tensor is set to, if the method sets it.
@@ -147,7 +143,7 @@ class Method:
     summary: str
     aim: Callable[..., Aim]
     settings: Mapping[str, float] = field(default_factory=dict)
-    trunk: TrunkVariance = fan_in_trunk
+    trunk: TrunkVariance | None = None
     needs_nonlinearity: bool = True
     needs_fans: bool = True
     embedding: Callable[[Reading], float] | None = None
@@ -155,6 +151,15 @@ class Method:
     def aims(self) -> Aims:
         """The aim with the settings filled in."""
         return partial(self.aim, **self.settings)
+
+    def trunk_variance(self, read: Reading) -> float:
+        """Variance for a layer of the trunk."""
+        return targets.fan_in_weight(read.fan_in, read.gain_in) * read.entry if self.trunk is None else self.trunk(read)
+
+    @property
+    def trunk_preserves(self) -> bool:
+        """Whether the trunk passes on the second moment of embeddings, as under fan-in init."""
+        return self.trunk is None
 
     @property
     def sets_heads(self) -> bool:

@@ -9,7 +9,7 @@ from hyperfan.mainnet.adapters import is_magnitude
 from hyperfan.mainnet.spec import Role, Spec, TensorSpec
 
 Generate = str | Sequence[str] | Callable[[TensorSpec], bool]
-MAX_NAMES_SHOWN = 8
+MAX_PARAMETERS_SHOWN = 8
 """Parameters that an error lists."""
 ROLES: dict[str, tuple[Role, ...]] = {"weights": ("weight",), "weights+biases": ("weight", "bias")}
 
@@ -93,9 +93,9 @@ def _meant(pattern: str, spec: Spec) -> str:
             return f"a pattern is for whole names, as {wider!r}, which matches {len(found)}, such as '{found[0]}'"
     names = [t.name for t in spec]
     known = [*ROLES, *names]
-    if closest(pattern, known) is not None or len(names) <= MAX_NAMES_SHOWN:
+    if closest(pattern, known) is not None or len(names) <= MAX_PARAMETERS_SHOWN:
         return nearest(pattern, known)
-    return f"there are {', '.join(names[:MAX_NAMES_SHOWN])}, and {len(names) - MAX_NAMES_SHOWN} more"
+    return f"there are {', '.join(names[:MAX_PARAMETERS_SHOWN])}, and {len(names) - MAX_PARAMETERS_SHOWN} more"
 
 
 def _matches(tensor: TensorSpec, pattern: str) -> bool:

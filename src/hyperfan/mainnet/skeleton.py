@@ -50,16 +50,21 @@ class Skeleton:
         self._lent: dict[str, int] = {}
         self.held: set[str] = set()
         """Names of the tensors that are held from call to call."""
-        self.mode: Callable[[], AbstractContextManager[Any]] = contextlib.nullcontext
-        """The mode in which the mainnet runs; an optimiser may want its layers to run in another way."""
-        self.linear: LinearFunction = F.linear
-        """How linear layers run in a chain, which needs no mode."""
+        self.run_layers_in()
         self._expected = [(name, empty.shape, empty.dtype) for name, empty in self.tensors.items()]
         self._places = Places(self.module, {**{name: name for name in self.tensors}, **self.aliases})
         self._chain: tuple[int, Chain | None] | None = None
         """The mainnet's chain, with the arrangement that it was read in."""
         self.repeated = {path: name for path, name in self.aliases.items() if path not in self._places.now()}
         """Tensors of layers that have two paths: the second path of each, and its name."""
+
+    def run_layers_in(
+        self,
+        mode: Callable[[], AbstractContextManager[Any]] = contextlib.nullcontext,
+        linear: LinearFunction = F.linear,
+    ) -> None:
+        """Let layers run in a mode, by default in none, and linear layers of a chain, which needs no mode, by this."""
+        self.mode, self.linear = mode, linear
 
     @property
     def modules(self) -> Mapping[str, nn.Module]:

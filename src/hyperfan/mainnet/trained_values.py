@@ -130,7 +130,7 @@ def _is_step(value: float, a: Fraction) -> bool:
 
 @functools.cache
 def _draws_in_steps(dtype: torch.dtype) -> bool:
-    """Whether this version of torch draws so."""
+    """Whether this version of torch draws uniform values of a dtype in the steps that a bias is compared with."""
     draws = torch.Generator(device="cpu").manual_seed(0)
     drawn = torch.empty(4096, device="cpu", dtype=dtype).uniform_(-0.3, 0.3, generator=draws)
     return _can_be_drawn(drawn, 0.3)

@@ -105,7 +105,7 @@ class OneCode(Form):
         self._remember()
 
     def write(self) -> None:
-        """Give the weight its moments."""
+        """Write the moments of the weight to the optimiser's state, from those of the bias."""
         entry = self._state().get(self.weight, {})
         if STEP in entry and FIRST not in entry:
             for key in POWERS:

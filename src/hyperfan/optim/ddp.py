@@ -53,7 +53,7 @@ class SharedHeads:
         wrapper._post_forward = lambda output: self._watch(after(self._tie(output)))
 
     def has(self, p: Tensor) -> bool:
-        """Whether a parameter is among them."""
+        """Whether a parameter belongs to one of the heads that DDP leaves out."""
         return id(p) in self._ids
 
     def _expect(self, ddp: nn.Module, *_: Any) -> None:

@@ -67,7 +67,7 @@ class Exchange:
 
     @property
     def world(self) -> int:
-        """Number of processes."""
+        """The number of processes that share gradients."""
         return dist.get_world_size(self._group)
 
     @torch.no_grad()

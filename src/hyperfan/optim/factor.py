@@ -54,7 +54,7 @@ class Factor:
 
     @property
     def row_size(self) -> int:
-        """Values of one code's row of gradients."""
+        """The number of values in one code's row of gradients."""
         return self.grads.shape[-1] if isinstance(self.grads, Tensor) else self.grads[0].numel()
 
     def write_to(self, memory: Tensor, scale: float) -> None:

@@ -99,7 +99,7 @@ class CodesLast(torch.autograd.Function):
 
     @staticmethod
     def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
-        """What the backward pass needs."""
+        """Save what the backward pass needs."""
         ctx.save_for_backward(*inputs, output[1])
         ctx.mark_non_differentiable(output[1])
         ctx.set_materialize_grads(False)

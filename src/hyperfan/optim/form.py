@@ -103,6 +103,10 @@ class Form(ABC):
         """The versions of what is stored; what is done to a sharded parameter raises its own, and not its shard's."""
         return versions(self.pair), [p._version for p in self._parameters if not p.is_inference()]
 
+    def discard(self) -> None:
+        """Drop what was trained since the head was written."""
+        self.ahead = False
+
     def through(self, weight: Tensor, bias: Tensor) -> Tensor:
         """C·H + 1·βᵀ."""
         if weight.ndim == 2:

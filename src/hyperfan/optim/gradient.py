@@ -41,7 +41,7 @@ class Value:
         self.elementwise = False
         """Whether it was changed element by element."""
         self.viewed = False
-        """Whether someone may do so, through a view of it."""
+        """Whether the dense tensor may be changed in place, through a view that was handed out."""
 
     @property
     def factored(self) -> bool:
@@ -133,7 +133,7 @@ def gradients(codes: Tensor, grads: Tensor | Sequence[Tensor], weight: Tensor, b
 
 
 def _written_out(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """Run on dense tensors. They are kept, so that what is changed in place, or through a view, is changed."""
+    """Run an operation on dense tensors, which are kept so that changes in place, or through a view, are kept too."""
 
     def dense(x: Any) -> Any:
         if isinstance(x, FactoredGradient):

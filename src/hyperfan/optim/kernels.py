@@ -133,7 +133,7 @@ def _product(
 
 @functools.cache
 def why_not_compiled(device: str) -> str | None:
-    """Why nothing can be compiled for a device, if so: no compiler is found."""
+    """The reason why nothing can be compiled for a device, that no compiler is found; ``None`` if it can."""
     try:
         if device == "cpu":
             from torch._inductor.cpp_builder import get_cpp_compiler

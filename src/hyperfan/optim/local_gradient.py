@@ -25,7 +25,7 @@ class LocalGradient:
 
     @property
     def row_size(self) -> int:
-        """Values of a row of gradients."""
+        """The number of values in a row of gradients."""
         return self.parts[0][0].row_size
 
     def write_rows(self, memory: Tensor) -> None:
@@ -46,7 +46,7 @@ class LocalGradient:
 
 
 def local_gradients(named: Mapping[str, Tensor]) -> dict[str, LocalGradient]:
-    """The gradients that there are; those with the same factors, as of a weight and its bias, are partners."""
+    """The gradients of one process; those with the same factors, as of a weight and its bias, are partners."""
     first: dict[tuple[tuple[int, float], ...], str] = {}
     local = {}
     for name, p in named.items():

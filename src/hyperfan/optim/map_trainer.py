@@ -28,10 +28,10 @@ class StepRule(Protocol):
     """How an optimiser steps, and what it can do with the structure of a gradient."""
 
     def why_dense(self, part: Part) -> str | None:
-        """Why a map gains nothing by its structure, if so."""
+        """The reason why a map gains nothing by its structure; ``None`` if it gains."""
 
     def why_not_collapsed(self, part: Part, group: Group) -> str | None:
-        """Why a map whose codes are constant cannot be trained as a :class:`Form`, if so."""
+        """The reason why a map with constant codes cannot be trained as a :class:`Form`; ``None`` if it can."""
 
     def form(self, part: Part, codes: Tensor, state: Callable[[], State]) -> Form:
         """The form in which a map with constant codes is trained."""
@@ -40,7 +40,7 @@ class StepRule(Protocol):
         """Step a parameter along a gradient in factors; returns whether it did, or leaves it to torch."""
 
     def saved_state(self, part: Part, kind: TrainingKind, group: Group) -> int:
-        """Values of state that torch's optimiser would hold for a map, and this does not."""
+        """The number of state values that torch's optimiser would hold for a map and this one does not."""
 
     def compiled(self, part: Part) -> bool:
         """Whether the step of a map in factors is compiled."""
@@ -132,7 +132,7 @@ class MapTrainer:
         return found
 
     def choose_anew(self) -> None:
-        """Forget what was chosen."""
+        """Forget how the map was chosen to be trained."""
         self._chosen_for = None
 
     def mark_shared(self, reason: str) -> None:
@@ -260,7 +260,7 @@ class MapTrainer:
             self.map.sync()  # another optimiser's trainer may be ahead
             return
         pair = self.pair
-        grads = [self._own(p.grad) if id(p) in groups and id(p) not in done else None for p in pair]
+        grads = [self._local_gradient(p.grad) if id(p) in groups and id(p) not in done else None for p in pair]
         if not any(isinstance(g, FactoredGradient) for g in grads):
             if any(g is not None for g in grads):
                 self.write()  # these are for the map itself
@@ -279,8 +279,8 @@ class MapTrainer:
                 continue
             p.grad = head_shards.shard_like(p, grad.to_dense()) if self.map.sharded else grad.to_dense()
 
-    def _own(self, gradient: Tensor | None) -> Tensor | None:
-        """What this process has of a gradient."""
+    def _local_gradient(self, gradient: Tensor | None) -> Tensor | None:
+        """This process's part of a gradient."""
         return head_shards.local_shard(gradient) if gradient is not None and self.map.sharded else gradient
 
     def _step_held(self, grads: list[Tensor | None], groups: Groups) -> bool:
@@ -332,7 +332,7 @@ class MapTrainer:
     def release(self, discard: bool = False) -> None:
         """Write all, and give the map back; or discard what was trained since the last sync."""
         if discard and self._form is not None:
-            self._form.ahead = False
+            self._form.discard()
         self.drop()
         if self.attached:
             self.map.attach(None)

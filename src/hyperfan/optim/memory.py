@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from torch.func import functional_call
 from torch.optim import SGD, Adam, AdamW, Optimizer
 
-from hyperfan.distributed.sharded import check_whole
+from hyperfan.distributed.sharded import check_unsharded
 from hyperfan.errors import CallError, CheckpointError, HyperfanWarning, nearest
 from hyperfan.hypernet import HyperNet
 from hyperfan.optim.optimiser import HyperNetOptimiser
@@ -53,7 +53,7 @@ class Memory:
             raise CallError("this net has no tasks to remember: build a HyperNet with Embedding(…, tasks=…)")
         if isinstance(tasks, int):
             raise CallError(f"tasks={tasks}: name the tasks to remember, as in range({tasks}) for the first {tasks}")
-        check_whole(net, "Memory")
+        check_unsharded(net, "Memory")
         self.net, self.tasks = net, list(tasks)
         shared = [name for name, p in net.mainnet.named_parameters() if p.requires_grad]
         if shared and self.tasks:

@@ -145,16 +145,8 @@ class HyperNetOptimiser(torch.optim.Optimizer):
         ``torch.nn.utils.clip_grad_norm_(net.parameters(), …)`` does the same, but reading ``net.parameters()`` recovers
         collapsed heads each time.
         """
-        return nn.utils.clip_grad_norm_(self._all(), max_norm, norm_type, error_if_nonfinite)
-
-    def clip_grad_value_(self, clip_value: float) -> None:
-        """Clip each value of each gradient. That needs the dense ones: heads are trained densely from now on."""
-        for trainer in self._trainers:
-            trainer.make_dense("its gradient is clipped by value")
-        nn.utils.clip_grad_value_(self._all(), clip_value)
-
-    def _all(self) -> list[Tensor]:
-        return [p for group in self.param_groups for p in group["params"]]
+        parameters = [p for group in self.param_groups for p in group["params"]]
+        return nn.utils.clip_grad_norm_(parameters, max_norm, norm_type, error_if_nonfinite)
 
     # ── inside ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -183,7 +175,7 @@ class HyperNetOptimiser(torch.optim.Optimizer):
     def _warn_of_tasks(self, groups: Groups) -> None:
         """Warn, once, of a task that was added and is not in here, though the net's other tasks are."""
         for embeddings in (net.embeddings for net in self._nets):
-            for task, p in embeddings.own_tasks.items() if id(embeddings.weight) in groups else ():
+            for task, p in embeddings.task_parameters.items() if id(embeddings.weight) in groups else ():
                 if p.requires_grad and p.grad is not None and id(p) not in groups and id(p) not in self._warned:
                     self._warned.add(id(p))
                     warnings.warn(

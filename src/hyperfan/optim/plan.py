@@ -29,7 +29,7 @@ class Choice:
 
 @dataclass(frozen=True)
 class MapRow:
-    """One map's line.
+    """One map's line in the table of how maps are trained.
 
     Args:
         head: its name.

@@ -180,7 +180,7 @@ class Diagnosis:
         return "; ".join(facts) + "."
 
     def layer_table(self, write: Callable[[float | None], str] = number) -> Table:
-        """Mean squares of all layers in forward order, in numbers that are written like this."""
+        """Mean squares of all layers in forward order; ``write`` formats a number."""
         header = ["layer", "kind", "generated", "target", "predicted", "measured", "[95 %]"]
         rows = []
         for r in self.layers:
@@ -208,7 +208,7 @@ class Diagnosis:
         )
 
     def part_table(self, write: Callable[[float | None], str] = number) -> Table:
-        """The gradient and effective rate of all that is trained, in numbers that are written like this."""
+        """The gradient and effective rate of each part that is trained; ``write`` formats a number."""
         rows = [[p.part, f"{p.parameters:,}", write(p.gradient), write(p.rate)] for p in self.parts]
         title = FIRST_STEPS[self.optimiser].title
         return ["part", "parameters", "gradient norm", f"effective rate in {title}"], rows

@@ -24,8 +24,8 @@ from hyperfan.probe.losses import (
     guessing_loss,
     main_output,
     mean_loss,
-    own_loss,
     random_direction,
+    returned_loss,
     target_square,
 )
 from hyperfan.probe.moments import (
@@ -67,7 +67,7 @@ class Pass:
             found = list(torch.autograd.grad(value, wanted, allow_unused=True))
         gradients = iter(found)
         values = main_output(output).detach()
-        self.output, self.returns_loss = in_one_batch(values, subject.grouped), own_loss(output) is not None
+        self.output, self.returns_loss = in_one_batch(values, subject.grouped), returned_loss(output) is not None
         self.loss = value.item() if torch.isfinite(value) else None
         self.gradients: dict[str, Tensor] = {}
         for label, pieces in layers.items():
@@ -117,7 +117,7 @@ class Evidence:
         unconditioned: tensors that do not change with the embedding at the start.
         constant: tensors that do not change with the embedding, and neither will after a step.
         parts: the parameters of each part that is trained.
-        built, own_parameters: the user's optimiser, if it was passed, and all that it should hold, by name.
+        built, user_parameters: the user's optimiser, if it was passed, and all that it should hold, by name.
         stuck: ids of parameters whose gradient is zero, and still is after a step of the others.
         noise: share of noise in the mean square of each tensor, where it has any.
         trial: one step of the optimiser, if a learning rate was given.
@@ -137,7 +137,7 @@ class Evidence:
         self.generated = subject.generate()
         subject.accept_phases(self.generated)
         self.parts = parts = subject.trained_parts(self.generated)
-        self.built, self.own_parameters = built, subject.own_parameters(parts)
+        self.built, self.user_parameters = built, subject.user_parameters(parts)
         trained = [p for parameters in parts.values() for p in parameters]
         inputs = subject.inputs
         count = next((t.shape[: 1 + subject.grouped].numel() for t in inputs if t.ndim), 1)
@@ -153,7 +153,7 @@ class Evidence:
                 return mean_loss(out, y, loss)
             if y is not None:
                 return mean_loss(in_one_batch(out, subject.grouped), targets, None)
-            returned = own_loss(out, per_code=returns_loss)
+            returned = returned_loss(out, per_code=returns_loss)
             return random_direction(in_one_batch(out, subject.grouped)) if returned is None else returned
 
         def summed(out: object) -> Tensor:

@@ -11,7 +11,7 @@ Severity = Literal["error", "warning", "note"]
 """An error keeps the net from learning; a warning will cost; a note is for your information and leaves it healthy."""
 SEVERITIES: tuple[Severity, ...] = get_args(Severity)
 """Severities from the worst to the mildest."""
-MAX_NAMES_SHOWN = 3
+MAX_PLACES_SHOWN = 3
 REPORT_WIDTH = 116
 """Columns of a printed finding."""
 
@@ -105,5 +105,5 @@ def without_notes(findings: Iterable[Finding]) -> list[Finding]:
 
 def in_places(names: Sequence[str]) -> str:
     """Where something is, for the end of a sentence: the first names, and how many more there are."""
-    more = f" and {len(names) - MAX_NAMES_SHOWN} more" if len(names) > MAX_NAMES_SHOWN else ""
-    return " in " + ", ".join(f"'{n}'" for n in names[:MAX_NAMES_SHOWN]) + more if names else ""
+    more = f" and {len(names) - MAX_PLACES_SHOWN} more" if len(names) > MAX_PLACES_SHOWN else ""
+    return " in " + ", ".join(f"'{n}'" for n in names[:MAX_PLACES_SHOWN]) + more if names else ""

@@ -29,7 +29,7 @@ class FoundWeight(NamedTuple):
 
     @property
     def tensor(self) -> Tensor | None:
-        """The value of the weight now."""
+        """The current value of the weight."""
         return self.module._parameters.get(self.local)
 
 

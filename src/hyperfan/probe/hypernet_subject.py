@@ -11,7 +11,7 @@ from torch.utils import _pytree as pytree
 
 from hyperfan.codes.embedding import Task
 from hyperfan.codes.moments import code_squares, moment_scatter
-from hyperfan.distributed.sharded import check_whole
+from hyperfan.distributed.sharded import check_unsharded
 from hyperfan.errors import CallError, HyperfanError
 from hyperfan.hypernet import HyperNet
 from hyperfan.hypernet.plain import named_tensors
@@ -39,14 +39,14 @@ class HyperNetSubject(Subject):
     def __init__(
         self, net: HyperNet, example: Any, task: Task | None, embedding: Tensor | None, grouped: bool = False
     ) -> None:
-        check_whole(net, "diagnose and calibrate_")
+        check_unsharded(net, "diagnose and calibrate_")
         if any(t.is_meta for t in net.parameters()):
             raise CallError("the net is on the meta device: call net.to_empty(device='cpu') and net.reset_parameters()")
         copied, config = _copy(net), net.embeddings.config
         for module in copied.modules():
             if isinstance(module, nn.modules.dropout._DropoutNd):
                 module.eval()
-        self._own: dict[str, Tensor] = {name: p for name, p in net.named_parameters() if p.requires_grad}
+        self._user_parameters: dict[str, Tensor] = {name: p for name, p in net.named_parameters() if p.requires_grad}
         self._task = 0 if task is None and config.tasks is not None else task
         self._embedding = _condition(copied, example) if embedding is None and config.given else embedding
         spec, noise, theory = net.spec, config.noise > 0, net.init
@@ -95,26 +95,20 @@ class HyperNetSubject(Subject):
             torch.manual_seed(SEED)
         return call(self.net, self.example, self._task, self._embedding, self.random, self.grouped)
 
-    def own_parameters(self, parts: Mapping[str, Sequence[Tensor]]) -> dict[str, Tensor]:
+    def user_parameters(self, parts: Mapping[str, Sequence[Tensor]]) -> dict[str, Tensor]:
         """The trained parameters of the net that was copied, by name."""
-        return self._own
+        return self._user_parameters
 
     def hypernet_parts(self, generated: Mapping[str, Tensor]) -> dict[str, list[Tensor]]:
         """The trained parameters of each head, the bases, the trunk and the embeddings."""
-        heads = {head_part(part.name): part.map for part in self.net.heads.parts()}
+        net = self.net
         parts = {
-            **heads,
-            BASE_PART: self.net.heads.base,
-            TRUNK_PART: self.net.trunk,
-            EMBEDDING_PART: self.net.embeddings,
+            **{head_part(part.name): list(part.map.parameters()) for part in net.heads.parts()},
+            BASE_PART: net.heads.common_parameters(),
+            TRUNK_PART: [] if net.trunk is None else list(net.trunk.parameters()),
+            EMBEDDING_PART: list(net.embeddings.parameters()),
         }
-        found: dict[str, list[Tensor]] = {
-            part: [p for p in m.parameters() if p.requires_grad] for part, m in parts.items() if m is not None
-        }
-        common = [p for p in self.net.heads.parameters(recurse=False) if p.requires_grad]
-        if common:  # to all codes, of a factor
-            found[BASE_PART] = [*found.get(BASE_PART, []), *common]
-        return found
+        return {part: [p for p in parameters if p.requires_grad] for part, parameters in parts.items()}
 
     def started_biases(self) -> dict[str, float]:
         """The plain biases that init writes, not those that it keeps because they are trained, and their variance."""
@@ -229,7 +223,6 @@ def _with_heads(net: HyperNet, tensors: Mapping[str, GeneratedTensor], codes: Te
         span, target = net.heads.spans[i], planned.get(name, tensor.target)
         moment = squares[span].mean().item()
         made = net.heads.tensor_variance(i, 1.0, moment)
-        linear = math.isclose(made, moment)
         code_factor = _ratio(made, net.heads.tensor_variance(i, 1.0, expected[span].mean().item()))
         share = _generated_share(net, i, name)
         if net.heads.base is not None and name in given and target is not None:
@@ -245,7 +238,7 @@ def _with_heads(net: HyperNet, tensors: Mapping[str, GeneratedTensor], codes: Te
             head=net.heads.names[i],
             width=net.heads.head_width,
             outputs=net.heads.head_fans(i).fan_out,
-            moment=moment if linear else math.nan,
+            moment=moment if net.heads.is_linear(i) or not moment else math.nan,
             spread=squares[span].var(correction=0).item() / moment**2 if moment else 0.0,
             code_factor=code_factor,
         )
@@ -273,8 +266,8 @@ def _conditioned_square(net: HyperNet, conditions: Tensor) -> float:
 
 def _generated_share(net: HyperNet, index: int, name: str) -> float:
     """The part of a tensor's target that its head was started to make; not the same for all where sines follow."""
-    if net.heads.config.updates_mainnet:  # which starts at its base
-        return 0.0
+    if net.heads.config.fixed_share is not None:
+        return net.heads.config.fixed_share
     row = next(row for row in net.plan.rows if row.made_by == "head" and row.tensor == name)
     if not row.target or row.variance is None or row.moment is None:
         return net.share

@@ -29,8 +29,8 @@ def random_direction(output: object) -> Tensor:
     return torch.stack([(t * d).sum() for t, d in zip(found, directions, strict=True)]).sum()
 
 
-def own_loss(output: object, *, per_code: bool = False) -> Tensor | None:
-    """The loss that a mainnet puts out itself, as language models do that are given labels: a tensor of one value.
+def returned_loss(output: object, *, per_code: bool = False) -> Tensor | None:
+    """The loss that a mainnet returns, as language models do that are given labels: a tensor of one value.
 
     With ``per_code``, where it is known to put one out, also the mean of one for each code.
     """

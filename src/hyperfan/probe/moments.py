@@ -9,7 +9,7 @@ from torch import Tensor
 
 from hyperfan.formulas.student import student_quantile
 
-BINS = 81
+HISTOGRAM_BINS = 81
 UNITS_PER_STD = 20
 """The bins of a histogram turn from equal width to equal ratio at this fraction of a standard deviation."""
 REACH_99_TO_95 = 4.604 / 2.776
@@ -57,7 +57,7 @@ class Moments:
 
     @classmethod
     def of(cls, values: Tensor) -> "Moments":
-        """Measure one piece."""
+        """Measure one piece of the numbers."""
         flat = values.detach().reshape(-1).double()
         mean = flat.mean()
         low, high = torch.aminmax(flat)
@@ -102,7 +102,7 @@ class Histogram:
         unit = known.std / UNITS_PER_STD if math.isfinite(known.squares) else math.inf
         if not (0 < unit < math.inf and 0 < reach < math.inf):
             return cls(known.mean, 0.0, 0.0, ())
-        return cls.of(values, known.mean, unit, reach, BINS)
+        return cls.of(values, known.mean, unit, reach, HISTOGRAM_BINS)
 
     @classmethod
     def of(cls, values: Tensor, centre: float, unit: float, reach: float, bins: int) -> "Histogram":

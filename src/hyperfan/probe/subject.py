@@ -49,7 +49,7 @@ class GeneratedTensor:
         reading: how the method saw it.
         layer_output: mean square that its layer should put out, for a weight.
         head, width, outputs: the head that makes it, its d_k, and the number of values that it makes at once.
-        moment: ‖h‖² of its code, if the tensor is linear in its head.
+        moment: ‖h‖² of its code, if the tensor is linear in its head, or if it is 0.
         spread: relative variance of ‖h‖² among its codes, where it comes in chunks.
         head_square, bias_square: mean squares of the weight and the bias of a foreign head that makes it alone.
         code_factor: variance that the embeddings given make of it, over what those make that the head was started for.
@@ -240,6 +240,6 @@ class Subject(ABC):
         parts = {**self.hypernet_parts(generated), PLAIN_PART: [t for t in self.plain.values() if t.requires_grad]}
         return {part: parameters for part, parameters in parts.items() if parameters}
 
-    def own_parameters(self, parts: Mapping[str, Sequence[Tensor]]) -> dict[str, Tensor]:
+    def user_parameters(self, parts: Mapping[str, Sequence[Tensor]]) -> dict[str, Tensor]:
         """The user's parameters that are to be trained, by name; those of a foreign hypernet have their part's."""
         return {f"{part} {i}": p for part, parameters in parts.items() for i, p in enumerate(parameters)}

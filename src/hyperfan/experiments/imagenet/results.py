@@ -37,7 +37,7 @@ from hyperfan.experiments.results.classifier import ClassifierResults, mean_of
 from hyperfan.experiments.results.runs import ClassifierRun, NamedFigure
 from hyperfan.experiments.results.statistics import Estimate
 from hyperfan.experiments.results.write import PAPER
-from hyperfan.experiments.scores import BINS
+from hyperfan.experiments.scores import CALIBRATION_BINS
 from hyperfan.files import read_json
 from hyperfan.hypernet import HyperNet
 from hyperfan.metrics import Kind, Row
@@ -266,7 +266,7 @@ class ImagenetResults(ClassifierResults[Imagenet, ImagenetRun]):
             "fewer_seeds": FEWER_SEEDS,
             "noises": ", ".join(f"{noise:g}" for noise in NOISES),
             "guess": math.log(classes),
-            "bins": BINS,
+            "bins": CALIBRATION_BINS,
             "rows": self.table(),
             "logits": self._logits(classes),
             **{f"{name}_picture": f"![{alt}](figures/{name}.svg)\n\n" if name in self._figures else ""

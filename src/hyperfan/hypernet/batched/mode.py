@@ -94,7 +94,7 @@ class Samples(TorchFunctionMode):
             self.in_rule -= 1
 
     def _run_special(self, rule: Rule, kind: type, func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
-        """With stand-ins of weights; other subclasses of tensors have rules of their own."""
+        """Run a function on stand-ins of weights; it is refused for other subclasses of tensors."""
         if not issubclass(kind, StandIn):
             refuse(func)
         lazy = LAZY_RULES.get(func)
@@ -177,7 +177,7 @@ class _Unseen(TorchDispatchMode):
     refused: MixingError | None = None
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        """Run what a rule runs."""
+        """Run an operation of torch if a rule calls it."""
         if not self.samples.in_rule:
             self.refused = MixingError(str(func))
             raise self.refused
@@ -212,7 +212,7 @@ def check_graph(outputs: Any, sources: Iterable[Any]) -> None:
             kinds[type(node)] = node
             waiting += [before for before, _ in node.next_functions]
     for kind, node in kinds.items():
-        if issubclass(kind, torch.autograd.function.BackwardCFunction) and not _is_own(node):
+        if issubclass(kind, torch.autograd.function.BackwardCFunction) and not _is_of_hyperfan(node):
             raise MixingError(f"the autograd function {kind.__name__.removesuffix('Backward')}")
 
 
@@ -225,7 +225,8 @@ def check_outputs(outputs: Any) -> None:
             raise MixingError(f"an output of class {type(x).__name__}")
 
 
-def _is_own(node: Any) -> bool:
+def _is_of_hyperfan(node: Any) -> bool:
+    """Whether a node of the graph is of an autograd function of this library."""
     function = type(node)._forward_cls
     return function is Reentrant or function.__module__.startswith("hyperfan.")
 

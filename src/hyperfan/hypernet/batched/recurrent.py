@@ -66,7 +66,7 @@ def run_layer(cell: Callable[..., State], x: Tensor, state: State, weights: Sequ
 @rule(*LAYERS)
 def layers(s: Samples, func: Any, x: Any, hx: Any, params: Any, has_biases: Any, num_layers: Any, dropout: Any,
            training: Any, bidirectional: Any, batch_first: Any = None) -> Any:  # fmt: skip
-    """All layers, in both directions if so."""
+    """Run all layers of a recurrent module, in one direction or both."""
     if batch_first is None or not isinstance(params, (list, tuple)):
         refuse(func)  # sequences that are packed
     states = hx if isinstance(hx, (list, tuple)) else (hx,)
@@ -93,7 +93,7 @@ def layers(s: Samples, func: Any, x: Any, hx: Any, params: Any, has_biases: Any,
 
 @rule(*CELLS)
 def one_step(s: Samples, func: Any, x: Any, hx: Any, w_ih: Any, w_hh: Any, b_ih: Any = None, b_hh: Any = None) -> Any:
-    """One step of a cell."""
+    """Run one step of a recurrent cell."""
     state = tuple(hx) if isinstance(hx, (list, tuple)) else (hx,)
     if not s.any((x, *state, w_ih, w_hh, b_ih, b_hh)):
         return func(x, hx, w_ih, w_hh, b_ih, b_hh)

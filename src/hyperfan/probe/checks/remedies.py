@@ -16,7 +16,7 @@ MAX_SQUARE = 100.0
 """Mean square of conditions, beyond which they do not learn well even if the net was told of it."""
 MIN_GIVEN_SPREAD = 0.1
 """Variance between conditions given, as a share of their mean square, below which their mean should be subtracted."""
-NEAR_EXPECTED = 2.0
+MAX_RATIO_TO_EXPECTED = 2.0
 """Mean square of conditions, over what the heads were started for, that does not explain a wrong scale."""
 
 
@@ -56,7 +56,7 @@ def restart_heads(e: Evidence, tensors: Sequence[str]) -> str:
     """Restart the heads of these tensors, or multiply their outputs."""
     net, c = e.subject.net, e.conditions
     if net is not None:
-        expected = c is not None and abs(math.log(c.ratio or math.inf)) < math.log(NEAR_EXPECTED)
+        expected = c is not None and abs(math.log(c.ratio or math.inf)) < math.log(MAX_RATIO_TO_EXPECTED)
         if expected or not net.embeddings.config.given:
             return restart(e)
         return standardise(e)

@@ -47,7 +47,7 @@ def not_finite(e: Evidence) -> Iterator[Finding]:
 
 def left_out(e: Evidence) -> Iterator[Finding]:
     """Find parameters that the user's optimiser does not hold, so that no step moves them."""
-    optimiser, trained = e.built, e.own_parameters
+    optimiser, trained = e.built, e.user_parameters
     if optimiser is None:
         return
     held = {id(p) for group in optimiser.param_groups for p in group["params"]}
