@@ -117,7 +117,7 @@ def decided(monkeypatch):
 def test_the_best_rate_has_the_smallest_median_and_a_diverged_run_is_worse_than_any():
     world = made_up({("hyperfan-in", 1e-2): 0.001, ("hyperfan-in", 1e-4): 0.005}, diverged=[("hyperfan-in", 1e-2, 8)])
     assert world.best("hyperfan-in") == 1e-4
-    assert world.finite("hyperfan-in", 1e-2) == 7
+    assert world.finite(1e-2, "hyperfan-in") == 7
     assert world.best("kaiming-fan-in") in BASE.rates
     fewer = made_up({("hyperfan-in", 1e-2): 0.001}, diverged=[("hyperfan-in", 1e-2, 7)])
     assert fewer.best("hyperfan-in") == 1e-2

@@ -132,9 +132,9 @@ def test_few_seeds_decide_nothing():
 
 def test_the_best_rate_has_the_smallest_median_error_at_the_end_unless_it_was_chosen_elsewhere():
     world = made_up("hyperfan-in", rates=[1.0, 0.5, 0.7, 2.0])
-    assert world.best == BASE.rates[1]
-    assert replace(world, chooser=made_up("hyperfan-in", rates=[1.0, 1.0, 0.5, 1.0])).best == BASE.rates[2]
-    assert made_up("hyperfan-in", rates=[1.0, 0.5, 0.7, 2.0], diverged=12).best == min(BASE.rates)
+    assert world.best() == BASE.rates[1]
+    assert replace(world, chooser=made_up("hyperfan-in", rates=[1.0, 1.0, 0.5, 1.0])).best() == BASE.rates[2]
+    assert made_up("hyperfan-in", rates=[1.0, 0.5, 0.7, 2.0], diverged=12).best() == min(BASE.rates)
 
 
 def test_measures_and_forgetting():

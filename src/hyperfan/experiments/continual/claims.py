@@ -56,7 +56,7 @@ def _rates(c: Claim, results: "ContinualResults") -> None:
     sgd = results.grid("sgd")
     n, smallest, best = len(sgd.seeds), min(sgd.config.rates), sgd.best(BASELINE)
     for lr in sgd.config.rates:
-        c.measure(f"{BASELINE} at {lr:g}: share of runs that stay finite", Estimate.share(sgd.finite(BASELINE, lr), n))
+        c.measure(f"{BASELINE} at {lr:g}: share of runs that stay finite", Estimate.share(sgd.finite(lr, BASELINE), n))
         label = f"{BASELINE} at {lr:g}: share that ends every task better than a constant would"
         share = c.measure(label, Estimate.share(sgd.trained(BASELINE, lr), n))
         if lr > smallest:
@@ -66,10 +66,10 @@ def _rates(c: Claim, results: "ContinualResults") -> None:
     next_smallest = sorted(sgd.config.rates)[1]
     share = Estimate.share(sgd.trained(BASELINE, next_smallest), n)
     c.headline = f"at {next_smallest:g}, {share.format('.0%')} of {n} runs train"
-    scores = [sgd.scores(BASELINE, lr) for lr in (best, smallest)]
+    scores = [sgd.ends(lr, BASELINE) for lr in (best, smallest)]
     better = best != smallest and is_smaller(c, f"{best:g} over {smallest:g}: mean final loss", *scores)
     c.decide("no other rate is better", None if better is None else not better)
-    safe = [f"{lr:g}" for lr in sgd.config.rates if sgd.finite(BASELINE, lr) == n]
+    safe = [f"{lr:g}" for lr in sgd.config.rates if sgd.finite(lr, BASELINE) == n]
     c.remark = f"Rates at which all runs stay finite, as a mean over runs needs: {', '.join(safe) or 'none'}."
 
 
@@ -78,7 +78,7 @@ def _optimisers(c: Claim, results: "ContinualResults") -> None:
     for optimiser, init in itertools.product(("sgd", "adam"), ("hyperfan-in", *KAIMINGS)):
         grid = results.grid(optimiser)
         lr, name = grid.best(init), OPTIMISER_NAMES[optimiser]
-        found = scores[init, optimiser] = grid.scores(init, lr)
+        found = scores[init, optimiser] = grid.ends(lr, init)
         c.measure(f"{init}, {name} at {lr:g}: mean final loss of the tasks, median", Estimate.median(found))
     good, bad, helped = scores["hyperfan-in", "sgd"], scores[BASELINE, "sgd"], scores[BASELINE, "adam"]
     c.headline = f"loss {statistics.median(good):.2g}, Kaiming {statistics.median(bad):.2g}, with Adam "
@@ -110,7 +110,7 @@ def _heuristics(c: Claim, results: "ContinualResults") -> None:
     good_rate = sgd.best("hyperfan-in")
     for init in ("m2", "m3", "m4"):
         label = f"{init} at {sgd.best(init):g} over hyperfan-in at {good_rate:g}: mean final loss of the tasks"
-        ratio, p = measure_ratio(c, label, sgd.scores(init, sgd.best(init)), sgd.scores("hyperfan-in", good_rate))
+        ratio, p = measure_ratio(c, label, sgd.ends(sgd.best(init), init), sgd.ends(good_rate, "hyperfan-in"))
         sides = {"lower": ratio.within(high=1), "higher": ratio.within(1)}
         sure = [side for side, so in sides.items() if so and p < SIGNIFICANT_P]
         comparisons.append(f"{init.upper()} ends {sure[0] if sure else 'neither lower nor higher for certain'}")

@@ -45,7 +45,7 @@ def _nothing(c: Claim, results: "DemonstrationsResults") -> None:
     for name in COMPARED:
         run = results.run(name)
         for measure, words in MEASURES.items():
-            label = f"{name}, at {run.best:g}, over {KAIMING}, at {kaiming.best:g}: {words}"
+            label = f"{name}, at {run.best():g}, over {KAIMING}, at {kaiming.best():g}: {words}"
             smaller = is_smaller(c, label, run.scores(measure), kaiming.scores(measure))
             if measure in FACTS:
                 c.decide(f"{name}: nothing {FACTS[measure]}", None if smaller is None else not smaller)
@@ -56,9 +56,9 @@ def _nothing(c: Claim, results: "DemonstrationsResults") -> None:
         is_smaller(c, label, *(results.run(n).scores(measure, THEIR_RATE) for n in (name, KAIMING)))
     for name in COMPARED:  # as few seeds choose, also at the rates that those compared would have chosen
         pair = [results.run(n) for n in (name, KAIMING)]
-        rates = " and ".join(f"{run.lowest:g}" for run in pair)
+        rates = " and ".join(f"{run.lowest():g}" for run in pair)
         label = f"{name} over {KAIMING}, at the rates that are best on the seeds compared, {rates}: {MEASURES[END]}"
-        is_smaller(c, label, *(run.scores(END, run.lowest) for run in pair))
+        is_smaller(c, label, *(run.scores(END, run.lowest()) for run in pair))
     c.remark = (
         "At their widths, the mean square that the mainnet's weights start with, over the variance that they need by "
         f"the plan of {NEEDED}: {weight_ratios(results.starts)}."
