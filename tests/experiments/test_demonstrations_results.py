@@ -105,16 +105,17 @@ def test_an_init_that_is_worse_brings_nothing_and_one_that_scatters_decides_noth
     assert gone.facts["hyperfan-out: nothing at the end"] is True
 
 
-def test_the_rates_that_the_compared_seeds_would_choose_are_measured_too():
+def test_what_is_so_only_at_the_rates_that_the_compared_seeds_would_choose_is_not_decided():
     worlds = {name: made_up(name) for name in SETTINGS}
     worlds["hyperfan-in"] = made_up("hyperfan-in", rates=[1.0, 1.0, 0.5, 1.0])
     for world in worlds.values():
         vars(world)["chooser"] = made_up(KAIMING, rates=[0.5, 1.0, 1.0, 1.0])
     (claim,) = MadeUp(worlds)._decide()
-    assert claim.facts["hyperfan-in: nothing at the end"] is True
-    (label,) = [label for label in claim.measured if label.startswith("hyperfan-in") and "seeds compared" in label]
-    assert f"{BASE.rates[2]:g} and " in label
-    assert claim.measured[label].estimate.high < 1
+    assert claim.facts["hyperfan-in: nothing at the end"] is None
+    assert claim.facts["hyperfan-out: nothing at the end"] is True
+    label = f"hyperfan-in, at {BASE.rates[2]:g}, over {KAIMING}, at "
+    (smaller,) = [m for name, m in claim.measured.items() if name.startswith(label) and MEASURES[END] in name]
+    assert smaller.estimate.high < 1
 
 
 def test_a_claim_whose_runs_are_missing_is_not_decided():

@@ -13,6 +13,7 @@ from torch import Tensor
 
 from hyperfan.errors import RunError
 from hyperfan.experiments.experiment import CHOOSING_SEED
+from hyperfan.experiments.results.pairs import ChosenBy
 from hyperfan.experiments.results.runs import Run
 from hyperfan.metrics import Kind, Row
 from hyperfan.report import quartiles
@@ -104,6 +105,10 @@ class SideBySide(Run[C]):
         """The rate of a start at which the median of these seeds ends lowest."""
         rates: Sequence[float] = self.config.rates
         return min(rates, key=lambda lr: (statistics.median(self.ends(lr, start)), lr))
+
+    def rate(self, chosen_by: ChosenBy, start: str = "") -> float:
+        """The rate of a start that is best on some of the seeds."""
+        return self.best(start) if chosen_by is ChosenBy.OTHERS else self.lowest(start)
 
     def finite(self, lr: float, start: str = "") -> int:
         """How many runs from a start went through to the end at a rate."""
