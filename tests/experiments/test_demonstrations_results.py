@@ -146,13 +146,21 @@ def test_measures_and_forgetting():
     assert world.forgetting().value == pytest.approx(3.0)
 
 
-def test_halves_have_the_even_and_the_odd_seeds_and_rates_are_chosen_by_all():
+def test_halves_have_the_even_and_the_odd_seeds_also_of_those_that_choose_rates():
     found = replace(made_up("hyperfan-in"), config=replace(BASE, seed=3))
     assert list(found.half(False).seeds) == [4, 6, 8, 10, 12, 14]
     assert list(found.half(True).seeds) == [3, 5, 7, 9, 11, 13]
     chooser = replace(found, config=found.config.choosing())
-    assert chooser.half(True) is chooser
+    assert [list(chooser.half(odd).seeds) for odd in (False, True)] == [[1004], [1003, 1005]]
     assert replace(found, config=replace(BASE, seed=0, seeds=1)).half(True) is None
+
+
+def test_where_one_seed_chooses_both_halves_have_it():
+    found = replace(made_up("hyperfan-in"), config=replace(BASE, seeds=2))
+    chooser = replace(found, config=found.config.choosing())
+    for odd in (False, True):
+        half = Runs(EXPERIMENT, [found, chooser]).half(odd).with_chooser(found.config)
+        assert (list(half.seeds), list(half.chooser.seeds)) == ([int(odd)], [1000])
 
 
 # ── small runs ─────────────────────────────────────────────────────────────────────────────────────────────────────

@@ -24,7 +24,6 @@ from hyperfan.experiments.continual import (
 )
 from hyperfan.experiments.continual.claims import CLAIMS
 from hyperfan.experiments.continual.training import points
-from hyperfan.experiments.experiment import CHOOSING_SEED
 from hyperfan.experiments.results.claims import OPTIMISER_NAMES, markdown_table
 from hyperfan.experiments.results.pairs import LOSS_MARGIN, MIN_PAIRS
 from hyperfan.experiments.results.runs import NamedFigure
@@ -82,9 +81,9 @@ class ContinualRun(SideBySide[Continual]):
         and only how they end.
         """
         found, shown = super().to_dict(), set()
-        every = self.config.iterations if self.config.seed >= CHOOSING_SEED else KEPT_EVERY * self.config.log_every
+        every = self.config.iterations if self.chooses else KEPT_EVERY * self.config.log_every
         found["rows"] = [row for row in found["rows"] if self._is_kept(row, every)]
-        if self.config.seed < CHOOSING_SEED:
+        if not self.chooses:
             kept = replace(self, rows=found["rows"])  # rounded, as they will be read
             each = itertools.product(self.config.inits, self.config.rates)
             shown = {GridRun(init, lr, self.seeds[kept.median_seed(init, lr)]) for init, lr in each}

@@ -12,7 +12,6 @@ import torch
 from torch import Tensor
 
 from hyperfan.errors import RunError
-from hyperfan.experiments.experiment import CHOOSING_SEED
 from hyperfan.experiments.results.pairs import ChosenBy
 from hyperfan.experiments.results.runs import Run
 from hyperfan.metrics import Kind, Row
@@ -89,9 +88,9 @@ class SideBySide(Run[C]):
         return seeds
 
     def half(self, odd: bool) -> Self | None:
-        """The runs with even seeds alone, or with odd ones; where rates are chosen all stay."""
+        """The runs with even seeds alone, or with odd ones; ``None`` if none is left."""
         half = replace(self, part=slice((self.config.seed + odd) % 2, None, 2))
-        return self if self.config.seed >= CHOOSING_SEED else half if half.seeds else None
+        return half if half.seeds else None
 
     @abstractmethod
     def ends(self, lr: float, start: str = "") -> Sequence[float]:
