@@ -39,6 +39,8 @@ from hyperfan.experiments.conditions.claims import (
 from hyperfan.experiments.conditions.claims.starts import at_start
 from hyperfan.experiments.conditions.results import ConditionsResults, ConditionsRun
 from hyperfan.experiments.loop import run
+from hyperfan.experiments.results.claims import Claim
+from hyperfan.experiments.results.pairs import is_no_larger
 from hyperfan.experiments.results.runs import Runs, read_run
 from hyperfan.experiments.results.write import write_results, write_summary
 
@@ -108,6 +110,18 @@ def test_without_a_difference_each_start_is_as_good_as_another_and_none_better()
 def test_each_claim_has_its_comparison(factors, verdicts):
     found = decided(factors)
     assert {name: found[name].verdict for name in verdicts} == verdicts
+
+
+def test_what_is_so_only_at_the_rates_that_the_compared_seeds_would_choose_is_not_decided():
+    made = made_up("turned", "AdamW", {})
+    at = made.config.starts.index(NONE)
+    made.losses[at, 1] *= 0.5
+    made.chooser.losses[at, 0] *= 0.5
+    for starts, fact in (((ALL, LINEAR), True), ((ALL, NONE), None)):
+        claim = Claim("S", "title", "statement")
+        claims.compare_starts(claim, made, END, starts, is_no_larger)
+        assert list(claim.facts.values()) == [fact]
+        assert len(claim.measured) == 2
 
 
 def test_measures():

@@ -16,7 +16,7 @@ from hyperfan.experiments.continual import ALL_INITS, EXPERIMENT, PROFILES, TASK
 from hyperfan.experiments.continual.results import ContinualResults, ContinualRun
 from hyperfan.experiments.loop import run
 from hyperfan.experiments.results.claims import Claim
-from hyperfan.experiments.results.pairs import is_smaller
+from hyperfan.experiments.results.pairs import ChosenBy, is_smaller
 from hyperfan.experiments.results.record import RECORD_FILE, read_record, write_record
 from hyperfan.experiments.results.runs import Runs, read_run
 from hyperfan.experiments.results.write import write_results, write_summary
@@ -117,7 +117,7 @@ def decided(monkeypatch):
 def test_the_best_rate_has_the_smallest_median_and_a_diverged_run_is_worse_than_any():
     world = made_up({("hyperfan-in", 1e-2): 0.001, ("hyperfan-in", 1e-4): 0.005}, diverged=[("hyperfan-in", 1e-2, 8)])
     assert world.best("hyperfan-in") == 1e-4
-    assert world.finite("hyperfan-in", 1e-2) == 7
+    assert world.finite(1e-2, "hyperfan-in") == 7
     assert world.best("kaiming-fan-in") in BASE.rates
     fewer = made_up({("hyperfan-in", 1e-2): 0.001}, diverged=[("hyperfan-in", 1e-2, 7)])
     assert fewer.best("hyperfan-in") == 1e-2
@@ -183,7 +183,8 @@ def test_rates_are_chosen_on_seeds_that_are_not_compared(tmp_path, monkeypatch):
     assert sgd.best("hyperfan-in") == 1e-3
     assert list(sgd.seeds) == list(range(15))
     c7 = found.decide()[0]
-    assert all("at 0.001 and" in label for label in c7.measured if label.startswith("hyperfan-in over"))
+    labels = [label for label in c7.measured if label.startswith("hyperfan-in over")]
+    assert all(f"at {0.01 if label.endswith(ChosenBy.COMPARED) else 0.001} and" in label for label in labels)
     row = next(row for row in sgd.table() if row["init"] == "hyperfan-in")
     assert (row["rate"], row["runs"]) == (1e-3, 15)
     assert row["loss"] == pytest.approx([0.01] * 3, rel=0.02)
@@ -191,6 +192,17 @@ def test_rates_are_chosen_on_seeds_that_are_not_compared(tmp_path, monkeypatch):
     page = (tmp_path / "out" / "README.md").read_text()
     assert "with 15 seeds, and compared at the rate that is best on 4 other seeds" in " ".join(page.split())
     assert "hyperfan-in at 0.001" in (tmp_path / "out" / "figures" / "fits.svg").read_text()
+
+
+def test_what_is_so_at_one_choice_of_rates_alone_is_not_decided(decided):
+    """The compared seeds would choose 0.01 for hyperfan-in, and are lower there; the others choose 0.001."""
+    lower, elsewhere = {("hyperfan-in", 1e-2): 0.001}, {("hyperfan-in", 1e-3): 0.001}
+    facts = {name: list(decided(lower, lower)[name].facts.values()) for name in ("C7", "C15")}
+    assert facts["C7"] == [True] * 6 + [False] * 6
+    assert facts["C15"] == [True, False, True]
+    claims = decided(lower, lower, choosing=elsewhere)
+    assert list(claims["C7"].facts.values()) == [None] * 6 + [False] * 6
+    assert list(claims["C15"].facts.values()) == [None, False, True]
 
 
 def test_a_fourth_as_many_seeds_choose_rates():

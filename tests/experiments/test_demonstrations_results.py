@@ -105,16 +105,17 @@ def test_an_init_that_is_worse_brings_nothing_and_one_that_scatters_decides_noth
     assert gone.facts["hyperfan-out: nothing at the end"] is True
 
 
-def test_the_rates_that_the_compared_seeds_would_choose_are_measured_too():
+def test_what_is_so_only_at_the_rates_that_the_compared_seeds_would_choose_is_not_decided():
     worlds = {name: made_up(name) for name in SETTINGS}
     worlds["hyperfan-in"] = made_up("hyperfan-in", rates=[1.0, 1.0, 0.5, 1.0])
     for world in worlds.values():
         vars(world)["chooser"] = made_up(KAIMING, rates=[0.5, 1.0, 1.0, 1.0])
     (claim,) = MadeUp(worlds)._decide()
-    assert claim.facts["hyperfan-in: nothing at the end"] is True
-    (label,) = [label for label in claim.measured if label.startswith("hyperfan-in") and "seeds compared" in label]
-    assert f"{BASE.rates[2]:g} and " in label
-    assert claim.measured[label].estimate.high < 1
+    assert claim.facts["hyperfan-in: nothing at the end"] is None
+    assert claim.facts["hyperfan-out: nothing at the end"] is True
+    label = f"hyperfan-in, at {BASE.rates[2]:g}, over {KAIMING}, at "
+    (smaller,) = [m for name, m in claim.measured.items() if name.startswith(label) and MEASURES[END] in name]
+    assert smaller.estimate.high < 1
 
 
 def test_a_claim_whose_runs_are_missing_is_not_decided():
@@ -132,9 +133,9 @@ def test_few_seeds_decide_nothing():
 
 def test_the_best_rate_has_the_smallest_median_error_at_the_end_unless_it_was_chosen_elsewhere():
     world = made_up("hyperfan-in", rates=[1.0, 0.5, 0.7, 2.0])
-    assert world.best == BASE.rates[1]
-    assert replace(world, chooser=made_up("hyperfan-in", rates=[1.0, 1.0, 0.5, 1.0])).best == BASE.rates[2]
-    assert made_up("hyperfan-in", rates=[1.0, 0.5, 0.7, 2.0], diverged=12).best == min(BASE.rates)
+    assert world.best() == BASE.rates[1]
+    assert replace(world, chooser=made_up("hyperfan-in", rates=[1.0, 1.0, 0.5, 1.0])).best() == BASE.rates[2]
+    assert made_up("hyperfan-in", rates=[1.0, 0.5, 0.7, 2.0], diverged=12).best() == min(BASE.rates)
 
 
 def test_measures_and_forgetting():
@@ -145,13 +146,21 @@ def test_measures_and_forgetting():
     assert world.forgetting().value == pytest.approx(3.0)
 
 
-def test_halves_have_the_even_and_the_odd_seeds_and_rates_are_chosen_by_all():
+def test_halves_have_the_even_and_the_odd_seeds_also_of_those_that_choose_rates():
     found = replace(made_up("hyperfan-in"), config=replace(BASE, seed=3))
     assert list(found.half(False).seeds) == [4, 6, 8, 10, 12, 14]
     assert list(found.half(True).seeds) == [3, 5, 7, 9, 11, 13]
     chooser = replace(found, config=found.config.choosing())
-    assert chooser.half(True) is chooser
+    assert [list(chooser.half(odd).seeds) for odd in (False, True)] == [[1004], [1003, 1005]]
     assert replace(found, config=replace(BASE, seed=0, seeds=1)).half(True) is None
+
+
+def test_where_one_seed_chooses_both_halves_have_it():
+    found = replace(made_up("hyperfan-in"), config=replace(BASE, seeds=2))
+    chooser = replace(found, config=found.config.choosing())
+    for odd in (False, True):
+        half = Runs(EXPERIMENT, [found, chooser]).half(odd).with_chooser(found.config)
+        assert (list(half.seeds), list(half.chooser.seeds)) == ([int(odd)], [1000])
 
 
 # ── small runs ─────────────────────────────────────────────────────────────────────────────────────────────────────

@@ -15,6 +15,7 @@ from hyperfan.errors import HyperfanWarning, RunError
 from hyperfan.experiments.experiment import CLASSICAL, ClassifierConfiguration, Training
 from hyperfan.experiments.ranks import Ranks
 from hyperfan.experiments.seeds import generator
+from hyperfan.experiments.state import join_states, part_of
 from hyperfan.hypernet import HyperNet
 from hyperfan.metrics import Kind, Row
 from hyperfan.optim import SGD, Adam
@@ -131,20 +132,17 @@ class Classifier(Training):
 
 def state_of(net: nn.Module, optimiser: torch.optim.Optimizer) -> dict[str, Tensor]:
     """The state of a net and its optimiser as tensors by name, for a checkpoint."""
-    tensors = {f"net.{name}": t for name, t in net.state_dict().items()}
-    for index, held in optimiser.state_dict()["state"].items():
-        tensors |= {f"optimiser.{index}.{name}": t for name, t in held.items()}
-    return tensors
+    held = {f"optimiser.{index}.": tensors for index, tensors in optimiser.state_dict()["state"].items()}
+    return join_states({"net.": net.state_dict(), **held})
 
 
 def load_into(net: nn.Module, optimiser: torch.optim.Optimizer, state: dict[str, Tensor]) -> None:
     """Restore what :func:`state_of` returned."""
-    net.load_state_dict({k.removeprefix("net."): t for k, t in state.items() if k.startswith("net.")})
+    net.load_state_dict(part_of(state, "net."))
     held: dict[int, dict[str, Tensor]] = {}
-    for key, tensor in state.items():
-        if key.startswith("optimiser."):
-            _, index, name = key.split(".", 2)
-            held.setdefault(int(index), {})[name] = tensor
+    for key, tensor in part_of(state, "optimiser.").items():
+        index, _, name = key.partition(".")
+        held.setdefault(int(index), {})[name] = tensor
     optimiser.load_state_dict({**optimiser.state_dict(), "state": held})
 
 

@@ -13,6 +13,7 @@ from torch import Tensor
 from torch.optim.adam import adam
 from torch.optim.adamw import adamw
 
+from hyperfan.experiments.state import join_states, part_of
 from hyperfan.hypernet import HyperNet
 
 Tensors = dict[str, Tensor]
@@ -137,15 +138,11 @@ class Stack:
 
     def state(self) -> Tensors:
         """All that changes in training."""
-        parts = {"theta": self.theta, "mean": self.means, "square": self.squares}
-        return {**{f"{part}/{name}": t for part, of in parts.items() for name, t in of.items()}, "past": self.past}
+        return {**join_states({"theta/": self.theta, "mean/": self.means, "square/": self.squares}), "past": self.past}
 
     def load(self, state: Tensors) -> None:
         """Restore what ``state`` returned."""
-        self.theta, self.means, self.squares = (
-            {name.removeprefix(f"{part}/"): t for name, t in state.items() if name.startswith(f"{part}/")}
-            for part in ("theta", "mean", "square")
-        )
+        self.theta, self.means, self.squares = (part_of(state, prefix) for prefix in ("theta/", "mean/", "square/"))
         self.past = state["past"]
 
 

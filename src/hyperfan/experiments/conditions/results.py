@@ -2,7 +2,6 @@
 
 import functools
 import itertools
-import math
 import statistics
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
@@ -44,7 +43,6 @@ from hyperfan.experiments.results.side_by_side import (
     SideBySide,
     edge,
     forgetting,
-    lowest_rate,
     nan_to_inf,
     right_after,
 )
@@ -104,13 +102,9 @@ class ConditionsRun(SideBySide[Conditions]):
         }[measure]
         return nan_to_inf(found()).tolist()
 
-    def best(self, start: str) -> float:
-        """The rate of a start that was chosen on other seeds; if there are none, the one where these end lowest."""
-        return (self.chooser or self).lowest(start)
-
-    def lowest(self, start: str) -> float:
-        """The rate with the smallest median loss at the end on these seeds."""
-        return lowest_rate(self.config.rates, lambda lr: self.scores(END, start, lr))
+    def ends(self, lr: float, start: str = "") -> list[float]:
+        """The loss at the end from a start, of each seed."""
+        return self.scores(END, start, lr)
 
     def median(self, measure: str, start: str, lr: float | None = None) -> float:
         """The median over seeds, by default at the rate that suits them best."""
@@ -120,9 +114,9 @@ class ConditionsRun(SideBySide[Conditions]):
         """Each start at its best rate: the rate, how many runs were finite, and medians."""
         rows = []
         for start in self.config.starts:
-            finite = sum(map(math.isfinite, self.scores(END, start, self.lowest(start))))
+            lr = self.lowest(start)
             medians = [two_digits(self.median(measure, start)) for measure in self.measures]
-            rows.append([start, f"{self.lowest(start):g}", f"{finite} of {len(self.seeds)}", *medians])
+            rows.append([start, f"{lr:g}", f"{self.finite(lr, start)} of {len(self.seeds)}", *medians])
         return rows
 
     def sentence(self) -> str:

@@ -39,6 +39,7 @@ from hyperfan.experiments.conditions.stack import ConditionStack, values_of
 from hyperfan.experiments.experiment import GridTraining
 from hyperfan.experiments.seeds import generator
 from hyperfan.experiments.stack import Tensors
+from hyperfan.experiments.state import join_states, part_of
 from hyperfan.hypernet import HyperNet
 from hyperfan.metrics import Kind, Row
 
@@ -235,10 +236,9 @@ class ConditionsTraining(GridTraining):
 
     def state(self) -> dict[str, Tensor]:
         """The state of all stacks."""
-        return {f"{i}/{name}": t for i, stack in enumerate(self.stacks) for name, t in stack.state().items()}
+        return join_states({f"{i}/": stack.state() for i, stack in enumerate(self.stacks)})
 
     def load(self, state: dict[str, Tensor]) -> None:
         """Restore what ``state`` returned."""
         for i, stack in enumerate(self.stacks):
-            prefix = f"{i}/"
-            stack.load({name.removeprefix(prefix): t for name, t in state.items() if name.startswith(prefix)})
+            stack.load(part_of(state, f"{i}/"))

@@ -4,23 +4,23 @@ import functools
 import itertools
 import math
 import statistics
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from hyperfan.codes import Embedding
 from hyperfan.data.regression import NOISE
 from hyperfan.experiments.experiment import HYPERFANS, KAIMINGS
-from hyperfan.experiments.results.claims import OPTIMISER_NAMES, Claim, Claims, all_of, any_of
-from hyperfan.experiments.results.pairs import SIGNIFICANT_P, is_smaller, measure_ratio
+from hyperfan.experiments.results.claims import OPTIMISER_NAMES, Claim, Claims, Fact, all_of, any_of
+from hyperfan.experiments.results.pairs import SIGNIFICANT_P, ChosenBy, agreed, is_smaller, measure_ratio, opposite
 from hyperfan.experiments.results.statistics import Estimate, growth, ratios
 from hyperfan.experiments.seeds import generator
 from hyperfan.hypernet import HyperNet
 
 if TYPE_CHECKING:
-    from hyperfan.experiments.continual.results import ContinualResults
+    from hyperfan.experiments.continual.results import ContinualResults, ContinualRun
 
 BASELINE = "kaiming-fan-in"
 SCALE_TOLERANCE = 1.1
@@ -34,13 +34,9 @@ GROWTH_DEPTH, GROWTH_EMBEDDING, GROWTH_SEEDS, GROWTH_INPUTS = 10, 16, 10, 100
 def _smaller(c: Claim, results: "ContinualResults") -> None:
     sgd = results.grid("sgd")
     moments = {"at the start of": sgd.initial, "during": sgd.during, "at the end of": sgd.final}
-    for init, other in itertools.product(HYPERFANS, KAIMINGS):
-        rate, other_rate = sgd.best(init), sgd.best(other)
-        for when, losses in moments.items():
-            pairs = zip(losses(init, rate).T.tolist(), losses(other, other_rate).T.tolist(), strict=True)
-            label = f"{init} over {other}, at {rate:g} and {other_rate:g}: loss {when} task"
-            facts = [is_smaller(c, f"{label} {task}", a, b) for task, (a, b) in enumerate(pairs, 1)]
-            c.decide(f"{init}: smaller {when} every task than {other}", all_of(facts))
+    for init, other, when in itertools.product(HYPERFANS, KAIMINGS, moments):
+        facts = (_smaller_in_every_task(c, sgd, (init, other), when, moments[when], by) for by in ChosenBy)
+        c.decide(f"{init}: smaller {when} every task than {other}", agreed(facts))
     mean_losses = {init: sgd.during(init, sgd.best(init)).mean(1).tolist() for init in ("hyperfan-in", *KAIMINGS)}
     over = [ratios(mean_losses["hyperfan-in"], mean_losses[other]) for other in KAIMINGS]
     fan_in, fan_out = (Estimate.median(each).format() for each in over)
@@ -52,11 +48,21 @@ def _smaller(c: Claim, results: "ContinualResults") -> None:
     )
 
 
+def _smaller_in_every_task(
+    c: Claim, sgd: "ContinualRun", inits: tuple[str, str], when: str, losses: Callable[..., Tensor], by: ChosenBy
+) -> Fact:
+    """Whether the first of two inits has a smaller loss than the second in each task."""
+    rates = [sgd.rate(by, init) for init in inits]
+    label = f"{' over '.join(inits)}, at {rates[0]:g} and {rates[1]:g}: loss {when} task"
+    sides = (losses(init, lr).T.tolist() for init, lr in zip(inits, rates, strict=True))
+    return all_of(is_smaller(c, f"{label} {task}{by}", *pair) for task, pair in enumerate(zip(*sides, strict=True), 1))
+
+
 def _rates(c: Claim, results: "ContinualResults") -> None:
     sgd = results.grid("sgd")
     n, smallest, best = len(sgd.seeds), min(sgd.config.rates), sgd.best(BASELINE)
     for lr in sgd.config.rates:
-        c.measure(f"{BASELINE} at {lr:g}: share of runs that stay finite", Estimate.share(sgd.finite(BASELINE, lr), n))
+        c.measure(f"{BASELINE} at {lr:g}: share of runs that stay finite", Estimate.share(sgd.finite(lr, BASELINE), n))
         label = f"{BASELINE} at {lr:g}: share that ends every task better than a constant would"
         share = c.measure(label, Estimate.share(sgd.trained(BASELINE, lr), n))
         if lr > smallest:
@@ -66,31 +72,35 @@ def _rates(c: Claim, results: "ContinualResults") -> None:
     next_smallest = sorted(sgd.config.rates)[1]
     share = Estimate.share(sgd.trained(BASELINE, next_smallest), n)
     c.headline = f"at {next_smallest:g}, {share.format('.0%')} of {n} runs train"
-    scores = [sgd.scores(BASELINE, lr) for lr in (best, smallest)]
+    scores = [sgd.ends(lr, BASELINE) for lr in (best, smallest)]
     better = best != smallest and is_smaller(c, f"{best:g} over {smallest:g}: mean final loss", *scores)
-    c.decide("no other rate is better", None if better is None else not better)
-    safe = [f"{lr:g}" for lr in sgd.config.rates if sgd.finite(BASELINE, lr) == n]
+    c.decide("no other rate is better", opposite(better))
+    safe = [f"{lr:g}" for lr in sgd.config.rates if sgd.finite(lr, BASELINE) == n]
     c.remark = f"Rates at which all runs stay finite, as a mean over runs needs: {', '.join(safe) or 'none'}."
 
 
 def _optimisers(c: Claim, results: "ContinualResults") -> None:
     scores = {}
-    for optimiser, init in itertools.product(("sgd", "adam"), ("hyperfan-in", *KAIMINGS)):
+    for by, optimiser, init in itertools.product(ChosenBy, OPTIMISER_NAMES, ("hyperfan-in", *KAIMINGS)):
         grid = results.grid(optimiser)
-        lr, name = grid.best(init), OPTIMISER_NAMES[optimiser]
-        found = scores[init, optimiser] = grid.scores(init, lr)
-        c.measure(f"{init}, {name} at {lr:g}: mean final loss of the tasks, median", Estimate.median(found))
-    good, bad, helped = scores["hyperfan-in", "sgd"], scores[BASELINE, "sgd"], scores[BASELINE, "adam"]
-    c.headline = f"loss {statistics.median(good):.2g}, Kaiming {statistics.median(bad):.2g}, with Adam "
-    c.headline += f"{statistics.median(helped):.2g}"
-    worse = is_smaller(c, f"hyperfan-in over {BASELINE}, both SGD", good, bad)
+        lr, name = grid.rate(by, init), OPTIMISER_NAMES[optimiser]
+        found = scores[init, optimiser, by] = grid.ends(lr, init)
+        c.measure(f"{init}, {name} at {lr:g}: mean final loss of the tasks, median{by}", Estimate.median(found))
+    good, bad, helped = ("hyperfan-in", "sgd"), (BASELINE, "sgd"), (BASELINE, "adam")
+
+    def smaller(label: str, a: tuple[str, str], b: tuple[str, str]) -> Fact:
+        return agreed(is_smaller(c, f"{label}{by}", scores[*a, by], scores[*b, by]) for by in ChosenBy)
+
+    ends = [f"{statistics.median(scores[*each, ChosenBy.OTHERS]):.2g}" for each in (good, bad, helped)]
+    c.headline = f"loss {ends[0]}, Kaiming {ends[1]}, with Adam {ends[2]}"
+    worse = smaller(f"hyperfan-in over {BASELINE}, both SGD", good, bad)
     c.decide(f"{BASELINE} with SGD, at its best rate, is worse than hyperfan-in with SGD", worse)
-    c.decide("Adam at its best rate makes it better", is_smaller(c, f"{BASELINE}, Adam over SGD", helped, bad))
-    lower = is_smaller(c, f"{BASELINE} with Adam over hyperfan-in with SGD", helped, good)
-    c.decide("hyperfan-in with SGD is no worse than that", None if lower is None else not lower)
+    c.decide("Adam at its best rate makes it better", smaller(f"{BASELINE}, Adam over SGD", helped, bad))
+    lower = smaller(f"{BASELINE} with Adam over hyperfan-in with SGD", helped, good)
+    c.decide("hyperfan-in with SGD is no worse than that", opposite(lower))
     if lower:
         c.remark = f"With Adam {BASELINE} ends lower than hyperfan-in does with SGD."
-        if is_smaller(c, "hyperfan-in, Adam over SGD", scores["hyperfan-in", "adam"], good):
+        if smaller("hyperfan-in, Adam over SGD", ("hyperfan-in", "adam"), good):
             c.remark += " Hyperfan-in gains from Adam too."
 
 
@@ -110,7 +120,7 @@ def _heuristics(c: Claim, results: "ContinualResults") -> None:
     good_rate = sgd.best("hyperfan-in")
     for init in ("m2", "m3", "m4"):
         label = f"{init} at {sgd.best(init):g} over hyperfan-in at {good_rate:g}: mean final loss of the tasks"
-        ratio, p = measure_ratio(c, label, sgd.scores(init, sgd.best(init)), sgd.scores("hyperfan-in", good_rate))
+        ratio, p = measure_ratio(c, label, sgd.ends(sgd.best(init), init), sgd.ends(good_rate, "hyperfan-in"))
         sides = {"lower": ratio.within(high=1), "higher": ratio.within(1)}
         sure = [side for side, so in sides.items() if so and p < SIGNIFICANT_P]
         comparisons.append(f"{init.upper()} ends {sure[0] if sure else 'neither lower nor higher for certain'}")

@@ -24,11 +24,10 @@ from hyperfan.experiments.continual import (
 )
 from hyperfan.experiments.continual.claims import CLAIMS
 from hyperfan.experiments.continual.training import points
-from hyperfan.experiments.experiment import CHOOSING_SEED
 from hyperfan.experiments.results.claims import OPTIMISER_NAMES
 from hyperfan.experiments.results.pairs import LOSS_MARGIN, MIN_PAIRS
 from hyperfan.experiments.results.runs import NamedFigure
-from hyperfan.experiments.results.side_by_side import SideBySide, lowest_rate, nan_to_inf, quartile_cells
+from hyperfan.experiments.results.side_by_side import SideBySide, nan_to_inf, quartile_cells
 from hyperfan.experiments.results.write import Results
 from hyperfan.metrics import Kind, Row
 from hyperfan.report import Fit, RunData, Section, fits, losses_by_task, quartiles, task_panels
@@ -82,9 +81,9 @@ class ContinualRun(SideBySide[Continual]):
         and only how they end.
         """
         found, shown = super().to_dict(), set()
-        every = self.config.iterations if self.config.seed >= CHOOSING_SEED else KEPT_EVERY * self.config.log_every
+        every = self.config.iterations if self.chooses else KEPT_EVERY * self.config.log_every
         found["rows"] = [row for row in found["rows"] if self._is_kept(row, every)]
-        if self.config.seed < CHOOSING_SEED:
+        if not self.chooses:
             kept = replace(self, rows=found["rows"])  # rounded, as they will be read
             each = itertools.product(self.config.inits, self.config.rates)
             shown = {GridRun(init, lr, self.seeds[kept.median_seed(init, lr)]) for init, lr in each}
@@ -123,22 +122,10 @@ class ContinualRun(SideBySide[Continual]):
         """Training loss before the first step on each task, (seed, task)."""
         return nan_to_inf(self.losses[self.at(init, lr)][:, :, 0])
 
-    def finite(self, init: str, lr: float) -> int:
-        """How many runs went through all tasks."""
-        return int(self.final(init, lr)[:, -1].isfinite().sum())
-
-    def scores(self, init: str, lr: float) -> list[float]:
-        """The mean final loss of the tasks of each seed, by whose median rates are compared."""
-        found: list[float] = self.final(init, lr).mean(1).tolist()
+    def ends(self, lr: float, start: str = "") -> list[float]:
+        """The mean final loss of the tasks of each seed."""
+        found: list[float] = self.final(start, lr).mean(1).tolist()
         return found
-
-    def best(self, init: str) -> float:
-        """The rate of an init that was chosen on other seeds; if there are none, the one where these end lowest."""
-        return (self.chooser or self).lowest(init)
-
-    def lowest(self, init: str) -> float:
-        """The rate with the smallest median score, in which a run that diverged counts as infinite."""
-        return lowest_rate(self.config.rates, lambda lr: self.scores(init, lr))
 
     def trained(self, init: str, lr: float) -> int:
         """How many runs ended every task closer to it than the best constant is."""
@@ -167,7 +154,7 @@ class ContinualRun(SideBySide[Continual]):
                 {
                     "init": init,
                     "rate": lr,
-                    "finite": self.finite(init, lr),
+                    "finite": self.finite(lr, init),
                     "trained": self.trained(init, lr),
                     "runs": len(self.seeds),
                     "loss": [statistics.median(column) for column in self.final(init, lr).T.tolist()],
@@ -188,7 +175,7 @@ class ContinualRun(SideBySide[Continual]):
     def sentence(self) -> str:
         """The init with the lowest loss."""
         c = self.config
-        score, init = min((statistics.median(self.scores(init, self.best(init))), init) for init in c.inits)
+        score, init = min((statistics.median(self.ends(self.best(init), init)), init) for init in c.inits)
         lowest = f"lowest for {init} at {self.best(init):g}: {score:.2g}" if math.isfinite(score) else "finite for none"
         runs = f"{len(c.inits)} inits at {len(c.rates)} rates with {c.seeds} seeds, {c.optimiser}"
         return f"{runs}: the median final loss of three tasks learnt one after another is {lowest}."
@@ -220,7 +207,7 @@ class ContinualRun(SideBySide[Continual]):
         median_runs = []
         for init in self.config.inits:
             lr = self.best(init)
-            label, finite = f"{init_label(init)} at {lr:g}", self.finite(init, lr)
+            label, finite = f"{init_label(init)} at {lr:g}", self.finite(lr, init)
             note = "" if finite == seeds else f" ({finite} of {seeds} finite)"
             shown = curves["loss" if init in PAPER_INITS else "loss-others"]
             shown[label + note], inits[label + note] = self.losses[self.at(init, lr)], init
@@ -308,6 +295,6 @@ def _all_rates(found: ContinualRun) -> str:
     rows = []
     for init in found.config.inits:
         for lr in found.config.rates:
-            counts = str(found.finite(init, lr)), str(found.trained(init, lr))
+            counts = str(found.finite(lr, init)), str(found.trained(init, lr))
             rows.append([init, f"{lr:g}", *counts, *quartile_cells(found.final(init, lr))])
     return markdown_table(["init", "rate", "finite", "trained", *TASK_LOSSES], rows)

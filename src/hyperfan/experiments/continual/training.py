@@ -18,6 +18,7 @@ from hyperfan.experiments.continual.stack import RegressionStack
 from hyperfan.experiments.experiment import GridTraining
 from hyperfan.experiments.seeds import generator
 from hyperfan.experiments.stack import Optimiser, values_and_embeddings_of
+from hyperfan.experiments.state import join_states, part_of
 from hyperfan.files import rounded
 from hyperfan.hypernet import HyperNet
 from hyperfan.init import method
@@ -157,10 +158,9 @@ class ContinualTraining(GridTraining):
 
     def state(self) -> dict[str, Tensor]:
         """The state of all stacks."""
-        return {f"{init}/{name}": t for init, stack in self.stacks.items() for name, t in stack.state().items()}
+        return join_states({f"{init}/": stack.state() for init, stack in self.stacks.items()})
 
     def load(self, state: dict[str, Tensor]) -> None:
         """Restore what ``state`` returned."""
         for init, stack in self.stacks.items():
-            own = f"{init}/"
-            stack.load({name.removeprefix(own): t for name, t in state.items() if name.startswith(own)})
+            stack.load(part_of(state, f"{init}/"))

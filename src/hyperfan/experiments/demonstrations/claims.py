@@ -13,17 +13,19 @@ from hyperfan.experiments.demonstrations import (
     OURS,
     SETTINGS,
     THEIR_RATE,
+    THEIRS,
     WINDOW,
     Demonstrations,
 )
 from hyperfan.experiments.demonstrations.stack import PathStack, errors
 from hyperfan.experiments.demonstrations.training import build, demonstrated, draw, widths
-from hyperfan.experiments.results.claims import Claim, Claims
-from hyperfan.experiments.results.pairs import is_smaller
+from hyperfan.experiments.results.claims import Claim, Claims, Fact
+from hyperfan.experiments.results.pairs import ChosenBy, agreed, is_smaller, opposite
+from hyperfan.experiments.results.statistics import Estimate, ratios
 from hyperfan.experiments.stack import values_and_embeddings_of
 
 if TYPE_CHECKING:
-    from hyperfan.experiments.demonstrations.results import DemonstrationsResults
+    from hyperfan.experiments.demonstrations.results import DemonstrationsResults, DemonstrationsRun
 
 START, DURING, LEARNT, END = "start", "during", "learnt", "end"
 MEASURES = {
@@ -41,28 +43,30 @@ NEEDED = "hyperfan-in"
 
 def _nothing(c: Claim, results: "DemonstrationsResults") -> None:
     kaiming = results.run(KAIMING)
-    ends = {}
-    for name in COMPARED:
-        run = results.run(name)
-        for measure, words in MEASURES.items():
-            label = f"{name}, at {run.best:g}, over {KAIMING}, at {kaiming.best:g}: {words}"
-            smaller = is_smaller(c, label, run.scores(measure), kaiming.scores(measure))
-            if measure in FACTS:
-                c.decide(f"{name}: nothing {FACTS[measure]}", None if smaller is None else not smaller)
-        ends[name] = c.measured[label].estimate.format()
-    c.headline = f"error {ends[NEEDED]} of Kaiming's, theirs {ends[COMPARED[0]]}"
+    for name, measure in itertools.product(COMPARED, MEASURES):
+        smaller = agreed(_is_smaller(c, results.run(name), kaiming, name, measure, by) for by in ChosenBy)
+        if measure in FACTS:
+            c.decide(f"{name}: nothing {FACTS[measure]}", opposite(smaller))
+    ours, theirs = (
+        Estimate.median(ratios(results.run(name).scores(END), kaiming.scores(END))) for name in (NEEDED, THEIRS)
+    )
+    c.headline = f"error {ours.format()} of Kaiming's, theirs {theirs.format()}"
     for name, measure in itertools.product(COMPARED, (DURING, END)):
         label = f"{name} over {KAIMING}, both at their rate, {THEIR_RATE:g}: {MEASURES[measure]}"
         is_smaller(c, label, *(results.run(n).scores(measure, THEIR_RATE) for n in (name, KAIMING)))
-    for name in COMPARED:  # as few seeds choose, also at the rates that those compared would have chosen
-        pair = [results.run(n) for n in (name, KAIMING)]
-        rates = " and ".join(f"{run.lowest:g}" for run in pair)
-        label = f"{name} over {KAIMING}, at the rates that are best on the seeds compared, {rates}: {MEASURES[END]}"
-        is_smaller(c, label, *(run.scores(END, run.lowest) for run in pair))
     c.remark = (
         "At their widths, the mean square that the mainnet's weights start with, over the variance that they need by "
         f"the plan of {NEEDED}: {weight_ratios(results.starts)}."
     )
+
+
+def _is_smaller(
+    c: Claim, run: "DemonstrationsRun", kaiming: "DemonstrationsRun", name: str, measure: str, by: ChosenBy
+) -> Fact:
+    """Whether a measure is smaller in the runs of a setting than in Kaiming's."""
+    lr, other = run.rate(by), kaiming.rate(by)
+    label = f"{name}, at {lr:g}, over {KAIMING}, at {other:g}: {MEASURES[measure]}{by}"
+    return is_smaller(c, label, run.scores(measure, lr), kaiming.scores(measure, other))
 
 
 CLAIMS: Claims = {

@@ -1,7 +1,6 @@
 """What is read from runs of the demonstrations experiment, drawn and published."""
 
 import functools
-import math
 import statistics
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
@@ -41,7 +40,6 @@ from hyperfan.experiments.results.side_by_side import (
     SideBySide,
     edge_sentences,
     forgetting,
-    lowest_rate,
     nan_to_inf,
     quartile_cells,
     right_after,
@@ -90,19 +88,18 @@ class DemonstrationsRun(SideBySide[Demonstrations]):
                 row["paths"] = [path if i % seeds == 0 else None for i, path in enumerate(row["paths"])]
         return found
 
-    @property
-    def best(self) -> float:
-        """The rate that was chosen on other seeds; if there are none, the one where these end lowest."""
-        return (self.chooser or self).lowest
+    def ends(self, lr: float, start: str = "") -> list[float]:
+        """The error of all tasks at the end, of each seed."""
+        return self.scores(END, lr)
 
     @property
-    def lowest(self) -> float:
-        """The rate with the smallest median error of all tasks at the end on these seeds."""
-        return lowest_rate(self.config.rates, lambda lr: self.scores(END, lr))
+    def at_best(self) -> int:
+        """Where the runs at the best rate are in the tensors."""
+        return self.config.rates.index(self.best())
 
     def scores(self, measure: str, lr: float | None = None) -> list[float]:
         """A measure of each seed's run at a rate, by default the best; infinite after a divergence."""
-        rate = self.config.rates.index(self.best if lr is None else lr)
+        rate = self.config.rates.index(self.best() if lr is None else lr)
         after = self.errors[rate]
         found = {
             START: lambda: after[:, 0].mean(1),
@@ -114,11 +111,7 @@ class DemonstrationsRun(SideBySide[Demonstrations]):
 
     def forgetting(self) -> Estimate:
         """The error of earlier tasks at the end over their error when they were learnt, at the best rate."""
-        return Estimate.median(nan_to_inf(forgetting(self.errors[self.config.rates.index(self.best)])).tolist())
-
-    def finite(self, lr: float) -> int:
-        """How many runs went through all tasks."""
-        return sum(map(math.isfinite, self.scores(END, lr)))
+        return Estimate.median(nan_to_inf(forgetting(self.errors[self.at_best])).tolist())
 
     def cells(self) -> list[list[str]]:
         """The medians at each rate, under :data:`HEADER`."""
@@ -132,7 +125,7 @@ class DemonstrationsRun(SideBySide[Demonstrations]):
         """The error at the end at the best rate."""
         c, error = self.config, two_digits(statistics.median(self.scores(END)))
         runs = f"{c.tasks} shapes, one after another, {len(c.rates)} rates with {c.seeds} seeds"
-        return f"{runs}: at the best rate, {self.best:g}, the median error of all shapes at the end is {error}."
+        return f"{runs}: at the best rate, {self.best():g}, the median error of all shapes at the end is {error}."
 
     def text(self) -> str:
         """The table of rates."""
@@ -190,15 +183,12 @@ class DemonstrationsResults(Results[Demonstrations, DemonstrationsRun]):
         others = {name: run for name, run in self.found.items() if name not in compared}
         for figure, shown in {"loss": compared, "loss-zero-biases": others}.items():
             if shown:
-                curves = {_at_best(n, r): r.losses[r.config.rates.index(r.best)] for n, r in shown.items()}
+                curves = {_at_best(n, r): r.losses[r.at_best] for n, r in shown.items()}
                 inits = {_at_best(n, r): r.config.init for n, r in shown.items()}
                 run = next(iter(shown.values()))
                 title = f"Loss on shapes learnt one after another: {len(run.seeds)} runs of each init"
                 yield figure, losses_by_task(curves, run.measured_at, _task_names(self.base), title, inits)
-        drawn = [
-            Drawn(_at_best(n, r), r.first_paths[r.config.rates.index(r.best)][-1], r.config.init)
-            for n, r in self.found.items()
-        ]
+        drawn = [Drawn(_at_best(n, r), r.first_paths[r.at_best][-1], r.config.init) for n, r in self.found.items()]
         demonstrations, names = demonstrated(self.base, self.base.seed), shapes(self.base, self.base.seed)
         title = f"What the first seed draws at the end, of the shapes learnt in this order: {', '.join(names)}"
         yield "paths", paths(drawn, demonstrations, names, title)
@@ -240,13 +230,13 @@ class DemonstrationsResults(Results[Demonstrations, DemonstrationsRun]):
         rows = []
         for name, run in self.found.items():
             cells = quartile_cells(torch.tensor([run.scores(measure) for measure in MEASURES]).T)
-            finite = f"{run.finite(run.best)} of {len(run.seeds)}"
-            rows.append([name, f"{run.best:g}", finite, *cells, run.forgetting().format(".2g")])
+            finite = f"{run.finite(run.best())} of {len(run.seeds)}"
+            rows.append([name, f"{run.best():g}", finite, *cells, run.forgetting().format(".2g")])
         return markdown_table(["init", "best rate", "finite", *MEASURES.values(), "forgetting"], rows)
 
     def _edges(self) -> str:
         """Which inits are best at the end of the range of rates, where another might be better still."""
-        return edge_sentences({name: (run.best, run.config.rates) for name, run in self.found.items()})
+        return edge_sentences({name: (run.best(), run.config.rates) for name, run in self.found.items()})
 
     def _all_rates(self) -> str:
         rows = [[name, *cells] for name, run in self.found.items() for cells in run.cells()]
@@ -275,14 +265,14 @@ class DemonstrationsResults(Results[Demonstrations, DemonstrationsRun]):
 
 def _at_best(name: str, run: DemonstrationsRun) -> str:
     """What a setting is called beside its best rate."""
-    return f"{name} at {run.best:g}"
+    return f"{name} at {run.best():g}"
 
 
 def _numbers(run: DemonstrationsRun) -> dict[str, Any]:
     """The best rate of a setting, and its measures at every rate by seed."""
     c = run.config
     measures = {words: {f"{lr:g}": run.scores(measure, lr) for lr in c.rates} for measure, words in MEASURES.items()}
-    return {"init": c.init, "biases": c.biases, "best rate": run.best, **measures}
+    return {"init": c.init, "biases": c.biases, "best rate": run.best(), **measures}
 
 
 def _task_names(config: Demonstrations) -> list[str]:

@@ -4,8 +4,8 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from hyperfan.experiments.lora import OURS, PER_TASK, RIVALS, STARTS
-from hyperfan.experiments.results.claims import Claim, Claims, Fact, all_of
-from hyperfan.experiments.results.pairs import LOSS_MARGIN
+from hyperfan.experiments.results.claims import Claim, Claims, Fact
+from hyperfan.experiments.results.pairs import LOSS_MARGIN, ChosenBy, agreed
 from hyperfan.experiments.results.statistics import Estimate
 
 if TYPE_CHECKING:
@@ -24,8 +24,6 @@ SHARES = (RIGHT, HELD_RIGHT)
 """Measures of which more is better; they are compared by their differences, losses by their ratios."""
 RIGHT_MARGIN = 0.05
 """A difference between two shares of strings that nobody would mind."""
-CHOICES = {False: "", True: "; rates by the seeds compared"}
-"""Whether rates are chosen by the compared seeds, and how a measurement says so."""
 Decide = Callable[[Estimate], Fact]
 
 
@@ -44,16 +42,16 @@ def is_no_lower(difference: Estimate) -> Fact:
     return difference.is_above(-RIGHT_MARGIN, refuted_below=0)
 
 
-def _both_ways(c: Claim, results: "LoraResults", measure: str, a: str, b: str, decide: Decide) -> Fact:
-    """A fact must be so at the rates chosen on other seeds, and at those that the compared seeds would choose."""
-    facts = []
-    for of_compared, by in CHOICES.items():
-        rates = [results.best(start, measure, of_compared=of_compared) for start in (a, b)]
-        sides = [f"{STARTS[start]} at {rate:g}" for start, rate in zip((a, b), rates, strict=True)]
+def _compare(c: Claim, results: "LoraResults", measure: str, a: str, b: str, decide: Decide) -> Fact:
+    """Compare two starts by a measure."""
+
+    def at(by: ChosenBy) -> Fact:
+        sides = [(start, results.best(start, measure, by)) for start in (a, b)]
         word = " less " if measure in SHARES else " over "
-        label = f"{MEASURES[measure]}, {word.join(sides)}{by}"
-        facts.append(decide(c.measure(label, results.compare(measure, (a, rates[0]), (b, rates[1])))))
-    return all_of(facts)
+        label = f"{MEASURES[measure]}, {word.join(f'{STARTS[start]} at {lr:g}' for start, lr in sides)}{by}"
+        return decide(c.measure(label, results.compare(measure, *sides)))
+
+    return agreed(map(at, ChosenBy))
 
 
 def _against_rivals(measure: str, decide: Decide, words: str) -> Callable[[Claim, "LoraResults"], None]:
@@ -61,7 +59,7 @@ def _against_rivals(measure: str, decide: Decide, words: str) -> Callable[[Claim
 
     def decided(c: Claim, results: "LoraResults") -> None:
         for rival in RIVALS:
-            c.decide(f"{words} {STARTS[rival]}", _both_ways(c, results, measure, OURS, rival, decide))
+            c.decide(f"{words} {STARTS[rival]}", _compare(c, results, measure, OURS, rival, decide))
         nearest = next(iter(c.measured.values())).estimate  # the first rival's, at the rates chosen on other seeds
         c.headline = f"{nearest.format()} {'above' if measure in SHARES else 'of'} that of {STARTS[RIVALS[0]]}"
 
@@ -69,15 +67,16 @@ def _against_rivals(measure: str, decide: Decide, words: str) -> Callable[[Claim
 
 
 def _per_task(c: Claim, results: "LoraResults") -> None:
-    reached = _both_ways(c, results, RIGHT, OURS, PER_TASK, is_no_lower)
+    reached = _compare(c, results, RIGHT, OURS, PER_TASK, is_no_lower)
     c.decide(f"on trained tasks it is no worse than {STARTS[PER_TASK]}", reached)
-    facts = []
-    for of_compared, by in CHOICES.items():
-        rate = results.best(OURS, HELD_RIGHT, of_compared=of_compared)
+
+    def knows_more(by: ChosenBy) -> Fact:
+        rate = results.best(OURS, HELD_RIGHT, by)
         gained = Estimate.of([run.score(HELD_RIGHT, OURS, rate) - run.untold(HELD_RIGHT) for run in results.compared])
         label = f"{MEASURES[HELD_RIGHT]}, less those of the language model without words, at {rate:g}{by}"
-        facts.append(c.measure(label, gained).within(low=0))
-    c.decide("on held-out tasks it knows more than the language model without words", all_of(facts))
+        return c.measure(label, gained).within(low=0)
+
+    c.decide("on held-out tasks it knows more than the language model without words", agreed(map(knows_more, ChosenBy)))
     found = [Estimate.of([r.score(m, OURS, results.best(OURS, m)) for r in results.compared]) for m in SHARES]
     c.measure("strings right where words tell the task", Estimate.of([r.told for r in results.compared]), ".0%")
     c.headline = f"{found[0].format('.0%')} right, held-out tasks {found[1].format('.0%')}"

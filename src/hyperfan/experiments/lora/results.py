@@ -1,6 +1,5 @@
 """What is read from runs of the LoRA experiment, drawn and published."""
 
-import functools
 import math
 import statistics
 from collections.abc import Iterator, Sequence
@@ -34,7 +33,7 @@ from hyperfan.experiments.lora.claims import (
 )
 from hyperfan.experiments.lora.strings import split
 from hyperfan.experiments.lora.training import HELD_OUT, NAMED_PART, PRETRAINING_RATE, TRAINED
-from hyperfan.experiments.results.pairs import LOSS_MARGIN
+from hyperfan.experiments.results.pairs import LOSS_MARGIN, ChosenBy
 from hyperfan.experiments.results.runs import NamedFigure, Run
 from hyperfan.experiments.results.side_by_side import edge_sentences
 from hyperfan.experiments.results.statistics import Estimate
@@ -169,7 +168,7 @@ class LoraResults(Results[Lora, LoraRun]):
         for config in (choosing(self.base)[0], compared(self.base)[0]):
             self.runs.one(config)
 
-    @functools.cached_property
+    @property
     def choosers(self) -> list[LoraRun]:
         """The seeds that choose."""
         return [self.runs.one(config) for config in choosing(self.base) if config in self.runs]
@@ -182,9 +181,9 @@ class LoraResults(Results[Lora, LoraRun]):
             raise RunError("there is no finished run of a seed to compare")
         return found
 
-    def best(self, start: str, measure: str, *, of_compared: bool = False) -> float:
-        """The best rate of a start by a measure, on the seeds that choose, or on those that are compared."""
-        return best_rate(self.compared if of_compared else self.choosers, start, measure)
+    def best(self, start: str, measure: str, chosen_by: ChosenBy = ChosenBy.OTHERS) -> float:
+        """The best rate of a start by a measure."""
+        return best_rate(self.choosers if chosen_by is ChosenBy.OTHERS else self.compared, start, measure)
 
     def compare(self, measure: str, a: Choice, b: Choice) -> Estimate:
         """One over the other, seed by seed, or for shares one less the other."""

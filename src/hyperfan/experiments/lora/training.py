@@ -15,6 +15,7 @@ from hyperfan.experiments.lora import PER_TASK, Lora
 from hyperfan.experiments.lora.starts import build
 from hyperfan.experiments.lora.strings import Language, split, vectors
 from hyperfan.experiments.seeds import generator
+from hyperfan.experiments.state import join_states, part_of
 from hyperfan.hypernet import HyperNet
 from hyperfan.metrics import Kind, Row
 from hyperfan.models import Llama
@@ -182,26 +183,22 @@ class LoraTraining(GridTraining):
 
     def state(self) -> dict[str, Tensor]:
         """The language model and its optimiser, and if it is pretrained all hypernets with theirs."""
-        found = {f"base.{name}": t for name, t in state_of(self.base, self.base_optimiser).items()}
+        found = {"base.": state_of(self.base, self.base_optimiser)}
         for i, member in enumerate(self.members):
             state = state_of(member.net, member.optimiser)
-            found |= {f"{i}.{name}": t for name, t in state.items() if not self._is_of_base(t)}
-        return {**found, "sums": self.sums.clone()}
+            found[f"{i}."] = {name: t for name, t in state.items() if not self._is_of_base(t)}
+        return {**join_states(found), "sums": self.sums.clone()}
 
     def load(self, state: dict[str, Tensor]) -> None:
         """Restore what ``state`` returned."""
-        load_into(self.base, self.base_optimiser, _part(state, "base"))
+        load_into(self.base, self.base_optimiser, part_of(state, "base."))
         self.sums.copy_(state["sums"])
         if any(name.startswith("0.") for name in state):
             self._begin()
         for i, member in enumerate(self.members):
             frozen = {k: t for k, t in state_of(member.net, member.optimiser).items() if self._is_of_base(t)}
-            load_into(member.net, member.optimiser, {**frozen, **_part(state, str(i))})
+            load_into(member.net, member.optimiser, {**frozen, **part_of(state, f"{i}.")})
 
     def _is_of_base(self, tensor: Tensor) -> bool:
         """Whether a tensor is a parameter of the language model, which all hypernets hold."""
         return any(tensor.data_ptr() == p.data_ptr() for p in self.base.parameters())
-
-
-def _part(state: dict[str, Tensor], prefix: str) -> dict[str, Tensor]:
-    return {name.removeprefix(f"{prefix}."): t for name, t in state.items() if name.startswith(f"{prefix}.")}

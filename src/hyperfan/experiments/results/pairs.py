@@ -1,6 +1,7 @@
 """Settings compared seed by seed, since runs of one seed share data and draws: is one smaller than the other?"""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from enum import StrEnum
 
 from hyperfan.experiments.results.claims import Claim, Fact
 from hyperfan.experiments.results.statistics import Estimate, ratios, signed_rank
@@ -11,6 +12,32 @@ SIGNIFICANT_P = 0.05
 """The bound on p of a paired test."""
 MIN_PAIRS = 6
 """Below so many pairs no p can be under that bound."""
+
+
+class ChosenBy(StrEnum):
+    """Which seeds choose the rates at which settings are compared; its text ends the label of a measurement."""
+
+    OTHERS = ""
+    COMPARED = "; rates by the seeds compared"
+
+
+def agreed(facts: Iterable[Fact]) -> Fact:
+    """The fact at the rates of either choice, from one fact for each :class:`ChosenBy`, if both are the same.
+
+    Where two rates are about as good, chance decides which of them a few seeds choose. So what is so at the one and not
+    at the other is not decided. By one choice alone it would be so, by ``all_of`` refuted, and with other seeds it may
+    come out the other way.
+
+    >>> [agreed(facts) for facts in ((True, True), (False, False), (True, False), (None, False))]
+    [True, False, None, None]
+    """
+    found = set(facts)
+    return found.pop() if len(found) == 1 else None
+
+
+def opposite(fact: Fact) -> Fact:
+    """Whether something is not so."""
+    return None if fact is None else not fact
 
 
 def measure_ratio(c: Claim, label: str, a: Sequence[float], b: Sequence[float]) -> tuple[Estimate, float]:

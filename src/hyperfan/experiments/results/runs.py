@@ -60,10 +60,14 @@ class Run(ABC, Generic[C]):
         """The last line of a kind, if there is one."""
         return next(of_kind(self.rows[::-1], kind), None)
 
+    @property
+    def chooses(self) -> bool:
+        """Whether it is there to choose a learning rate, and not to be compared."""
+        return getattr(self.config, "seed", 0) >= CHOOSING_SEED
+
     def half(self, odd: bool) -> "Run[C] | None":
-        """The run with even seeds alone, or with odd ones; ``None`` if none is left. Those that choose rates stay."""
-        seed = getattr(self.config, "seed", 0)
-        return self if seed >= CHOOSING_SEED or seed % 2 == odd else None
+        """The run with even seeds alone, or with odd ones; ``None`` if none is left."""
+        return self if getattr(self.config, "seed", 0) % 2 == odd else None
 
     def to_dict(self) -> dict[str, Any]:
         """What a page needs of the run, as a record keeps it; the diagnosis is left to the run's own page."""
@@ -235,9 +239,14 @@ class Runs(Generic[R]):
         return dict(sorted(found.items()))
 
     def half(self, odd: bool) -> "Runs[R]":
-        """The runs with even seeds alone, or with odd ones."""
-        halves: Any = [run.half(odd) for run in self]
-        return Runs(self.experiment, [run for run in halves if run is not None], self.unverified)
+        """The runs with even seeds alone, or with odd ones, also of the seeds that choose rates.
+
+        As other seeds would choose anew. But where one seed chooses, both halves have it.
+        """
+        halves: Any = [half for run in self if (half := run.half(odd)) is not None]
+        chosen = {half.setting for half in halves if half.chooses}
+        alone = [run for run in self if run.chooses and run.setting not in chosen]
+        return Runs(self.experiment, [*halves, *alone], self.unverified)
 
     def __contains__(self, config: Configuration) -> bool:
         """Whether there is a run of this configuration."""

@@ -2,6 +2,7 @@
 
 import math
 import statistics
+from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, Self, TypeVar
@@ -11,16 +12,11 @@ import torch
 from torch import Tensor
 
 from hyperfan.errors import RunError
-from hyperfan.experiments.experiment import CHOOSING_SEED
+from hyperfan.experiments.results.pairs import ChosenBy
 from hyperfan.experiments.results.runs import Run
 from hyperfan.metrics import Kind, Row
 from hyperfan.report import quartiles
 from hyperfan.text import two_digits
-
-
-def lowest_rate(rates: Sequence[float], scores: Callable[[float], Sequence[float]]) -> float:
-    """The rate with the smallest median score over seeds, in which a run that diverged counts as infinite."""
-    return min(rates, key=lambda rate: (statistics.median(scores(rate)), rate))
 
 
 def edge(rate: float, rates: Sequence[float]) -> Literal["smallest", "largest"] | None:
@@ -67,12 +63,15 @@ def quartile_cells(losses: Tensor) -> list[str]:
 
 
 C = TypeVar("C", bound=Any)
-"""A configuration with several seeds, which its runs count fastest."""
+"""A configuration with several rates and several seeds, which its runs count fastest."""
 
 
 @dataclass(frozen=True)
 class SideBySide(Run[C]):
     """Finished runs of several seeds. In their tensors a run that diverged has NaN from then on.
+
+    A start is what its runs differ in beside rate and seed, as an init. Where they differ in nothing else, it has no
+    name.
 
     Args:
         part: which of the seeds are looked at.
@@ -89,9 +88,30 @@ class SideBySide(Run[C]):
         return seeds
 
     def half(self, odd: bool) -> Self | None:
-        """The runs with even seeds alone, or with odd ones; where rates are chosen all stay."""
+        """The runs with even seeds alone, or with odd ones; ``None`` if none is left."""
         half = replace(self, part=slice((self.config.seed + odd) % 2, None, 2))
-        return self if self.config.seed >= CHOOSING_SEED else half if half.seeds else None
+        return half if half.seeds else None
+
+    @abstractmethod
+    def ends(self, lr: float, start: str = "") -> Sequence[float]:
+        """How each seed's run from a start ends at a rate, by which rates are chosen; infinite after a divergence."""
+
+    def best(self, start: str = "") -> float:
+        """The rate of a start that was chosen on other seeds; if there are none, the one where these end lowest."""
+        return (self.chooser or self).lowest(start)
+
+    def lowest(self, start: str = "") -> float:
+        """The rate of a start at which the median of these seeds ends lowest."""
+        rates: Sequence[float] = self.config.rates
+        return min(rates, key=lambda lr: (statistics.median(self.ends(lr, start)), lr))
+
+    def rate(self, chosen_by: ChosenBy, start: str = "") -> float:
+        """The rate of a start that is best on some of the seeds."""
+        return self.best(start) if chosen_by is ChosenBy.OTHERS else self.lowest(start)
+
+    def finite(self, lr: float, start: str = "") -> int:
+        """How many runs from a start went through to the end at a rate."""
+        return sum(map(math.isfinite, self.ends(lr, start)))
 
     @property
     def measured_at(self) -> list[int]:

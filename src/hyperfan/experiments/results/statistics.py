@@ -144,11 +144,11 @@ def signed_rank(a: Sequence[float], b: Sequence[float]) -> float:
     rank = {size: 2 * sizes.index(size) + 1 + sizes.count(size) for size in sizes}
     ranks = [rank[abs(x)] for x in logs]
     seen = sum(r for r, x in zip(ranks, logs, strict=True) if x > 0)
-    ways = [1] + [0] * sum(ranks)  # of choosing signs, by the sum of the positive ranks
+    tail = min(seen, sum(ranks) - seen)
+    ways = [1] + [0] * tail  # of choosing signs, by the sum of the positive ranks
     for r in ranks:
         ways = [n + (ways[i - r] if i >= r else 0) for i, n in enumerate(ways)]
-    tail = min(seen, sum(ranks) - seen)
-    return float(min(1.0, 2 * sum(itertools.islice(ways, tail + 1)) / 2 ** len(ranks)))
+    return float(min(1.0, 2 * sum(ways) / 2 ** len(ranks)))
 
 
 def growth(values: Sequence[float]) -> float:

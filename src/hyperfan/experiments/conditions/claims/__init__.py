@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
 from hyperfan.experiments.conditions import JOBS, LINEAR, RATES, TABLED, start_name
-from hyperfan.experiments.results.claims import Claim, Claims, Fact, all_of
-from hyperfan.experiments.results.pairs import is_no_larger, is_smaller
+from hyperfan.experiments.results.claims import Claim, Claims, Fact
+from hyperfan.experiments.results.pairs import ChosenBy, agreed, is_no_larger, is_smaller
 from hyperfan.hypernet.condition_defaults import GIVEN_SHARE, TASKS_SHARE
 
 if TYPE_CHECKING:
@@ -34,18 +34,16 @@ def named(start: str, job: str) -> str:
     return start_name(TASKS_SHARE if job in TABLED else GIVEN_SHARE) if start == OURS else start
 
 
-def decide_both_ways(c: Claim, run: "ConditionsRun", measure: str, starts: tuple[str, str], compare: Compare) -> None:
-    """Compare two starts of a run by a measure.
-
-    The fact must be so both at the rates chosen on other seeds and at those that the compared seeds would choose: a
-    rate at the edge of divergence may do well on the few seeds that choose.
-    """
+def compare_starts(c: Claim, run: "ConditionsRun", measure: str, starts: tuple[str, str], compare: Compare) -> None:
+    """Compare two starts of a run by a measure."""
     what = f"{run.config.job}, {run.config.optimiser}: {MEASURES[measure]}"
-    facts = []
-    for rate, by in ((run.best, ""), (run.lowest, "; rates by the seeds compared")):
-        label = f"{what}, {' over '.join(f'{start} at {rate(start):g}' for start in starts)}{by}"
-        facts.append(compare(c, label, *(run.scores(measure, start, rate(start)) for start in starts)))
-    c.decide(what, all_of(facts))
+
+    def at(by: ChosenBy) -> Fact:
+        sides = [(start, run.rate(by, start)) for start in starts]
+        label = f"{what}, {' over '.join(f'{start} at {lr:g}' for start, lr in sides)}{by}"
+        return compare(c, label, *(run.scores(measure, *side) for side in sides))
+
+    c.decide(what, agreed(map(at, ChosenBy)))
 
 
 def _compare(
@@ -57,7 +55,7 @@ def _compare(
         for job, optimiser in itertools.product(JOBS, RATES):
             run = results.run(job, optimiser)
             for measure in (m for m in measures if m in run.measures):
-                decide_both_ways(c, run, measure, (named(a, job), named(b, job)), compare)
+                compare_starts(c, run, measure, (named(a, job), named(b, job)), compare)
         found, ratios = list(c.facts.values()), [m.estimate.value for m in c.measured.values()]
         c.headline = (
             f"{words} in {found.count(True)} of {len(found)}, not in {found.count(False)}, open in "

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from hyperfan.experiments.conditions import JOBS, KINDS, LINEAR, RATES, VARIANTS, trunk_setting
-from hyperfan.experiments.conditions.claims import END, MEASURES, OURS, UNSEEN, decide_both_ways
+from hyperfan.experiments.conditions.claims import END, MEASURES, OURS, UNSEEN, compare_starts
 from hyperfan.experiments.results.claims import Claim
 from hyperfan.experiments.results.pairs import is_no_larger
 from hyperfan.experiments.results.statistics import Estimate, ratios
@@ -86,7 +86,7 @@ def _facts(runs: "list[ConditionsRun]") -> str:
             c = Claim(name, name, f"at least as good as {LINEAR}")
             for run in (run for run in runs if run.config.job in jobs):
                 for measure in _measures(run):
-                    decide_both_ways(c, run, measure, (run.config.starts[i], LINEAR), is_no_larger)
+                    compare_starts(c, run, measure, (run.config.starts[i], LINEAR), is_no_larger)
             facts = list(c.facts.values())
             if facts:
                 rows.append([kind, name, *(str(facts.count(fact)) for fact in (True, False, None))])
