@@ -27,7 +27,7 @@ from hyperfan.experiments.continual.training import points
 from hyperfan.experiments.results.claims import OPTIMISER_NAMES
 from hyperfan.experiments.results.pairs import LOSS_MARGIN, MIN_PAIRS
 from hyperfan.experiments.results.runs import NamedFigure
-from hyperfan.experiments.results.side_by_side import SideBySide, nan_to_inf, quartile_cells
+from hyperfan.experiments.results.side_by_side import SideBySide, edge, nan_to_inf, quartile_cells
 from hyperfan.experiments.results.write import Results
 from hyperfan.metrics import Kind, Row
 from hyperfan.report import Fit, RunData, Section, fits, losses_by_task, quartiles, task_panels
@@ -261,6 +261,7 @@ class ContinualResults(Results[Continual, ContinualRun]):
             "forgotten": FORGOTTEN_FACTOR,
             "forgetting": forgetting(self.grids),
             "best": self._tables(lambda found: markdown_table(BEST_HEADER, found.cells())),
+            "edges": " ".join(map(_edges, self.grids)),
             "margin": LOSS_MARGIN,
             "enough": MIN_PAIRS,
             "all": self._tables(_all_rates),
@@ -269,6 +270,15 @@ class ContinualResults(Results[Continual, ContinualRun]):
 
     def _tables(self, draw: Callable[[ContinualRun], str]) -> str:
         return "\n\n".join(f"With {OPTIMISER_NAMES[g.config.optimiser]}:\n\n{draw(g)}" for g in self.grids)
+
+
+def _edges(found: ContinualRun) -> str:
+    best = {init: (found.best(init), found.config.rates) for init in found.config.inits}
+    names = [f"{init} at {rate:g}" for init, (rate, rates) in best.items() if edge(rate, rates)]
+    return (
+        f"With {OPTIMISER_NAMES[found.config.optimiser]} the best rate lies at an end of those tried, where one beyond "
+        f"might suit better: {', '.join(names) or 'none'}."
+    )
 
 
 def _constant(found: ContinualRun) -> float:
