@@ -14,7 +14,8 @@ run: $(STAMP)
 	$(BIN)/hyperfan run continual --seeds 15 --resume
 
 # Tests start many processes; bytecode is kept, whatever the environment says, so that each does not compile all anew.
-TEST := PYTHONDONTWRITEBYTECODE= OMP_NUM_THREADS=1 $(BIN)/pytest -n auto
+# The table at their end says which tests take longest.
+TEST := PYTHONDONTWRITEBYTECODE= OMP_NUM_THREADS=1 $(BIN)/pytest -n auto --durations 15 --durations-min 2
 
 test: lint
 	$(TEST)

@@ -413,7 +413,7 @@ def test_a_grid_in_which_all_diverge_is_still_drawn(tmp_path):
 
 def test_forgetting_is_told_of_those_that_had_learnt():
     world = made_up({("hyperfan-in", lr): 0.5 for lr in BASE.rates})
-    lines = {line.split(" | ")[1]: line for line in results.forgetting([world]).splitlines()}
+    lines = {line.split(" | ")[1]: line for line in results.forgetting_table([world]).splitlines()}
     assert lines["hyperfan-out"].endswith("| 0.01 | 0.2 | 0.4 | 15 of 15 |")
     assert lines["hyperfan-in"].endswith("| 0 of 0 |")  # a constant would have done better
 

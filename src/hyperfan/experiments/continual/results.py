@@ -259,7 +259,7 @@ class ContinualResults(Results[Continual, ContinualRun]):
             "tested": len(sgd.points[0].test_x),
             "constant": _constant(sgd),
             "forgotten": FORGOTTEN_FACTOR,
-            "forgetting": forgetting(self.grids),
+            "forgetting": forgetting_table(self.grids),
             "best": self._tables(lambda found: markdown_table(BEST_HEADER, found.cells())),
             "edges": " ".join(map(_edges, self.grids)),
             "margin": LOSS_MARGIN,
@@ -286,7 +286,7 @@ def _constant(found: ContinualRun) -> float:
     return float(found.points[0].test_y.var(correction=0))
 
 
-def forgetting(grids: Sequence[ContinualRun]) -> str:
+def forgetting_table(grids: Sequence[ContinualRun]) -> str:
     """A table of what each init keeps of the first task."""
     rows = []
     for found in grids:
