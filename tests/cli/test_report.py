@@ -31,7 +31,7 @@ def test_a_run_and_two_side_by_side(capsys):
     assert report(capsys, one) == (0, "report.html\n", "")
     page = Path("report.html").read_text()
     assert "90.00% of the test images right after 1 epochs; weights made by a hypernet" in page
-    assert "90.0 s" in page
+    assert "90 s" in page
     assert report(capsys, one, other, one, "--out", "both.html")[0] == 0
     page = Path("both.html").read_text()
     assert "2 runs side by side" in page
