@@ -146,7 +146,7 @@ def index_table(claims: Iterable[tuple[str, Mapping[str, Any]]]) -> str:
         verdict, *halves = (INDEX_WORDS[each["verdict"]] for each in (claim, *claim.get("halves", [])))
         so = list(claim.get("facts", {}).values())
         counts = f" {so.count(True)}/{len(so)}" if so else ""
-        alone = f"both {halves[0]}" if len(halves) > len({*halves}) else " / ".join(halves)
+        alone = f"both {halves[0].removesuffix('s')}" if len(halves) > len({*halves}) else " / ".join(halves)
         alone += ", differ" if claim.get("contested") else ""
         number = claim.get("headline") or ("" if so else claim.get("counts", ""))
         rows.append([link, claim.get("title", claim["statement"]), f"**{verdict}**{counts}", number, alone])
