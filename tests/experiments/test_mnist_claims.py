@@ -235,7 +235,7 @@ def test_weights_that_are_no_larger_are_not_said_to_be():
 def test_every_claim_has_the_number_that_decides_it(papers_world):
     assert all(any(letter.isdigit() for letter in c.headline) for c in papers_world.values())
     assert papers_world["C6"].headline.startswith("settles after 0.4 ")  # 8 probes against 20
-    assert papers_world["C12"].headline.startswith("best mean above hyperfan-in: −1.50 [−1")
+    assert papers_world["C12"].headline.startswith("−1.50 [−1")
     assert papers_world["C13"].counts == "2 of 2 facts"
     assert papers_world["C5"].counts == "1 of 1 fact"
 
