@@ -20,7 +20,7 @@ import hyperfan as hf
 from hyperfan.cli.main import COMMANDS, GROUPS, main
 from hyperfan.experiments.experiment import EXPERIMENTS
 from hyperfan.init import Method, Reading, available, methods
-from hyperfan.mainnet.gains import FUNCTIONS, gains
+from hyperfan.mainnet.gains import ACTIVATION_FUNCTIONS, gains
 from hyperfan.probe.checks import mistakes
 from hyperfan.probe.findings import MAX_PLACES_SHOWN, Finding, FindingName
 from hyperfan.probe.hypernet_subject import HyperNetSubject
@@ -152,7 +152,7 @@ def usual_mistakes() -> str:
 
 def gain_table() -> str:
     """The gains of all activations."""
-    rows = [(name, gains(name)) for name in sorted(FUNCTIONS)]
+    rows = [(name, gains(name)) for name in sorted(ACTIVATION_FUNCTIONS)]
     lines = (f"| {name} | {g.forward:.3f} | {g.backward:.3f} |" for name, g in rows)
     return "\n".join(["| | forward | backward |", "|---|---|---|", *lines])
 
