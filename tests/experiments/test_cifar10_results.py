@@ -135,6 +135,12 @@ def test_where_hyperfan_diverges_the_rate_is_set_beside_the_classical_nets():
     assert said not in verdict().remark
 
 
+def test_one_run_that_diverges_decides_nothing():
+    results = World(best={"hyperfan-in": 5e-5}).results(lambda c: c.seed in (0, CHOOSING_SEED))
+    (claim,) = results.decide()
+    assert set(claim.facts.values()) == {None}
+
+
 def test_without_an_explosion_nothing_is_explained(monkeypatch):
     monkeypatch.setattr(results, "kernel_excess", lambda config: 1.0)
     assert "explodes" not in verdict().remark

@@ -184,12 +184,17 @@ def _untrained(config: Cifar10) -> HyperNet:
 def _stays_above(runs: list[Cifar10Run]) -> Fact:
     """Whether runs do not bring the loss below that of guessing. Those that diverge certainly do not."""
     finished = [r for r in runs if not r.diverged]
-    return _loss(finished, 1).within(GUESSING_LOSS) if finished else True
+    return _loss(finished, 1).within(GUESSING_LOSS) if finished else _alike(runs, so=True)
 
 
 def _falls_below(runs: list[Cifar10Run]) -> Fact:
     """Whether runs bring the loss below that of guessing, which is what one that diverges counts as."""
-    return False if all(r.diverged for r in runs) else _loss(runs, 1).within(high=GUESSING_LOSS)
+    return _alike(runs, so=False) if all(r.diverged for r in runs) else _loss(runs, 1).within(high=GUESSING_LOSS)
+
+
+def _alike(runs: list[Cifar10Run], so: bool) -> Fact:
+    """What all runs have in common, which one alone does not decide."""
+    return so if len(runs) > 1 else None
 
 
 def _loss(runs: list[Cifar10Run], epoch: int) -> Estimate:
