@@ -27,7 +27,7 @@ SCALE_TOLERANCE = 1.1
 """How far from 1 the factor from a layer to the next may be where the scale is kept."""
 WIDTHS = (32, 64, 112, 256)
 FACTOR = "factor from a layer to the next"
-GROWTH_DEPTH, GROWTH_EMBEDDING, GROWTH_SEEDS, GROWTH_INPUTS = 10, 16, 10, 100
+GROWTH_DEPTH, GROWTH_EMBEDDING, GROWTH_SEEDS, GROWTH_INPUTS = 10, 16, 40, 100
 """Layers, embedding size, seeds and inputs of the untrained nets of the paper's section 3."""
 
 
