@@ -5,7 +5,8 @@ import math
 import torch
 from torch.nn.functional import mse_loss
 
-from hyperfan.experiments.continual.training import build, draw, order, points
+from hyperfan.experiments.continual.training import build, order, points
+from hyperfan.experiments.draws import draw_init
 from hyperfan.optim import Memory
 
 
@@ -14,7 +15,7 @@ def alone(config, run):
 
     It ends with the last task, or after a loss that is not finite.
     """
-    net = draw(build(config, run.init), run.seed)
+    net = draw_init(build(config, run.init), run.seed)
     return net, _training(config, run, net)
 
 

@@ -36,6 +36,7 @@ from hyperfan.experiments.conditions.claims import (
     UNSEEN,
     named,
 )
+from hyperfan.experiments.conditions.claims.comparisons import comparison_fields
 from hyperfan.experiments.conditions.claims.starts import at_start
 from hyperfan.experiments.conditions.results import ConditionsResults, ConditionsRun
 from hyperfan.experiments.loop import run
@@ -141,6 +142,21 @@ def test_the_best_rate_is_chosen_elsewhere_and_a_divergence_is_infinite():
     assert made.lowest(ALL) == made.config.rates[1]
     assert made.best(ALL) == made.config.rates[0]
     assert made.scores(END, ALL, made.config.rates[1])[0] == math.inf
+
+
+def test_the_page_compares_the_default_with_hyperfan_in_as_published():
+    made = MadeUp({OURS: 0.5, (OURS, UNSEEN): 0.25, (NONE, FORGETTING): 0.5})
+    made.base = BASE
+    jobs = ("turned", "tasks", "sequence")
+    vars(made)["found"] = {(job, optimiser): made.run(job, optimiser) for job in jobs for optimiser in RATES}
+    found = comparison_fields(made)
+    assert found["known_gain"] == "0.5 with SGD and 0.5 with AdamW"
+    assert found["unseen_gain"] == "0.25 with SGD and 0.25 with AdamW"
+    assert "| given | loss at the end | SGD | 1 | 1 | 0.5 | 1 | 1 |" in found["relative"]
+    assert "| tasks | AdamW | 0.50 [" in found["tasks_gain"]
+    assert "turned" not in found["tasks_gain"]
+    assert found["behind"] == "- nowhere"
+    assert found["least_forgotten"].startswith("*sequence* with SGD: ρ = 0, 0.5; *sequence* with AdamW: ")
 
 
 # ── untrained nets ─────────────────────────────────────────────────────────────────────────────────────────────────

@@ -58,7 +58,7 @@ def _digits(monkeypatch):
 
 def in_float64(training):
     """The same training with all numbers in double precision, drawn as in single."""
-    for stack in training.stacks:
+    for stack in training.stacks.values():
         stack.theta = {name: t.double() for name, t in stack.theta.items()}
         stack.begin(0)
     gather = training._gather
@@ -130,22 +130,22 @@ def test_every_run_equals_one_that_is_trained_alone_with_the_library(monkeypatch
     monkeypatch.setitem(RATES, optimiser, (0.01, 0.03))
     config = replace(SMOKE, job=job, shares=(share or 0.0,), optimiser=optimiser, seed=3)
     training = in_float64(ConditionsTraining(config))
-    training.stacks = training.stacks[1:] if share is None else training.stacks[:1]
+    training.stacks = {"": training.stacks["1/" if share is None else "0/"]}
     singles = [alone(config, share, seed, lr) for lr in config.rates for seed in training.seeds]
     for step in range(config.total):
         found = [next(single) for single in singles]
         assert training.step(step) == pytest.approx(sum(loss for _, loss in found) / len(found), rel=1e-9)
     for i, (net, _) in enumerate(found):
         for name, value in values_of(net).items():
-            torch.testing.assert_close(training.stacks[0].theta[name][i], value, rtol=1e-7, atol=1e-9)
+            torch.testing.assert_close(training.stacks[""].theta[name][i], value, rtol=1e-7, atol=1e-9)
 
 
 def test_biases_that_are_not_generated_are_trained_as_the_library_does(monkeypatch):
     monkeypatch.setitem(RATES, "AdamW", (0.01, 0.03))
     config = replace(SMOKE, shares=(0.01,), variants=(WEIGHTS_ALONE,), seed=3)
     training = in_float64(ConditionsTraining(config))
-    training.stacks = training.stacks[1:2]
-    training.stacks[0].mask = training.stacks[0].mask.double()
+    training.stacks = {"": training.stacks["1/"]}
+    training.stacks[""].mask = training.stacks[""].mask.double()
     singles = [alone(config, 0.01, seed, lr, WEIGHTS_ALONE) for lr in config.rates for seed in training.seeds]
     for step in range(config.total):
         found = [next(single) for single in singles]
@@ -246,11 +246,11 @@ def test_linear_starts_as_torchs_layers_do():
 
 def test_starts_share_everything_but_the_init():
     training = ConditionsTraining(replace(SMOKE, job="tasks"))
-    first, *others = training.stacks
+    first, *others = training.stacks.values()
     for other in others:
         assert torch.equal(other.theta["table"], first.theta["table"])
         assert not torch.equal(other.theta["heads.bias"], first.theta["heads.bias"])
-    _, batch = training._training_batch(3)
+    _, batch = training.batch(3)
     half = len(batch["x"]) // len(training.config.rates)
     assert torch.equal(batch["x"][:half], batch["x"][half : 2 * half])  # nor do rates differ
 
@@ -262,11 +262,11 @@ def test_a_run_that_was_stopped_goes_on_to_the_same_bits(tmp_path, batches):
 
 def test_one_diverged_run_does_not_end_the_others():
     training = ConditionsTraining(SMOKE)
-    training.stacks[0].theta["heads.bias"][0] = math.nan
+    training.stacks["0/"].theta["heads.bias"][0] = math.nan
     assert math.isfinite(training.step(0))
     losses = training._losses(unseen=False).mean(1)
     assert losses.isfinite().tolist() == [False, *[True] * (len(losses) - 1)]
-    for stack in training.stacks:
+    for stack in training.stacks.values():
         stack.theta["heads.bias"][:] = math.nan
     assert math.isnan(training.step(1))  # none is left
 

@@ -11,7 +11,8 @@ from torch.nn.functional import mse_loss
 from hyperfan.errors import RunError
 from hyperfan.experiments.continual import ALL_INITS, Continual
 from hyperfan.experiments.continual.stack import RegressionStack
-from hyperfan.experiments.continual.training import ContinualTraining, build, draw, order, points, widths
+from hyperfan.experiments.continual.training import ContinualTraining, build, order, points, widths
+from hyperfan.experiments.draws import draw_init
 from hyperfan.experiments.stack import HEAD_BIAS, values_and_embeddings_of
 from hyperfan.optim import Memory
 from products import only_in_full
@@ -25,18 +26,18 @@ def together(config):
     """Losses of every run at every step, (run, step), as the stacks return them; and the training."""
     training = ContinualTraining(config)
     found = {}
-    for init, stack in training.stacks.items():
+    for prefix, stack in training.stacks.items():
 
-        def seen(loss, count, init=init, step=stack.step):
-            found[init] = step(loss, count)
-            return found[init]
+        def seen(loss, count, prefix=prefix, step=stack.step):
+            found[prefix] = step(loss, count)
+            return found[prefix]
 
         stack.step = seen
     losses = []
     for step in range(config.total):
         list(training.tests(step))
         training.step(step)
-        losses.append(torch.cat([found[init] for init in config.inits]))
+        losses.append(torch.cat([found[f"{init}/"] for init in config.inits]))
     return torch.stack(losses, 1), training
 
 
@@ -77,7 +78,7 @@ def test_each_run_equals_the_run_alone(config, batched, number):
         return
     assert len(expected) == config.total
     assert diverged(losses)[number] == -1
-    stack, row = training.stacks[config.runs[number].init], number % len(config.rates)  # of one seed
+    stack, row = training.stacks[f"{config.runs[number].init}/"], number % len(config.rates)  # of one seed
     held = {**stack.theta, "embeddings": stack.embeddings}
     values, embeddings = values_and_embeddings_of(net)
     for name, value in {**values, "embeddings": embeddings}.items():
@@ -94,7 +95,7 @@ def test_some_runs_diverge_and_some_do_not(batched):
 def test_with_adam_too():
     config = replace(BASE, inits=("hyperfan-in",), rates=(1e-2,), iterations=20, log_every=20, optimiser="adam")
     losses, _ = together(config)
-    net = draw(build(config, "hyperfan-in"), 0)
+    net = draw_init(build(config, "hyperfan-in"), 0)
     rate, found = 1e-2, []
     for task, data in enumerate(points(config, 0)):
         theta = torch.optim.Adam([p for n, p in net.named_parameters() if n != "embeddings.weight"], lr=rate)
@@ -181,7 +182,7 @@ def test_every_pass_takes_every_point_once():
 
 
 def test_runs_of_one_seed_share_points_and_embeddings():
-    nets = {init: draw(build(BASE, init), 5) for init in ("kaiming-fan-in", "hyperfan-out", "hyperfan-in@exact")}
+    nets = {init: draw_init(build(BASE, init), 5) for init in ("kaiming-fan-in", "hyperfan-out", "hyperfan-in@exact")}
     embeddings = [net.embeddings.weight for net in nets.values()]
     assert all(torch.equal(e, embeddings[0]) for e in embeddings)
     assert nets["hyperfan-in@exact"].fidelity == "exact"
@@ -194,7 +195,7 @@ def test_runs_of_one_seed_share_points_and_embeddings():
 
 
 def test_an_embedding_for_each_tensor_makes_each_tensor_from_its_own():
-    net = draw(build(BASE, "m4"), 0)
+    net = draw_init(build(BASE, "m4"), 0)
     with torch.no_grad():
         net.embeddings.weight.normal_()
     stack = RegressionStack([values_and_embeddings_of(net)], (1e-3,), widths(), "SGD", beta=0.0)
@@ -256,7 +257,7 @@ def test_adam_goes_on_for_the_runs_that_are_left_and_after_a_load():
     training = ContinualTraining(config)
     for step in range(3):
         training.step(step)
-    training.stacks["hyperfan-in"].theta[HEAD_BIAS].fill_(math.nan)  # as if it had diverged
+    training.stacks["hyperfan-in/"].theta[HEAD_BIAS].fill_(math.nan)  # as if it had diverged
     state = {name: tensor.clone() for name, tensor in training.state().items()}
     training = ContinualTraining(config)
     training.load(state)

@@ -64,7 +64,7 @@ def in_float64(training):
         for seed in training.seeds
     ]
     c = training.config
-    training.stack, training.data = PathStack(nets, c.rates, widths(c), c.beta), training.data.double()
+    training.stacks, training.data = {"": PathStack(nets, c.rates, widths(c), c.beta)}, training.data.double()
     return training
 
 
@@ -118,8 +118,8 @@ def test_one_diverged_run_does_not_end_the_others():
     training = DemonstrationsTraining(SMOKE)
     training.stack.theta["heads.bias"][0] = float("nan")
     assert math.isfinite(training.step(0))
-    losses = training._losses(1, 0, 1)["losses"]
-    assert [math.isfinite(loss) for loss in losses] == [False, *[True] * (len(losses) - 1)]
+    losses = training.losses(0)
+    assert losses.isfinite().tolist() == [False, *[True] * (len(losses) - 1)]
     training.stack.theta["heads.bias"][:] = float("nan")
     assert math.isnan(training.step(1))  # none is left
 
@@ -152,7 +152,7 @@ def test_seeds_share_everything_but_the_init():
     a, b = (DemonstrationsTraining(replace(SMOKE, init=init)) for init in ("hyperfan-in", "auddy2024-normal"))
     assert torch.equal(a.data, b.data)
     assert torch.equal(a.stack.embeddings, b.stack.embeddings)
-    assert torch.equal(a._drawn(1), b._drawn(1))
+    assert torch.equal(a.batch(SMOKE.iterations)[1], b.batch(SMOKE.iterations)[1])
     assert not torch.equal(a.data[:, 0], a.data[:, 1])
 
 

@@ -1,6 +1,7 @@
 """The Bayesian MobileNet on small pictures of noise: what it trains, what it tests, and several processes as one."""
 
 import dataclasses
+import itertools
 import json
 import math
 import os
@@ -84,13 +85,17 @@ def test_the_laptop_s_runs():
 def test_the_grid_has_the_most_important_runs_first():
     base = PROFILES["laptop"]
     runs = grid(base)
-    assert len({run.folder for run in runs}) == len(runs) == 64 + 9 + 8 + 24
+    assert len({run.folder for run in runs}) == len(runs) == 64 + 16 + 9 + 8 + 24
     settings = {(init, last) for init in INITS for last in ("generated", "plain")}
     for seed in range(8):
         part = runs[8 * seed : 8 * (seed + 1)]
         assert {(r.init, r.last) for r in part} == settings
         assert {(r.seed, r.norm, r.width, r.noise) for r in part} == {(seed, True, 0.5, 0.1)}
-    runs = runs[64:]
+    further, runs = runs[64:80], runs[80:]
+    assert [(r.seed, r.init) for r in further] == list(
+        itertools.product(range(8, 16), ("kaiming-fan-out", "hyperfan-in"))
+    )
+    assert {(r.last, r.norm, r.width, r.noise) for r in further} == {("plain", True, 0.5, 0.1)}
     assert [(r.seed, r.noise) for r in runs[:9]] == [(seed, noise) for seed in range(3) for noise in (0, 0.3, 0.5)]
     assert {(r.init, r.last, r.norm, r.width) for r in runs[:9]} == {("hyperfan-in", "generated", True, 0.5)}
     assert {(r.init, r.last) for r in runs[9:17]} == {(r.init, r.last) for r in runs[17:25]} == settings
@@ -100,7 +105,7 @@ def test_the_grid_has_the_most_important_runs_first():
 
 def test_the_grid_of_the_paper_has_no_run_twice():
     runs = grid(PROFILES["paper"])
-    assert len({run.folder for run in runs}) == len(runs) == 64 + 9 + 24
+    assert len({run.folder for run in runs}) == len(runs) == 64 + 16 + 9 + 24
 
 
 @pytest.mark.parametrize(

@@ -169,6 +169,8 @@ def test_results_are_written_and_follow_from_their_record(runs, tmp_path):
     write_results(EXPERIMENT, runs, out, SMOKE)
     page = (out / "README.md").read_text()
     assert all(name in page for name in STARTS.values())
+    assert "Compared are 4 starts of the same hypernet" in page
+    assert "rates are 1 for each start" in page
     assert {p.name for p in (out / "figures").iterdir()} == {"loss.svg"}
     summary = json.loads((out / "summary.json").read_text())
     assert [c["name"] for c in summary["claims"]] == ["L1", "L2", "L3", "L4"]

@@ -12,10 +12,12 @@ from torch.nn.functional import cross_entropy
 
 from hyperfan.codes import Embedding
 from hyperfan.errors import HyperfanWarning, RunError
-from hyperfan.experiments.experiment import CLASSICAL, ClassifierConfiguration, Training
+from hyperfan.experiments.draws import draw_init
+from hyperfan.experiments.experiment import CLASSICAL, ClassifierConfiguration
 from hyperfan.experiments.ranks import Ranks
 from hyperfan.experiments.seeds import generator
 from hyperfan.experiments.state import join_states, part_of
+from hyperfan.experiments.training import Training
 from hyperfan.hypernet import HyperNet
 from hyperfan.metrics import Kind, Row
 from hyperfan.optim import SGD, Adam
@@ -174,15 +176,13 @@ def build(
 
     That is a hypernet, or for the init "classical" the mainnet itself, with Kaiming init for ReLU or else Xavier.
     """
-    init = generator(config.seed, "init")
     if config.init != CLASSICAL:
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always", HyperfanWarning)
             net = HyperNet(mainnet, embedding, init=config.init, fidelity=config.fidelity, **settings)
-            net.to_empty(device="cpu")
-            net.reset_parameters(init, embeddings=generator(config.seed, "embeddings"))
+            draw_init(net.to_empty(device="cpu"), config.seed)
         return net, {**net.plan.to_dict(), "warnings": [str(w.message) for w in caught]}
-    plain = mainnet.to_empty(device="cpu")
+    plain, init = mainnet.to_empty(device="cpu"), generator(config.seed, "init")
     for layer in plain.modules():
         if isinstance(layer, (nn.Linear, nn.Conv2d)):
             if relu:

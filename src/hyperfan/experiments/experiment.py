@@ -7,18 +7,16 @@ import dataclasses
 import importlib
 import json
 import math
+import pkgutil
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Generic, Self, TypeVar
+from typing import Any, ClassVar, Generic, Self, TypeVar
 
 from hyperfan.errors import RunError
 from hyperfan.experiments.launch import Launch, even_parts
-from hyperfan.metrics import Row
-
-if TYPE_CHECKING:
-    from torch import Tensor
+from hyperfan.experiments.training import Training
 
 EXPERIMENTS = ("mnist", "continual", "cifar10", "imagenet", "demonstrations", "conditions", "lora")
 """Packages beside this module, each with an ``EXPERIMENT``. Commands, results and reports all come from here."""
@@ -28,61 +26,6 @@ HYPERFANS, KAIMINGS = ("hyperfan-in", "hyperfan-out"), ("kaiming-fan-in", "kaimi
 """The paper's init methods, and those that it compares them with."""
 CHOOSING_SEED = 1000
 """The first of the seeds on which learning rates are chosen, so that comparisons are made on others."""
-
-
-class Training(ABC):
-    """A net that is being trained: what the loop asks of an experiment."""
-
-    plan: Any
-    """What the init wrote, as JSON."""
-
-    collective: ClassVar[bool] = False
-    """Whether ``tests`` and ``state`` need all processes of the run, not the first alone."""
-
-    @property
-    def state_is_exact(self) -> bool:
-        """Whether to take its state changes nothing that comes later, so that a checkpoint may be saved at any step."""
-        return True
-
-    @abstractmethod
-    def step(self, step: int) -> float:
-        """Train on one batch, of which ``step`` came before; returns its loss."""
-
-    @abstractmethod
-    def tests(self, step: int) -> Iterator[Row]:
-        """The lines of metrics that are due after so many batches, apart from those of the probe."""
-
-    def probes(self, step: int) -> Iterator[Row]:
-        """The lines of the probe that are due after so many batches; none without a probe."""
-        return iter(())
-
-    def first_overflow(self, step: int) -> str | None:
-        """The first layer that is not finite on the batch after so many batches, if one layer stands for the net."""
-        return None
-
-    @abstractmethod
-    def state(self) -> "dict[str, Tensor]":
-        """All that changes in training."""
-
-    @abstractmethod
-    def load(self, state: "dict[str, Tensor]") -> None:
-        """Restore what ``state`` returned."""
-
-    def synchronise(self, step: int) -> int:
-        """Give all processes of a run the state of the first one; returns its step."""
-        return step
-
-
-class GridTraining(Training):
-    """Many runs side by side, whose metrics list values by run."""
-
-    latest: "Tensor"
-    """The losses of the last batch, of all runs that are left."""
-
-    @staticmethod
-    def typical(losses: "Tensor") -> float:
-        """What stands for the losses of all runs: their mean, or NaN if none is left."""
-        return losses.mean().item() if len(losses) else math.nan
 
 
 class Configuration(ABC):
@@ -135,7 +78,7 @@ class Configuration(ABC):
 
     def start(self, data_dir: Path | None) -> Training:
         """Build net, optimiser and data from the seed; among several processes, this one's part of it."""
-        kind = experiment(self.experiment).part("training", "Training")
+        kind = load(experiment(self.experiment).training)
         world = Launch.of_environment().world
         parts = self.share(world) if world > 1 else None
         if parts is None:
@@ -293,8 +236,11 @@ class Experiment(Generic[C]):
     """An experiment: its configurations, and which of them are run.
 
     Args:
-        config: its configurations, each a frozen dataclass whose fields are the options of its command. Its name begins
-            those of the experiment's other classes.
+        config: its configurations, each a frozen dataclass whose fields are the options of its command.
+        training: its :class:`Training` as an entry point, "module:class", which :func:`load` imports. That is so that
+            help comes without torch.
+        run: the entry point of what is read from a finished run, a :class:`hyperfan.experiments.results.runs.Run`.
+        results: the entry point of what is published, a :class:`hyperfan.experiments.results.write.Results`.
         heading: its name for people, on pages.
         summary: what it is, in a line of the command line's help; ``help`` is the rest of it.
         example: options of an example in that help.
@@ -304,6 +250,9 @@ class Experiment(Generic[C]):
     """
 
     config: type[C]
+    training: str
+    run: str
+    results: str
     heading: str
     summary: str
     example: str
@@ -317,15 +266,23 @@ class Experiment(Generic[C]):
         """Its name in commands and folders."""
         return self.config.experiment
 
-    def part(self, module: str, kind: str) -> Any:
-        """Its class of this kind: how it trains, what is read from a finished run, or what is published."""
-        return getattr(importlib.import_module(f"{self.config.__module__}.{module}"), f"{self.config.__name__}{kind}")
-
 
 def experiment(name: str) -> Experiment[Any]:
     """The experiment of this name."""
     found: Experiment[Any] = importlib.import_module(f"hyperfan.experiments.{name}").EXPERIMENT
     return found
+
+
+def load(entry_point: str) -> Any:
+    """The object of an entry point, "module:name", whose module is imported now.
+
+    >>> load("hyperfan.experiments.mnist:Mnist").__name__
+    'Mnist'
+    """
+    try:
+        return pkgutil.resolve_name(entry_point)
+    except (ValueError, ImportError, AttributeError) as error:
+        raise RunError(f"the entry point '{entry_point}' cannot be loaded: {error}") from error
 
 
 def read_configuration(content: Mapping[str, Any]) -> Configuration:

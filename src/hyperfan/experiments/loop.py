@@ -18,11 +18,12 @@ from torch import Tensor
 from hyperfan.errors import RunError, one_line
 from hyperfan.experiments import group
 from hyperfan.experiments.environment import environment
-from hyperfan.experiments.experiment import Configuration, Training
+from hyperfan.experiments.experiment import Configuration
 from hyperfan.experiments.folder import CONFIG_FILE, PLAN_FILE, TIMES_FILE, RunFolder, State, open_run
 from hyperfan.experiments.progress import Progress
 from hyperfan.experiments.ranks import Ranks
 from hyperfan.experiments.signals import Terminated, Termination, on_sigterm
+from hyperfan.experiments.training import Training
 from hyperfan.metrics import Kind, Outcome, Row, describe_outcome
 
 NOT_BEGUN = -1

@@ -17,8 +17,9 @@ import torch
 from torch import Tensor
 
 from hyperfan.distributed.ranks import gather_objects
-from hyperfan.experiments.experiment import Configuration, GridTraining, Training
+from hyperfan.experiments.experiment import Configuration
 from hyperfan.experiments.ranks import Ranks
+from hyperfan.experiments.training import GridTraining, Training
 from hyperfan.metrics import Row
 
 State = dict[str, Tensor]

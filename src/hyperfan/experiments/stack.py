@@ -103,6 +103,10 @@ class Stack:
 
         return run
 
+    def begin(self, task: int) -> None:
+        """Before the first step on a task: start the optimiser anew."""
+        self.reset_moments(self.theta)
+
     def reset_moments(self, params: Tensors) -> None:
         """Start the optimiser of these parameters anew."""
         if self.optimiser != "SGD":

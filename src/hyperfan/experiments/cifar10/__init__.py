@@ -144,6 +144,9 @@ def grid(base: Cifar10) -> list[Cifar10]:
 
 EXPERIMENT = Experiment(
     config=Cifar10,
+    training="hyperfan.experiments.cifar10.training:Cifar10Training",
+    run="hyperfan.experiments.cifar10.results:Cifar10Run",
+    results="hyperfan.experiments.cifar10.results:Cifar10Results",
     heading="CIFAR-10",
     summary=(
         "All-CNN on CIFAR-10 (the paper's section 4.3), its weights made in chunks. The paper's scale needs a GPU."

@@ -27,6 +27,7 @@ from hyperfan.experiments.cifar10.training import build
 from hyperfan.experiments.experiment import CLASSICAL, HYPERFANS, KAIMINGS
 from hyperfan.experiments.results.claims import Claim, Claims, Fact
 from hyperfan.experiments.results.classifier import ClassifierResults, mean_of
+from hyperfan.experiments.results.pairs import opposite
 from hyperfan.experiments.results.runs import ClassifierRun, NamedFigure, mean
 from hyperfan.experiments.results.statistics import Estimate
 from hyperfan.experiments.results.write import PAPER
@@ -99,11 +100,13 @@ def _trains(c: Claim, results: "Cifar10Results") -> None:
         if config.init in HYPERFANS:
             trains = f"{name} trains at once: after the first epoch"
             c.decide(f"{trains} it has more than {share} right", accuracy.within(TRAINED_ACCURACY))
-            c.decide(f"{trains} its training loss is below that of guessing", _falls_below(runs))
+            c.decide(f"{trains} its training loss is below that of guessing", _beats_guessing(runs))
         else:
             stays = f"{name} does not: after the first epoch"
             c.decide(f"{stays} it has no more than {share} right", accuracy.within(high=TRAINED_ACCURACY))
-            c.decide(f"{stays} its training loss is not below that of guessing", _stays_above(runs))
+            finished = [r for r in runs if not r.diverged]
+            beats = _beats_guessing(finished or runs)
+            c.decide(f"{stays} its training loss is not below that of guessing", opposite(beats))
     trained = results.at_a_tenth(HYPERFANS[0])
     c.headline = f"{_accuracy(trained, 1).format('.0%')} right at {trained[0].config.rate:g}, Kaiming fan-out "
     c.headline += _accuracy(found[KAIMINGS[1]], 1).format(".0%")
@@ -181,20 +184,14 @@ def _untrained(config: Cifar10) -> HyperNet:
     return net
 
 
-def _stays_above(runs: list[Cifar10Run]) -> Fact:
-    """Whether runs do not bring the loss below that of guessing. Those that diverge certainly do not."""
-    finished = [r for r in runs if not r.diverged]
-    return _loss(finished, 1).within(GUESSING_LOSS) if finished else _alike(runs, so=True)
+def _beats_guessing(runs: list[Cifar10Run]) -> Fact:
+    """Whether runs bring the loss below that of guessing, which is what one that diverges counts as.
 
-
-def _falls_below(runs: list[Cifar10Run]) -> Fact:
-    """Whether runs bring the loss below that of guessing, which is what one that diverges counts as."""
-    return _alike(runs, so=False) if all(r.diverged for r in runs) else _loss(runs, 1).within(high=GUESSING_LOSS)
-
-
-def _alike(runs: list[Cifar10Run], so: bool) -> Fact:
-    """What all runs have in common, which one alone does not decide."""
-    return so if len(runs) > 1 else None
+    If all diverge they do not, but one alone decides nothing.
+    """
+    if all(r.diverged for r in runs):
+        return False if len(runs) > 1 else None
+    return _loss(runs, 1).within(high=GUESSING_LOSS)
 
 
 def _loss(runs: list[Cifar10Run], epoch: int) -> Estimate:

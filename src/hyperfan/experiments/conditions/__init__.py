@@ -166,6 +166,9 @@ def grid(base: Conditions) -> list[Conditions]:
 
 EXPERIMENT = Experiment(
     config=Conditions,
+    training="hyperfan.experiments.conditions.training:ConditionsTraining",
+    run="hyperfan.experiments.conditions.results:ConditionsRun",
+    results="hyperfan.experiments.conditions.results:ConditionsResults",
     heading="Conditioned hypernets",
     summary="How much of the variance should be generated where there is a condition? Small jobs. Needs MNIST.",
     example="--job field --optimiser SGD",

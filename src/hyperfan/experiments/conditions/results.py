@@ -11,9 +11,10 @@ import torch
 from torch import Tensor
 
 from hyperfan.experiments.conditions import (
+    CODE_SQUARES,
     JOBS,
-    KINDS,
     LINEAR,
+    LONGER,
     RATES,
     SMALL_OUTPUT_VARIANCE,
     STAGES,
@@ -30,14 +31,12 @@ from hyperfan.experiments.conditions.claims import (
     LEARNT,
     MEASURES,
     NONE,
-    OURS,
     UNSEEN,
-    named,
 )
-from hyperfan.experiments.conditions.claims.starts import MEASURED_JOBS, AtStart, at_start
-from hyperfan.experiments.conditions.claims.trunks import mean_cell, trunk_tables
+from hyperfan.experiments.conditions.claims.comparisons import comparison_fields
+from hyperfan.experiments.conditions.claims.starts import MEASURED_JOBS, SEEDS, AtStart, at_start
+from hyperfan.experiments.conditions.claims.trunks import trunk_tables
 from hyperfan.experiments.conditions.training import JOBS_BY_NAME, TEST_CONDITIONS, TEST_POINTS
-from hyperfan.experiments.results.pairs import LOSS_MARGIN, MIN_PAIRS
 from hyperfan.experiments.results.runs import NamedFigure
 from hyperfan.experiments.results.side_by_side import (
     SideBySide,
@@ -46,7 +45,6 @@ from hyperfan.experiments.results.side_by_side import (
     nan_to_inf,
     right_after,
 )
-from hyperfan.experiments.results.statistics import Estimate, ratios
 from hyperfan.experiments.results.write import Results
 from hyperfan.hypernet.condition_defaults import GIVEN_CODE_SQUARE, GIVEN_SHARE, TASKS_SHARE
 from hyperfan.metrics import Kind
@@ -61,25 +59,21 @@ class ConditionsRun(SideBySide[Conditions]):
     @functools.cached_property
     def losses(self) -> Tensor:
         """Loss under known conditions, (start, rate, seed, measurement)."""
-        return self._measured("losses")
+        return self.read_losses(1).squeeze(-2)
 
     @functools.cached_property
     def unseen(self) -> Tensor:
         """Loss under unseen conditions, (start, rate, seed, measurement)."""
-        return self._measured("unseen")
+        return self.read_losses(1, "unseen").squeeze(-2)
 
     @functools.cached_property
     def errors(self) -> Tensor:
         """Loss of every task after each task, and before the first, (start, rate, seed, tasks learnt, task)."""
-        shape = STAGES + 1, STAGES
-        return self.read(Kind.ERRORS, "errors", lambda row: (row["learnt"],), shape, *self._settings)
-
-    def _measured(self, key: str) -> Tensor:
-        index = {iteration: i for i, iteration in enumerate(self.measured_at)}
-        return self.read(Kind.LOSSES, key, lambda row: (index[row["iteration"]],), (len(index),), *self._settings)
+        return self.read(Kind.ERRORS, "errors", lambda row: (row["learnt"],), (STAGES + 1, STAGES))
 
     @property
-    def _settings(self) -> tuple[int, int]:
+    def settings(self) -> tuple[int, int]:
+        """How many starts and rates there are."""
         return len(self.config.starts), len(self.config.rates)
 
     @property
@@ -109,6 +103,10 @@ class ConditionsRun(SideBySide[Conditions]):
     def median(self, measure: str, start: str, lr: float | None = None) -> float:
         """The median over seeds, by default at the rate that suits them best."""
         return statistics.median(self.scores(measure, start, self.lowest(start) if lr is None else lr))
+
+    def medians(self, measure: str, lr: float | None = None) -> list[float]:
+        """The medians of all starts."""
+        return [self.median(measure, start, lr) for start in self.config.starts]
 
     def cells(self) -> list[list[str]]:
         """Each start at its best rate: the rate, how many runs were finite, and medians."""
@@ -159,9 +157,8 @@ class ConditionsResults(Results[Conditions, ConditionsRun]):
     @functools.cached_property
     def found(self) -> dict[tuple[str, Optimiser], ConditionsRun]:
         """The runs that are there, by job and optimiser."""
-        pairs = [(job, optimiser) for job in JOBS for optimiser in RATES]
-        configs = {pair: setting(self.base, *pair) for pair in pairs}
-        return {pair: self.run(*pair) for pair, c in configs.items() if self.runs.has_chooser(c)}
+        pairs = itertools.product(JOBS, RATES)
+        return self.runs.with_choosers({pair: setting(self.base, *pair) for pair in pairs})
 
     @functools.cached_property
     def starts(self) -> dict[str, dict[str, AtStart]]:
@@ -201,19 +198,21 @@ class ConditionsResults(Results[Conditions, ConditionsRun]):
             "tasks_share": f"{TASKS_SHARE:g}",
             "share_count": len(c.shares),
             "code_square": f"{GIVEN_CODE_SQUARE:g}",
+            "code_squares": ", ".join(f"{square:g}" for square in CODE_SQUARES.values()),
+            "code_count": len(CODE_SQUARES),
             "small_outputs": f"{SMALL_OUTPUT_VARIANCE:g}",
-            "margin": LOSS_MARGIN,
-            "enough": MIN_PAIRS,
+            "stages": STAGES,
+            "joint_times": LONGER["joint"],
+            "start_seeds": SEEDS,
             "test_conditions": TEST_CONDITIONS,
             "test_points": TEST_POINTS,
             "losses": self._medians(END),
             "unseen": self._medians(UNSEEN),
             "sequence": self._sequence(),
-            "relative": self._relative(),
-            "behind": self._behind(),
             "edges": self._edges(),
             "all": self._all(),
             "time": "about an hour on one core",
+            **comparison_fields(self),
             **trunk_tables(self),
             **self._at_start(),
         }
@@ -223,7 +222,7 @@ class ConditionsResults(Results[Conditions, ConditionsRun]):
         rows = []
         for (job, optimiser), run in self.found.items():
             if measure in run.measures:
-                medians = [run.median(measure, start) for start in run.config.starts]
+                medians = run.medians(measure)
                 cells = [f"**{two_digits(m)}**" if m == min(medians) else two_digits(m) for m in medians]
                 rows.append([job, optimiser, *cells])
         return markdown_table(["job", "optimiser", *self.base.starts], rows)
@@ -233,36 +232,8 @@ class ConditionsResults(Results[Conditions, ConditionsRun]):
         for (job, optimiser), run in self.found.items():
             if FORGETTING in run.measures:
                 for measure in (LEARNT, END, FORGETTING):
-                    medians = [two_digits(run.median(measure, start)) for start in run.config.starts]
-                    rows.append([job, optimiser, MEASURES[measure], *medians])
+                    rows.append([job, optimiser, MEASURES[measure], *map(two_digits, run.medians(measure))])
         return markdown_table(["job", "optimiser", "measure", *self.base.starts], rows)
-
-    def _relative(self) -> str:
-        """The mean over jobs of every start's loss over that of hyperfan-in as published."""
-        rows = []
-        for kind, jobs in KINDS.items():
-            for measure, optimiser in itertools.product((END, UNSEEN), RATES):
-                found = [self.found[job, optimiser] for job in jobs if (job, optimiser) in self.found]
-                runs = [run for run in found if measure in run.measures]
-                if runs:
-                    cells = [mean_cell([_over_all(run, measure, s) for run in runs]) for s in self.base.starts]
-                    rows.append([kind, MEASURES[measure], optimiser, *cells])
-        return markdown_table(["conditions", "", "optimiser", *self.base.starts], rows)
-
-    def _behind(self) -> str:
-        """Where the proposed start is behind another, at rates chosen by other seeds and by those compared."""
-        found = []
-        for other in (LINEAR, NONE):
-            for (job, optimiser), run in self.found.items():
-                for measure in (m for m in (END, UNSEEN) if m in run.measures):
-                    both = [
-                        Estimate.median(ratios(*(run.scores(measure, s, rate(s)) for s in (named(OURS, job), other))))
-                        for rate in (run.best, run.lowest)
-                    ]
-                    if any(ratio.low is not None and ratio.low > 1 for ratio in both):
-                        values = " and ".join(ratio.format(".2f") for ratio in both)
-                        found.append(f"- {job}, {optimiser}: {MEASURES[measure]} is {values} times that of {other}")
-        return "\n".join(found) or "- nowhere"
 
     def _edges(self) -> str:
         """Which starts are best at the end of the range of rates, where another might be better still."""
@@ -278,9 +249,7 @@ class ConditionsResults(Results[Conditions, ConditionsRun]):
         rows = []
         for (job, optimiser), run in self.found.items():
             for lr in run.config.rates:
-                rows.append(
-                    [job, optimiser, f"{lr:g}", *(two_digits(run.median(END, s, lr)) for s in run.config.starts)]
-                )
+                rows.append([job, optimiser, f"{lr:g}", *map(two_digits, run.medians(END, lr))])
         return markdown_table(["job", "optimiser", "rate", *self.base.starts], rows)
 
     def _at_start(self) -> dict[str, str]:
@@ -298,6 +267,10 @@ class ConditionsResults(Results[Conditions, ConditionsRun]):
             "kernels": markdown_table(
                 ["job", *starts], [[job, *(f"{of[s].kernel:.2f}" for s in starts)] for job, of in self.starts.items()]
             ),
+            **{
+                f"{name}_kernel": _range([of[start].kernel for of in self.starts.values()])
+                for name, start in (("all", ALL), ("none", NONE), ("linear", LINEAR))
+            },
             "linear_share": _range([a.share / max(o.share, 1e-9) for a, o in zip(linear, ours, strict=True)]),
             "linear_square": _range([a.square for a in linear]),
             **{f"{of}_code": _range([a.code for a in found]) for of, found in (("linear", linear), ("our", ours))},
@@ -311,11 +284,6 @@ def _numbers(run: ConditionsRun) -> dict[str, Any]:
         for start in run.config.starts
     }
     return {"job": run.config.job, "optimiser": run.config.optimiser, "starts": of_start}
-
-
-def _over_all(run: ConditionsRun, measure: str, start: str) -> float:
-    """The median of a start's loss over that of hyperfan-in as published."""
-    return statistics.median(ratios(*(run.scores(measure, s, run.lowest(s)) for s in (start, ALL))))
 
 
 def _range(values: Sequence[float]) -> str:

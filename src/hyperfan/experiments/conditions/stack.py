@@ -40,7 +40,7 @@ class ConditionStack(stack.Stack):
 
     def begin(self, task: int) -> None:
         """Before the first step on a task: start the optimiser anew, and remember what is made for earlier ones."""
-        self.reset_moments(self.theta)
+        super().begin(task)
         if task:
             with torch.no_grad():
                 self.past = self.generate(self.theta, self._tasks(task))

@@ -36,10 +36,10 @@ from hyperfan.experiments.conditions.jobs import (
 )
 from hyperfan.experiments.conditions.pictures import Clients, Field
 from hyperfan.experiments.conditions.stack import ConditionStack, values_of
-from hyperfan.experiments.experiment import GridTraining
+from hyperfan.experiments.draws import draw_as_torch, draw_init, head_layers, trunk_layers
 from hyperfan.experiments.seeds import generator
 from hyperfan.experiments.stack import Tensors
-from hyperfan.experiments.state import join_states, part_of
+from hyperfan.experiments.stack_training import StackTraining
 from hyperfan.hypernet import HyperNet
 from hyperfan.metrics import Kind, Row
 
@@ -92,17 +92,12 @@ def build(config: Conditions, share: float | None) -> HyperNet:
 @torch.no_grad()
 def draw(net: HyperNet, seed: int, share: float | None, variant: str | None = None) -> HyperNet:
     """Write the values of a seed into a net with this share, or, without one, into one that starts as ``nn.Linear``."""
-    net.reset_parameters(generator(seed, "init"), embeddings=generator(seed, "embeddings"))
-    draws, heads = generator(seed, "linear"), [net.heads.head(name) for name in net.heads.names]
-    assert net.trunk is not None
-    layers = [m for m in net.trunk.modules() if isinstance(m, nn.Linear)]
+    draw_init(net, seed)
+    layers, heads = trunk_layers(net), head_layers(net)
     if share is None or variant == LINEAR_TRUNK:
-        before = _code_square(net)
-        drawn = [(m.weight, m.bias, m.in_features) for m in layers]
-        drawn += [(head.weight, head.bias, len(head.weight)) for head in heads] if share is None else []
-        for weight, bias, fan_in in drawn:
-            for t in (weight, bias):
-                t.uniform_(-(fan_in**-0.5), fan_in**-0.5, generator=draws)
+        before, drawn = _code_square(net), layers + heads if share is None else layers
+        tensors = ((tensor, layer.fan_in) for layer in drawn for tensor in (layer.weight, layer.bias))
+        draw_as_torch(tensors, generator(seed, "linear"))
         if share is not None:
             for head in heads:
                 head.weight.mul_(math.sqrt(before / _code_square(net)))
@@ -129,25 +124,25 @@ def _code_square(net: HyperNet) -> float:
     return net.heads.measured_moments(net.code_source)[0]
 
 
-class ConditionsTraining(GridTraining):
-    """All runs, trained side by side, those of each start as one stack. One that diverges has a loss of NaN then on."""
+class ConditionsTraining(StackTraining[ConditionStack, tuple[Tensor, Batch]]):
+    """All runs, those of each start as one stack."""
 
     def __init__(self, config: Conditions, data_dir: Path | None = None) -> None:
         self.config, self.job = config, JOBS_BY_NAME[config.job]
-        self.seeds = config.seed_range
+        super().__init__(config, self.job.stages)
         self.worlds: list[World] = [self.job.world(seed, data_dir) for seed in self.seeds]
         self.plan: Any = {}
-        self.stacks: list[ConditionStack] = []
+        self.stacks = {}
         _, nonlinearity = NONLINEARITIES[self.job.nonlinearity]
         shares = (*config.shares, *(config.shares[0] for _ in config.variants), None)
-        for name, share in zip(config.starts, shares, strict=True):
+        for i, (name, share) in enumerate(zip(config.starts, shares, strict=True)):
             net, variant = build(config, share), name if name in config.variants else None
             nets = [values_of(draw(net, seed, share, variant)) for seed in self.seeds]
             sizes = widths(self.job, config.width)
             stack = ConditionStack(nets, config.rates, sizes, nonlinearity, config.optimiser)
             if variant == WEIGHTS_ALONE:
                 stack.mask = torch.cat([torch.full((t.numel,), float(t.role == "weight")) for t in net.generated])
-            self.stacks.append(stack)
+            self.stacks[f"{i}/"] = stack
             if share is not None and variant is None:
                 self.plan[name] = net.plan.to_dict()
         self._tests = {unseen: self._test_batch(unseen) for unseen in (False, True) if self.job.unseen or not unseen}
@@ -176,10 +171,10 @@ class ConditionsTraining(GridTraining):
         batch = {name: torch.stack([each[name] for each in found] * repeats) for name in found[0]}
         return torch.stack(conditions * repeats), batch
 
-    def _training_batch(self, step: int) -> tuple[Tensor, Batch]:
+    def batch(self, step: int) -> tuple[Tensor, Batch]:
         """The next conditions of every seed: any of the known ones, or the task whose turn it is."""
-        job, task = self.job, self._task(step)
-        if job.stages > 1:
+        job, (task, _) = self.job, self.place(step)
+        if self.tasks > 1:
             chosen = [torch.tensor([task])] * len(self.seeds)
         else:
             chosen = [
@@ -187,24 +182,11 @@ class ConditionsTraining(GridTraining):
             ]
         return self._gather(chosen, job.points, ("batch", step), test=False)
 
-    def _task(self, step: int) -> int:
-        return step // (self.config.steps // self.job.stages)
-
     # ── training ───────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def step(self, step: int) -> float:
-        """One batch of every run; returns the mean of their losses."""
-        task, length = self._task(step), self.config.steps // self.job.stages
-        chosen, batch = self._training_batch(step)
-        found = []
-        for stack in self.stacks:
-            if self.job.stages > 1 and step % length == 0:
-                stack.begin(task)
-            loss = partial(self._loss, stack, chosen, batch)
-            found.append(stack.step(loss, step % length + 1, self.job.beta))
-        losses = torch.cat(found)
-        self.latest = losses[losses.isfinite()]
-        return self.typical(self.latest)
+    def train(self, stack: ConditionStack, batch: tuple[Tensor, Batch], count: int) -> Tensor:
+        """A step of the runs of a start."""
+        return stack.step(partial(self._loss, stack, *batch), count, self.job.beta)
 
     def _loss(self, stack: ConditionStack, chosen: Tensor, batch: Batch, theta: Tensors) -> Tensor:
         """The loss of every run of a stack under each condition."""
@@ -214,31 +196,21 @@ class ConditionsTraining(GridTraining):
 
     def tests(self, step: int) -> Iterator[Row]:
         """Losses under known and under unseen conditions; before training and after each of several tasks, of all."""
-        length = self.config.steps // self.job.stages
-        if step % self.config.log_every == 0:
+        learnt, iteration = self.place(step)
+        if step % self.log_every == 0:
             known = self._losses(unseen=False)
-            if self.job.stages > 1:  # of the task that was trained last
-                known = known[:, max(self._task(step - 1), 0)].unsqueeze(1)
+            if self.tasks > 1:  # of the task that was trained last
+                last, _ = self.place(max(step - 1, 0))
+                known = known[:, last].unsqueeze(1)
             found = {"losses": known.mean(1).tolist()}
             if self.job.unseen:
                 found["unseen"] = self._losses(unseen=True).mean(1).tolist()
             yield {"kind": Kind.LOSSES, "step": step, "task": 0, "iteration": step, **found}
-        if self.job.stages > 1 and step % length == 0:
+        if self.tasks > 1 and iteration == 0:
             errors = self._losses(unseen=False).tolist()
-            yield {"kind": Kind.ERRORS, "step": step, "learnt": step // length, "errors": errors}
+            yield {"kind": Kind.ERRORS, "step": step, "learnt": learnt, "errors": errors}
 
     def _losses(self, *, unseen: bool) -> Tensor:
         """The loss of every run under each condition of the test."""
         with torch.no_grad():
-            return torch.cat([self._loss(stack, *self._tests[unseen], stack.theta) for stack in self.stacks])
-
-    # ── what a checkpoint holds ────────────────────────────────────────────────────────────────────────────────────
-
-    def state(self) -> dict[str, Tensor]:
-        """The state of all stacks."""
-        return join_states({f"{i}/": stack.state() for i, stack in enumerate(self.stacks)})
-
-    def load(self, state: dict[str, Tensor]) -> None:
-        """Restore what ``state`` returned."""
-        for i, stack in enumerate(self.stacks):
-            stack.load(part_of(state, f"{i}/"))
+            return torch.cat([self._loss(stack, *self._tests[unseen], stack.theta) for stack in self.stacks.values()])

@@ -102,6 +102,9 @@ def grid(base: Continual) -> list[Continual]:
 
 EXPERIMENT = Experiment(
     config=Continual,
+    training="hyperfan.experiments.continual.training:ContinualTraining",
+    run="hyperfan.experiments.continual.results:ContinualRun",
+    results="hyperfan.experiments.continual.results:ContinualResults",
     heading="Continual learning",
     summary="Three regression tasks, one after another (the paper's section 4.2): many runs at once. Needs no data.",
     example="--inits hyperfan-in m3 --seeds 5",

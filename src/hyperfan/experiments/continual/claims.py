@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from hyperfan.codes import Embedding
 from hyperfan.data.regression import NOISE
+from hyperfan.experiments.draws import draw_init
 from hyperfan.experiments.experiment import HYPERFANS, KAIMINGS
 from hyperfan.experiments.results.claims import OPTIMISER_NAMES, Claim, Claims, Fact, all_of, any_of
 from hyperfan.experiments.results.pairs import SIGNIFICANT_P, ChosenBy, agreed, is_smaller, measure_ratio, opposite
@@ -177,7 +178,7 @@ def growths(init: str, width: int) -> list[float]:
     net = HyperNet(mainnet, embedding, heads="separate", init=init, fidelity="paper").to_empty(device="cpu")
     found = []
     for seed in range(GROWTH_SEEDS):
-        net.reset_parameters(generator(seed, "init"), embeddings=generator(seed, "embeddings"))
+        draw_init(net, seed)
         x = torch.randn(GROWTH_INPUTS, width, generator=generator(seed, "inputs"))
         plain, scales = net.freeze(), []
         with torch.no_grad():

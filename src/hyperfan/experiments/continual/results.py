@@ -25,7 +25,6 @@ from hyperfan.experiments.continual import (
 from hyperfan.experiments.continual.claims import CLAIMS
 from hyperfan.experiments.continual.training import points
 from hyperfan.experiments.results.claims import OPTIMISER_NAMES
-from hyperfan.experiments.results.pairs import LOSS_MARGIN, MIN_PAIRS
 from hyperfan.experiments.results.runs import NamedFigure
 from hyperfan.experiments.results.side_by_side import SideBySide, edge, nan_to_inf, quartile_cells
 from hyperfan.experiments.results.write import Results
@@ -57,21 +56,22 @@ class ContinualRun(SideBySide[Continual]):
     @functools.cached_property
     def losses(self) -> Tensor:
         """Training loss, (init, rate, seed, task, measurement)."""
-        return self.read_losses(TASKS, *self._settings)
+        return self.read_losses(TASKS)
 
     @functools.cached_property
     def errors(self) -> Tensor:
         """Mean squared error on clean points, (init, rate, seed, after, task)."""
-        return self.read(Kind.ERRORS, "errors", lambda row: (row["after"],), (TASKS, TASKS), *self._settings)
+        return self.read(Kind.ERRORS, "errors", lambda row: (row["after"],), (TASKS, TASKS))
 
     @functools.cached_property
     def fits(self) -> Tensor:
         """Outputs on clean points, (init, rate, seed, after, task, point)."""
         shape = TASKS, TASKS, len(self.points[0].test_x)
-        return self.read(Kind.ERRORS, "fits", lambda row: (row["after"],), shape, *self._settings)
+        return self.read(Kind.ERRORS, "fits", lambda row: (row["after"],), shape)
 
     @property
-    def _settings(self) -> tuple[int, int]:
+    def settings(self) -> tuple[int, int]:
+        """How many inits and rates there are."""
         return len(self.config.inits), len(self.config.rates)
 
     def to_dict(self) -> dict[str, Any]:
@@ -233,14 +233,16 @@ class ContinualResults(Results[Continual, ContinualRun]):
 
     def grid(self, optimiser: str) -> ContinualRun:
         """The grid with an optimiser, at rates chosen on other seeds; raises if there is none."""
-        return self.runs.with_chooser(next(c for c in grid(self.base) if c.optimiser == optimiser))
+        return self.runs.with_chooser(self._compared[optimiser])
 
     @functools.cached_property
     def grids(self) -> list[ContinualRun]:
         """The grids that are there."""
-        wanted = grid(self.base)
-        missing = {c.optimiser for c in wanted if c not in self.runs}
-        return [self.grid(name) for name in dict.fromkeys(c.optimiser for c in wanted) if name not in missing]
+        return list(self.runs.with_choosers(self._compared).values())
+
+    @property
+    def _compared(self) -> dict[str, Continual]:
+        return {c.optimiser: c for c in grid(self.base) if c.seed == self.base.seed}
 
     def figures(self) -> Iterator[NamedFigure]:
         """The figures of the grid with SGD."""
@@ -262,8 +264,6 @@ class ContinualResults(Results[Continual, ContinualRun]):
             "forgetting": forgetting_table(self.grids),
             "best": self._tables(lambda found: markdown_table(BEST_HEADER, found.cells())),
             "edges": " ".join(map(_edges, self.grids)),
-            "margin": LOSS_MARGIN,
-            "enough": MIN_PAIRS,
             "all": self._tables(_all_rates),
             "time": "some minutes",
         }

@@ -130,6 +130,9 @@ def grid(base: Demonstrations) -> list[Demonstrations]:
 
 EXPERIMENT = Experiment(
     config=Demonstrations,
+    training="hyperfan.experiments.demonstrations.training:DemonstrationsTraining",
+    run="hyperfan.experiments.demonstrations.results:DemonstrationsRun",
+    results="hyperfan.experiments.demonstrations.results:DemonstrationsResults",
     heading="Learning from demonstration",
     summary=("Shapes to draw, one after another (the setting of Auddy et al. 2024): many runs at once. Needs no data."),
     example="--profile laptop --init auddy2024-uniform --seeds 3",

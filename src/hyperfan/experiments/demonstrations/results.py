@@ -34,7 +34,6 @@ from hyperfan.experiments.demonstrations.claims import (
     weight_ratios,
 )
 from hyperfan.experiments.demonstrations.training import KEPT_POINTS, demonstrated, shapes
-from hyperfan.experiments.results.pairs import LOSS_MARGIN, MIN_PAIRS
 from hyperfan.experiments.results.runs import NamedFigure
 from hyperfan.experiments.results.side_by_side import (
     SideBySide,
@@ -63,7 +62,7 @@ class DemonstrationsRun(SideBySide[Demonstrations]):
     @functools.cached_property
     def losses(self) -> Tensor:
         """Loss of the task that is being learnt, (rate, seed, task, measurement)."""
-        return self.read_losses(self.config.tasks, len(self.config.rates))
+        return self.read_losses(self.config.tasks)
 
     @functools.cached_property
     def errors(self) -> Tensor:
@@ -78,7 +77,12 @@ class DemonstrationsRun(SideBySide[Demonstrations]):
     def _after(self, key: str, *shape: int) -> Tensor:
         """What was measured after each task, and before the first."""
         every = self.config.tasks + 1, *shape
-        return self.read(Kind.ERRORS, key, lambda row: (row["learnt"],), every, len(self.config.rates))
+        return self.read(Kind.ERRORS, key, lambda row: (row["learnt"],), every)
+
+    @property
+    def settings(self) -> tuple[int]:
+        """How many rates there are."""
+        return (len(self.config.rates),)
 
     def to_dict(self) -> dict[str, Any]:
         """The content of a record; of the paths, which are most of it, only those of the first seed."""
@@ -165,8 +169,7 @@ class DemonstrationsResults(Results[Demonstrations, DemonstrationsRun]):
     @functools.cached_property
     def found(self) -> dict[str, DemonstrationsRun]:
         """The runs that are there, by setting."""
-        configs = {name: setting(self.base, name) for name in SETTINGS}
-        return {name: self.run(name) for name, c in configs.items() if self.runs.has_chooser(c)}
+        return self.runs.with_choosers({name: setting(self.base, name) for name in SETTINGS})
 
     @functools.cached_property
     def starts(self) -> dict[str, MainnetStart]:
@@ -220,8 +223,6 @@ class DemonstrationsResults(Results[Demonstrations, DemonstrationsRun]):
             "trained_ratios": weight_ratios(self._measure(c)),
             "edges": self._edges(),
             "gradients": self._gradients(),
-            "margin": LOSS_MARGIN,
-            "enough": MIN_PAIRS,
             "needed": NEEDED,
             "time": "many days on one core" if c.total == paper.total else "about half an hour on one core",
         }

@@ -1,7 +1,7 @@
 """Training of the demonstrations experiment: nets and demonstrations of each seed, trained side by side."""
 
+import functools
 import itertools
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -12,12 +12,12 @@ from hyperfan.codes import Embedding
 from hyperfan.data.curves import SHAPES, demonstrations
 from hyperfan.experiments.demonstrations import DEMONSTRATIONS, WINDOW, Biases, Demonstrations
 from hyperfan.experiments.demonstrations.stack import PathStack, errors
-from hyperfan.experiments.experiment import GridTraining
+from hyperfan.experiments.draws import draw_as_torch, draw_init, head_layers, trunk_layers
 from hyperfan.experiments.seeds import generator
 from hyperfan.experiments.stack import values_and_embeddings_of
+from hyperfan.experiments.stack_training import TaskTraining
 from hyperfan.files import rounded
 from hyperfan.hypernet import HyperNet
-from hyperfan.metrics import Kind, Row
 
 INPUTS, OUTPUTS = 3, 2
 """Inputs and outputs of the mainnet: position and time; velocity."""
@@ -51,15 +51,10 @@ def build(config: Demonstrations) -> HyperNet:
 
 def draw(net: HyperNet, seed: int, biases: Biases) -> HyperNet:
     """Write the init's values of a seed into a net."""
-    net.reset_parameters(generator(seed, "init"), embeddings=generator(seed, "embeddings"))
+    draw_init(net, seed)
     if biases == "torch":
-        draws = generator(seed, "biases")
-        assert net.trunk is not None
-        layers = [(layer.bias, layer.in_features) for layer in net.trunk.modules() if isinstance(layer, nn.Linear)]
-        heads = [net.heads.head(name) for name in net.heads.names]
-        with torch.no_grad():
-            for bias, fan_in in [*layers, *((head.bias, len(head.weight)) for head in heads)]:
-                bias.uniform_(-(fan_in**-0.5), fan_in**-0.5, generator=draws)
+        layers = trunk_layers(net) + head_layers(net)
+        draw_as_torch(((layer.bias, layer.fan_in) for layer in layers), generator(seed, "biases"))
     return net
 
 
@@ -78,54 +73,52 @@ def demonstrated(config: Demonstrations, seed: int) -> Tensor:
     return torch.stack(drawn)
 
 
-class DemonstrationsTraining(GridTraining):
-    """All runs, trained side by side, those of one rate together. What diverges has a loss of NaN from then on."""
+@functools.lru_cache(maxsize=1)
+def first_points(config: Demonstrations, task: int) -> Tensor:
+    """The first points of all subsequences of a task, (run, iteration, demonstration)."""
+    count, size = config.points - WINDOW + 1, (config.iterations, DEMONSTRATIONS)
+    drawn = [torch.randint(count, size, generator=generator(seed, "windows", task)) for seed in config.seed_range]
+    return torch.stack(drawn * len(config.rates))
+
+
+class DemonstrationsTraining(TaskTraining[PathStack, tuple[Tensor, Tensor]]):
+    """All runs as one stack, those of one rate together."""
 
     def __init__(self, config: Demonstrations, data_dir: Path | None = None) -> None:
+        super().__init__(config, config.tasks)
         self.config = config
-        self.seeds = config.seed_range
         self.data = torch.stack([demonstrated(config, seed) for seed in self.seeds] * len(config.rates), 1)
         """(task, run, demonstration, point, 2)."""
         self.dt = 1 / (config.points - 1)
         net = build(config)
         nets = [values_and_embeddings_of(draw(net, seed, config.biases)) for seed in self.seeds]
-        self.stack = PathStack(nets, config.rates, widths(config), config.beta)
+        self.stacks = {"": PathStack(nets, config.rates, widths(config), config.beta)}
         self.plan: Any = net.plan.to_dict()
-        self._starts: tuple[int, Tensor] = (-1, torch.empty(0))
 
-    def step(self, step: int) -> float:
-        """One iteration of every run; returns the mean of their losses."""
-        task, iteration = divmod(step, self.config.iterations)
-        if iteration == 0:
-            self.stack.begin(task)
-        window, times = self._windows(task, self._drawn(task)[:, iteration])
-        losses = self.stack.step(lambda values: self.stack.losses(values, window, times, self.dt), iteration + 1)
-        self.latest = losses[losses.isfinite()]
-        return self.typical(self.latest)
+    @property
+    def stack(self) -> PathStack:
+        """All runs."""
+        return self.stacks[""]
 
-    def tests(self, step: int) -> Iterator[Row]:
-        """The loss of the present task; before training and after each task, also the paths of all tasks."""
-        if step % self.config.log_every:
-            return
-        task, iteration = divmod(step, self.config.iterations)
-        if iteration == 0 and step:
-            yield self._losses(step, task - 1, self.config.iterations)
-        if iteration == 0:
-            yield self._errors(step, task)
-        if task < self.config.tasks:
-            yield self._losses(step, task, iteration)
+    def batch(self, step: int) -> tuple[Tensor, Tensor]:
+        """The next subsequences of every run, and the times at which they begin."""
+        task, iteration = self.place(step)
+        return self._windows(task, first_points(self.config, task)[:, iteration])
 
-    def _losses(self, step: int, task: int, iteration: int) -> Row:
+    def train(self, stack: PathStack, batch: tuple[Tensor, Tensor], count: int) -> Tensor:
+        """A step of all runs."""
+        return stack.step(lambda values: stack.losses(values, *batch, self.dt), count)
+
+    def losses(self, task: int) -> Tensor:
         """On subsequences that cover all demonstrations, each half of the one before."""
         found = []
         for start in range(0, self.config.points - WINDOW + 1, WINDOW // 2):
             starts = torch.full(self.data.shape[1:3], start)
             window, times = self._windows(task, starts)
             found.append(errors(self.stack.follow(task, window[:, :, 0], WINDOW - 1, self.dt, times), window))
-        losses = torch.stack(found).mean(0)
-        return {"kind": Kind.LOSSES, "step": step, "task": task, "iteration": iteration, "losses": losses.tolist()}
+        return torch.stack(found).mean(0)
 
-    def _errors(self, step: int, learnt: int) -> Row:
+    def errors(self, learnt: int) -> dict[str, Any]:
         """Mean squared error of whole paths from their start, in every task, and the first demonstration's path."""
         found, paths = [], []
         for task, demonstrated in enumerate(self.data):
@@ -133,30 +126,13 @@ class DemonstrationsTraining(GridTraining):
             found.append(errors(made, demonstrated))
             kept = torch.linspace(0, self.config.points - 1, KEPT_POINTS).long()
             paths.append(made[:, 0, kept])
-        shown = rounded(_by_run(paths), 4)
-        return {"kind": Kind.ERRORS, "step": step, "learnt": learnt, "errors": _by_run(found), "paths": shown}
+        return {"learnt": learnt, "errors": _by_run(found), "paths": rounded(_by_run(paths), 4)}
 
     def _windows(self, task: int, starts: Tensor) -> tuple[Tensor, Tensor]:
         """The subsequences of every demonstration from points (run, demonstration), and the times of these."""
         points = starts[:, :, None, None] + torch.arange(WINDOW)[:, None]
         chosen = self.data[task].gather(2, points.expand(-1, -1, -1, OUTPUTS))
         return chosen, starts.unsqueeze(-1) * self.dt
-
-    def _drawn(self, task: int) -> Tensor:
-        """The first points of all subsequences of a task, (run, iteration, demonstration)."""
-        if self._starts[0] != task:
-            count, size = self.config.points - WINDOW + 1, (self.config.iterations, DEMONSTRATIONS)
-            drawn = [torch.randint(count, size, generator=generator(seed, "windows", task)) for seed in self.seeds]
-            self._starts = task, torch.stack(drawn * len(self.config.rates))
-        return self._starts[1]
-
-    def state(self) -> dict[str, Tensor]:
-        """The state of all runs."""
-        return self.stack.state()
-
-    def load(self, state: dict[str, Tensor]) -> None:
-        """Restore what ``state`` returned."""
-        self.stack.load(state)
 
 
 def _by_run(values: list[Tensor]) -> Any:

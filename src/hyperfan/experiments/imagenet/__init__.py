@@ -102,9 +102,11 @@ PROFILES = {
 }
 
 INITS = (*KAIMINGS, *HYPERFANS)
+LASTS: tuple[Last, ...] = ("generated", "plain")
 SEEDS, FEWER_SEEDS = 8, 3
 """With which inits are compared, and with which the other noises and nets without batch norm."""
-LASTS: tuple[Last, ...] = ("generated", "plain")
+PLAIN_SEEDS, PLAIN_INITS = 16, ("kaiming-fan-out", "hyperfan-in")
+"""With which two inits are compared further with a plain last layer, since fewer left open whether they are equal."""
 NOISES = (0.0, 0.1, 0.3, 0.5)
 """Half-widths of the noise at which it is asked whether the entropy tells unknown classes apart."""
 NOISE_INIT = "hyperfan-in"
@@ -115,11 +117,12 @@ BARE_BATCHES = 100
 def grid(base: Imagenet) -> list[Imagenet]:
     """Every run that the claims rest on, the most important first; of each part, each seed is complete before the next.
 
-    Each init with the last layer generated or not; one init at each noise; each init at full width, with one seed; and
-    the start of each init without batch norm.
+    Each init with the last layer generated or not, two of them with further seeds; one init at each noise; each init at
+    full width, with one seed; and the start of each init without batch norm.
     """
-    seeds = [replace(base, seed=seed) for seed in range(base.seed, base.seed + SEEDS)]
-    runs = [run for b in seeds for run in every_init(b)]
+    seeds = [replace(base, seed=seed) for seed in range(base.seed, base.seed + PLAIN_SEEDS)]
+    runs = [run for b in seeds[:SEEDS] for run in every_init(b)]
+    runs += [replace(b, init=init, last="plain") for b in seeds[SEEDS:] for init in PLAIN_INITS]
     runs += [replace(b, init=NOISE_INIT, noise=noise) for b in seeds[:FEWER_SEEDS] for noise in NOISES]
     runs += every_init(full_width(base))
     runs += [run for b in seeds[:FEWER_SEEDS] for run in every_init(without_norm(b))]
@@ -144,6 +147,9 @@ def without_norm(base: Imagenet) -> Imagenet:
 
 EXPERIMENT = Experiment(
     config=Imagenet,
+    training="hyperfan.experiments.imagenet.training:ImagenetTraining",
+    run="hyperfan.experiments.imagenet.results:ImagenetRun",
+    results="hyperfan.experiments.imagenet.results:ImagenetResults",
     heading="Bayesian MobileNet",
     summary="A Bayesian MobileNet on photographs in folders (the paper's section 4.4). The paper's scale needs GPUs.",
     help=(

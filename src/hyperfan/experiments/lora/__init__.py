@@ -168,6 +168,9 @@ def grid(base: Lora) -> list[Lora]:
 
 EXPERIMENT = Experiment(
     config=Lora,
+    training="hyperfan.experiments.lora.training:LoraTraining",
+    run="hyperfan.experiments.lora.results:LoraRun",
+    results="hyperfan.experiments.lora.results:LoraResults",
     heading="LoRA from a condition",
     summary="A hypernet from task vectors to LoRA of a small language model, which it pretrains. Needs no data.",
     example="--profile laptop --starts ours t2l",

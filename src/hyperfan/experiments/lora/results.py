@@ -10,11 +10,13 @@ from hyperfan.charts.palette import LINEAR, looks
 from hyperfan.errors import RunError
 from hyperfan.experiments.lora import (
     CHOOSING_SEEDS,
+    D2L,
     OURS,
     PER_TASK,
     PLACES,
     SHIFTS,
     STARTS,
+    T2L,
     TORCH,
     Lora,
     choosing,
@@ -33,7 +35,7 @@ from hyperfan.experiments.lora.claims import (
 )
 from hyperfan.experiments.lora.strings import split
 from hyperfan.experiments.lora.training import HELD_OUT, NAMED_PART, PRETRAINING_RATE, TRAINED
-from hyperfan.experiments.results.pairs import LOSS_MARGIN, ChosenBy
+from hyperfan.experiments.results.pairs import ChosenBy
 from hyperfan.experiments.results.runs import NamedFigure, Run
 from hyperfan.experiments.results.side_by_side import edge_sentences
 from hyperfan.experiments.results.statistics import Estimate
@@ -227,11 +229,15 @@ class LoraResults(Results[Lora, LoraRun]):
             "told": f"{Estimate.of([run.told for run in runs]).value:.1%}",
             "untold_loss": f"{Estimate.of([run.untold(END) for run in runs]).value:.2g}",
             "untold_right": f"{Estimate.of([run.untold(RIGHT) for run in runs]).value:.1%}",
+            "start_count": len(set(c.starts) - {PER_TASK}),
+            "rate_counts": " or ".join(map(str, sorted({len(rates) for rates in self._tried.values()}))),
+            "linear_during": self._during_over_ours(TORCH),
+            "doc_during": self._during_over_ours(D2L),
+            "text_during": self._during_over_ours(T2L),
             "linear_loss": f"{statistics.fmean(self._before(run, TORCH) for run in runs):.2g}",
             "doc_scale": f"{self._doc_scale():.1g}",
             "told_part": f"{NAMED_PART:.0%}",
             "pretraining_rate": PRETRAINING_RATE,
-            "loss_margin": LOSS_MARGIN,
             "right_margin": f"{RIGHT_MARGIN:.0%}",
             "time": "about 15 minutes on one core",
             "alpha": c.alpha,
@@ -255,6 +261,10 @@ class LoraResults(Results[Lora, LoraRun]):
             rows.append([STARTS[start], f"{before:.2g}", *cells])
         return markdown_table(["start", "loss before training", *MEASURES.values()], rows)
 
+    def _during_over_ours(self, start: str) -> str:
+        rates = self.rates(DURING)
+        return self.compare(DURING, (start, rates[start]), (OURS, rates[OURS])).format()
+
     def _before(self, run: LoraRun, start: str) -> float:
         first = next(row for row in run.of(Kind.ERRORS) if row["of"] == TRAINED)
         index = [each for each, _ in run.config.members].index(start)
@@ -265,10 +275,14 @@ class LoraResults(Results[Lora, LoraRun]):
         c = self.base
         return math.sqrt(sum(doc_to_lora_variances(c.width, c.width, c.rank, c.code)) * c.width)
 
+    @property
+    def _tried(self) -> dict[str, list[float]]:
+        """The rates of each start."""
+        return {start: [rate for each, rate in self.base.members if each == start] for start in self.base.starts}
+
     def _edges(self) -> str:
         """Which starts learn fastest at an end of their range of rates, where another might be better still."""
-        tried = {start: [r for each, r in self.base.members if each == start] for start in self.base.starts}
-        best = {STARTS[start]: (rate, tried[start]) for start, rate in self.rates(DURING).items()}
+        best = {STARTS[start]: (rate, self._tried[start]) for start, rate in self.rates(DURING).items()}
         return edge_sentences(best) or "No start learns fastest at an end of its range of rates."
 
     def _all_rates(self) -> str:

@@ -10,12 +10,12 @@ from torch import Tensor
 from torch.nn.functional import cross_entropy
 
 from hyperfan.experiments.classifier import load_into, state_of
-from hyperfan.experiments.experiment import GridTraining
 from hyperfan.experiments.lora import PER_TASK, Lora
 from hyperfan.experiments.lora.starts import build
 from hyperfan.experiments.lora.strings import Language, split, vectors
 from hyperfan.experiments.seeds import generator
 from hyperfan.experiments.state import join_states, part_of
+from hyperfan.experiments.training import GridTraining
 from hyperfan.hypernet import HyperNet
 from hyperfan.metrics import Kind, Row
 from hyperfan.models import Llama
@@ -81,10 +81,10 @@ class LoraTraining(GridTraining):
         self._begin()
         inputs, answers = self._batch(self.trained, self.config.strings, "strings", step)
         left_over = (self.config.total - step) / self.config.steps
-        losses = [self._train(member, inputs, answers, left_over) for member in self.members]
-        self.sums += torch.tensor(losses, dtype=torch.float64)
-        self.latest = torch.tensor([loss for loss in losses if math.isfinite(loss)], dtype=torch.float64)
-        return self.typical(self.latest)
+        found = [self._train(member, inputs, answers, left_over) for member in self.members]
+        losses = torch.tensor(found, dtype=torch.float64)
+        self.sums += losses
+        return self.summarise(losses)
 
     def _pretrain(self, step: int) -> float:
         c, draws = self.config, generator(self.config.seed, "pretraining", step)

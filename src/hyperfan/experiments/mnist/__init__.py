@@ -121,6 +121,9 @@ def grid(base: Mnist) -> list[Mnist]:
 
 EXPERIMENT = Experiment(
     config=Mnist,
+    training="hyperfan.experiments.mnist.training:MnistTraining",
+    run="hyperfan.experiments.mnist.results:MnistRun",
+    results="hyperfan.experiments.mnist.results:MnistResults",
     heading="MNIST",
     summary="A feedforward net on MNIST (the paper's section 4.1), plain or generated.",
     example="--init hyperfan-in --seed 3 --epochs 5",

@@ -2,6 +2,7 @@
 
 import math
 from abc import ABC, abstractmethod
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -16,6 +17,7 @@ from hyperfan.experiments.experiment import (
     Configuration,
     Experiment,
     experiment,
+    load,
     read_configuration,
 )
 from hyperfan.experiments.folder import CONFIG_FILE, ENV_FILE, TIMES_FILE, has_checkpoint, verify
@@ -145,7 +147,7 @@ def read_run(path: Path) -> Run[Any]:
     except RunError as error:
         raise RunError(f"{path / CONFIG_FILE}: {error}") from error
     verify(path, config)
-    kind: type[Run[Any]] = experiment(config.experiment).part("results", "Run")
+    kind: type[Run[Any]] = load(experiment(config.experiment).run)
     return kind(config, read_metrics(path), _read_optional(path / ENV_FILE), path)
 
 
@@ -186,10 +188,11 @@ def _from_record(line: Mapping[str, Any], experiment: Experiment[Any]) -> Any:
     config = read_configuration(line["config"])
     if config.experiment != experiment.name:
         raise RunError(f"it holds runs of {config.experiment}, not of {experiment.name}")
-    return experiment.part("results", "Run")(config, line["rows"], line["environment"])
+    return load(experiment.run)(config, line["rows"], line["environment"])
 
 
 R = TypeVar("R", bound=Run[Any])
+Key = TypeVar("Key")
 
 
 class Runs(Generic[R]):
@@ -238,6 +241,10 @@ class Runs(Generic[R]):
             found[code] = found.get(code) or known
         return dict(sorted(found.items()))
 
+    def processors(self) -> list[str]:
+        """The processors on which the runs were made, the most used first."""
+        return [name for name, _ in Counter(str(run.environment.get("processor")) for run in self).most_common()]
+
     def half(self, odd: bool) -> "Runs[R]":
         """The runs with even seeds alone, or with odd ones, also of the seeds that choose rates.
 
@@ -270,9 +277,9 @@ class Runs(Generic[R]):
         changed: R = replace(found, chooser=self.one(config.choosing()))
         return changed
 
-    def has_chooser(self, config: Any) -> bool:
-        """Whether there are runs of a configuration, and on the seeds that choose its rates."""
-        return config in self and config.choosing() in self
+    def with_choosers(self, configs: Mapping[Key, Any]) -> dict[Key, R]:
+        """The same of several configurations, by their keys; of those that are there, also on the seeds that choose."""
+        return {key: self.with_chooser(c) for key, c in configs.items() if c in self and c.choosing() in self}
 
     def seeds(self, config: Any) -> list[R]:
         """The runs of a setting that are there, with whichever seeds, in their order."""

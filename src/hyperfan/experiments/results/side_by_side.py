@@ -118,16 +118,19 @@ class SideBySide(Run[C]):
         """Iterations of a task after which its loss was measured."""
         return sorted({row["iteration"] for row in self.of(Kind.LOSSES)})
 
-    def read_losses(self, tasks: int, *settings: int) -> Tensor:
+    @property
+    @abstractmethod
+    def settings(self) -> tuple[int, ...]:
+        """How many there are of what runs differ in beside the seed: of starts, if they have names, and of rates."""
+
+    def read_losses(self, tasks: int, key: str = "losses") -> Tensor:
         """Training loss of each setting, (*settings, seed, task, measurement)."""
         index = {iteration: i for i, iteration in enumerate(self.measured_at)}
-        shape = tasks, len(index)
-        return self.read(Kind.LOSSES, "losses", lambda row: (row["task"], index[row["iteration"]]), shape, *settings)
+        return self.read(Kind.LOSSES, key, lambda row: (row["task"], index[row["iteration"]]), (tasks, len(index)))
 
-    def read(
-        self, kind: Kind, key: str, place: Callable[[Row], tuple[int, ...]], shape: tuple[int, ...], *settings: int
-    ) -> Tensor:
+    def read(self, kind: Kind, key: str, place: Callable[[Row], tuple[int, ...]], shape: tuple[int, ...]) -> Tensor:
         """The values of every run, each line of metrics at its place in the shape: (*settings, seed, *shape)."""
+        settings = self.settings
         found = np.full((math.prod(settings) * self.config.seeds, *shape), math.nan)
         for row in self.of(kind):
             at: Any = (slice(None), *place(row))

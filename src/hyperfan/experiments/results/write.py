@@ -3,13 +3,13 @@
 import copy
 import tempfile
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, ClassVar, Generic, TypeVar
 
 from hyperfan.errors import RunError
 from hyperfan.experiments.environment import environment
-from hyperfan.experiments.experiment import EXPERIMENTS, Configuration, Experiment, read_configuration
+from hyperfan.experiments.experiment import EXPERIMENTS, Configuration, Experiment, load, read_configuration
 from hyperfan.experiments.results.claims import (
     Claim,
     Claims,
@@ -18,6 +18,7 @@ from hyperfan.experiments.results.claims import (
     template,
     verdict_table,
 )
+from hyperfan.experiments.results.pairs import LOSS_MARGIN, MIN_PAIRS
 from hyperfan.experiments.results.record import RECORD_FILE, differences, write_record
 from hyperfan.experiments.results.runs import NamedFigure, Run, Runs, read_run
 from hyperfan.files import explain_write_errors, finite_or_none, read_json, write_json, write_text
@@ -27,6 +28,8 @@ from hyperfan.text import capitalise
 FIGURES_FOLDER, PAGE_FILE, README_FILE, SUMMARY_FILE = "figures", "report.html", "README.md", "summary.json"
 PAPER = "paper"
 """The profile at the paper's scale, which commands have by default."""
+LinkedClaim = tuple[str, Mapping[str, Any]]
+"""A link to a claim, and what a summary holds of it."""
 C = TypeVar("C", bound=Configuration)
 R = TypeVar("R", bound=Run[Any])
 
@@ -114,7 +117,10 @@ class Results(ABC, Generic[C, R]):
             "name": experiment.name,
             "profile": "" if profile == PAPER else f" --profile {profile}",
             "code_version": " and ".join(_code_version(*each) for each in self.runs.code_versions().items()),
+            "processors": " and ".join(self.runs.processors()),
             "fetch": f"hyperfan data fetch {self.data_set}\n" if self.data_set else "",
+            "loss_margin": LOSS_MARGIN,
+            "enough": MIN_PAIRS,
             "verdicts": verdict_table(claims),
             "claims": claim_sections(claims),
             **self.fields(),
@@ -153,7 +159,7 @@ def write_results(
     log(f"{len(wanted) - len(missing)} of {len(wanted)} runs are in {runs_dir}")
     if runs.unverified:
         log(f"of {runs.unverified} it cannot be seen whether their metrics were changed: they have no checkpoint")
-    results: Results[C, Any] = experiment.part("results", "Results")(runs, base, data_dir, log)
+    results: Results[C, Any] = load(experiment.results)(runs, base, data_dir, log)
     results.check()
     claims = results.decide()
     with explain_write_errors(str(out), "Make room, and write the results again with --overwrite"):
@@ -200,17 +206,24 @@ def write_index(root: Path) -> None:
     heading = text.partition("\n")[0]
     if file.exists() and not file.read_text(encoding="utf-8").startswith(heading):
         return
-    papers, others = [], []
+    claims = list(_linked_claims(root))
+    papers = sorted(filter(_paper_number, claims), key=_paper_number)
+    others = [claim for claim in claims if not _paper_number(claim)]
+    if claims:
+        first = index_table(papers) if papers else ""
+        rest = template(__package__, "index_others.md").format(index_table(others)) if others else ""
+        write_text(file, text.format(papers=first, others=rest))
+
+
+def _linked_claims(root: Path) -> Iterator[LinkedClaim]:
+    """All claims of the results in a folder."""
     for name in EXPERIMENTS:
         if (root / name / SUMMARY_FILE).exists():
             for claim in read_json(root / name / SUMMARY_FILE)["claims"]:
-                number = claim["name"].removeprefix("C")
-                linked = f"[{claim['name']}]({name}/{README_FILE}#{claim['name'].lower()})", claim
-                if number.isdecimal():
-                    papers.append((int(number), linked))
-                else:
-                    others.append(linked)
-    if papers or others:
-        first = index_table(linked for _, linked in sorted(papers, key=lambda pair: pair[0])) if papers else ""
-        rest = template(__package__, "index_others.md").format(index_table(others)) if others else ""
-        write_text(file, text.format(papers=first, others=rest))
+                yield f"[{claim['name']}]({name}/{README_FILE}#{claim['name'].lower()})", claim
+
+
+def _paper_number(claim: LinkedClaim) -> int:
+    """The number of one of the paper's claims, from 1; of another claim 0."""
+    number = claim[1]["name"].removeprefix("C")
+    return int(number) if number.isdecimal() else 0

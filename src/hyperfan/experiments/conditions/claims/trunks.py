@@ -1,10 +1,20 @@
 """What other codes and trunks change in the default start: each variant beside it, and beside nn.Linear's start."""
 
+import itertools
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from hyperfan.experiments.conditions import JOBS, KINDS, LINEAR, RATES, VARIANTS, trunk_setting
+from hyperfan.experiments.conditions import (
+    JOBS,
+    KINDS,
+    LINEAR,
+    RATES,
+    SMALL_OUTPUTS,
+    VARIANTS,
+    WEIGHTS_ALONE,
+    trunk_setting,
+)
 from hyperfan.experiments.conditions.claims import END, MEASURES, OURS, UNSEEN, compare_starts
 from hyperfan.experiments.results.claims import Claim
 from hyperfan.experiments.results.pairs import is_no_larger
@@ -16,26 +26,22 @@ if TYPE_CHECKING:
 
 OTHERS = (*VARIANTS, LINEAR)
 """Starts beside the default."""
+MEANS_IN_TEXT = {"weights_alone": WEIGHTS_ALONE, "small_outputs_loss": SMALL_OUTPUTS}
+"""Starts whose means the page's text has, by their fields."""
 
 
 def trunk_tables(results: "ConditionsResults") -> dict[str, str]:
     """Fields of the page: losses over the default's, and what S1 says of every variant."""
-    found = list(_runs(results))
+    pairs = itertools.product(JOBS, RATES)
+    configs = {(job, optimiser): trunk_setting(results.base, job, optimiser) for job, optimiser in pairs}
+    found = list(results.runs.with_choosers(configs).values())
     return {
         "trunk_seeds": str(trunk_setting(results.base, JOBS[0], "SGD").seeds),
         "trunk_ratios": _ratios(found),
         "trunk_means": _means(found),
         "trunk_facts": _facts(found),
+        **{field: _given_means(found, start) for field, start in MEANS_IN_TEXT.items()},
     }
-
-
-def _runs(results: "ConditionsResults") -> "Iterator[ConditionsRun]":
-    """The runs that are there, at rates that were chosen on other seeds."""
-    for job in JOBS:
-        for optimiser in RATES:
-            config = trunk_setting(results.base, job, optimiser)
-            if results.runs.has_chooser(config):
-                yield results.runs.with_chooser(config)
 
 
 def _measures(run: "ConditionsRun") -> list[str]:
@@ -60,13 +66,33 @@ def _ratios(runs: "list[ConditionsRun]") -> str:
 def _means(runs: "list[ConditionsRun]") -> str:
     """The geometric means of these ratios over jobs."""
     rows = []
-    for kind, jobs in KINDS.items():
-        for optimiser in RATES:
-            of = [r for r in runs if r.config.job in jobs and r.config.optimiser == optimiser]
-            values = {s: [_ratio(run, m, s).value for run in of for m in _measures(run)] for s in OTHERS}
-            if of:
-                rows.append([kind, optimiser, *(mean_cell(values[start]) for start in OTHERS)])
+    for kind, optimiser in itertools.product(KINDS, RATES):
+        if of := _of_kind(runs, kind, optimiser):
+            rows.append([kind, optimiser, *(_mean(of, start) for start in OTHERS)])
     return markdown_table(["conditions", "optimiser", *OTHERS], rows)
+
+
+def _of_kind(runs: "list[ConditionsRun]", kind: str, optimiser: str) -> "list[ConditionsRun]":
+    return [r for r in runs if r.config.job in KINDS[kind] and r.config.optimiser == optimiser]
+
+
+def _mean(runs: "list[ConditionsRun]", start: str) -> str:
+    return mean_cell([_ratio(run, measure, start).value for run in runs for measure in _measures(run)])
+
+
+def _given_means(runs: "list[ConditionsRun]", start: str) -> str:
+    """A start's means where conditions are given."""
+    of = {optimiser: _of_kind(runs, "given", optimiser) for optimiser in RATES}
+    return with_each_optimiser({optimiser: _mean(found, start) for optimiser, found in of.items() if found})
+
+
+def with_each_optimiser(values: Mapping[str, str]) -> str:
+    """A value with each optimiser, in words.
+
+    >>> with_each_optimiser({"SGD": "0.5", "AdamW": "0.4"})
+    '0.5 with SGD and 0.4 with AdamW'
+    """
+    return " and ".join(f"{value} with {optimiser}" for optimiser, value in values.items())
 
 
 def mean_cell(values: Sequence[float]) -> str:
