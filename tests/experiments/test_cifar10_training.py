@@ -65,7 +65,13 @@ def test_the_grid_is_a_search_and_longer_runs(seed):
     assert len({run.folder for run in runs}) == len(runs)
     assert [(run.init, run.seed, run.rate, run.epochs) for run in long_run(base)] == [("hyperfan-in", seed, 5e-5, 12)]
     assert runs.pop() == long_run(base)[0]
-    searched, longer = ([run for run in runs if (run.seed >= 1000) == short] for short in (True, False))
+    searched = [run for run in runs if run.seed >= 1000]
+    first = [run for run in runs if 3 + seed <= run.seed < 1000]
+    longer = [run for run in runs if run.seed < 3 + seed]
+    assert Counter((run.init, run.rate, run.total, run.test_images) for run in first) == {
+        (init, rate, 50, 1000): 8
+        for init, rate in [*itertools.product(("hyperfan-in", "hyperfan-out"), (5e-4, 5e-5)), *BEST.items()]
+    }
     assert {(run.seed, run.total, run.batch) for run in searched} == {(1000 + seed, 50, 100)}
     for init in ("hyperfan-in", "hyperfan-out", "kaiming-fan-in", "kaiming-fan-out"):
         rates = [run.rate for run in searched if run.init == init]

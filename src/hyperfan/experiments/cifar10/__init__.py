@@ -84,9 +84,10 @@ PROFILES = {
     ),
 }
 
-SEEDS = 3
+SEEDS, START_SEEDS = 3, 8
+"""With which inits train for longer, and with which further ones for some batches."""
 SEARCH_BATCHES, SEARCH_TEST_IMAGES = 50, 1000
-"""Batches and test images of the runs that search for learning rates."""
+"""Batches and test images of short runs, which search for learning rates or show how training starts."""
 SEARCHED = {
     **dict.fromkeys(HYPERFANS, tuple(float(f"5e-{k}") for k in range(2, 8))),
     "kaiming-fan-in": tuple(float(f"5e-{k}") for k in range(4, 18)),
@@ -101,11 +102,29 @@ LONG_EPOCHS = 12
 """Epochs of the one run that shows how training goes on."""
 
 
+def _short(base: Cifar10) -> Cifar10:
+    """The first batches of a run."""
+    test_images = min(base.test_images, SEARCH_TEST_IMAGES)
+    return replace(base, batches=min(base.total, SEARCH_BATCHES), test_images=test_images)
+
+
 def search(base: Cifar10) -> list[Cifar10]:
     """The short runs that search the best rate of each init."""
-    seed, test_images = base.seed + CHOOSING_SEED, min(base.test_images, SEARCH_TEST_IMAGES)
-    short = replace(base, seed=seed, batches=min(base.total, SEARCH_BATCHES), test_images=test_images)
+    short = replace(_short(base), seed=base.seed + CHOOSING_SEED)
     return [replace(short, init=init, lr=lr) for init, rates in SEARCHED.items() for lr in rates]
+
+
+def compared(base: Cifar10) -> list[Cifar10]:
+    """Short runs at the rates that the claim is about, of one further seed: two of hyperfan, the best of Kaiming."""
+    short = replace(_short(base), seed=base.seed + SEEDS)
+    rates = {init: (replace(base, init=init).rate, replace(base, init=init).rate / NEIGHBOUR) for init in HYPERFANS}
+    found = [replace(short, init=init, lr=float(f"{rate:g}")) for init, both in rates.items() for rate in both]
+    return [*found, *(replace(short, init=init, lr=rate) for init, rate in BEST.items())]
+
+
+def starts(base: Cifar10) -> list[Cifar10]:
+    """The same with all further seeds, seed by seed."""
+    return [replace(run, seed=run.seed + i) for i in range(START_SEEDS) for run in compared(base)]
 
 
 def at_the_papers_rate(base: Cifar10) -> list[Cifar10]:
@@ -139,7 +158,8 @@ def long_run(base: Cifar10) -> list[Cifar10]:
 def grid(base: Cifar10) -> list[Cifar10]:
     """Every run of the page: those that the claim rests on, the most important first, and one that is longer."""
     trained = at_the_papers_rate(base)
-    return [*search(base), *trained[:3], *baselines(base), *trained[3:], *neighbours(base), *long_run(base)]
+    longer = [*trained[:3], *baselines(base), *trained[3:], *neighbours(base), *long_run(base)]
+    return [*search(base), *starts(base), *longer]
 
 
 EXPERIMENT = Experiment(

@@ -15,9 +15,11 @@ from hyperfan.experiments.cifar10 import (
     PROFILES,
     SEARCH_BATCHES,
     SEARCH_TEST_IMAGES,
+    START_SEEDS,
     Cifar10,
     at_the_papers_rate,
     baselines,
+    compared,
     grid,
     long_run,
     neighbours,
@@ -39,7 +41,7 @@ TITLE = "Loss and Test Accuracy Plots on CIFAR-10"
 """The paper's."""
 PICTURES = {
     "loss": "Loss and test accuracy, hyperfan at a tenth of the paper's rate, Kaiming init at its best for an epoch",
-    "rates": "Test accuracy after a short search, by learning rate",
+    "rates": "Test accuracy after the first batches, by learning rate",
     "neighbours": "Loss and test accuracy, at the paper's rate and ten times that",
     "longest": "Loss and test accuracy of one seed of hyperfan-in for longer, and of Kaiming init for an epoch",
 }
@@ -89,6 +91,8 @@ def _trains(c: Claim, results: "Cifar10Results") -> None:
         c.measure(f"{init}: variance of generated kernels over the classical net's, before training", excess)
         first = Estimate.ratio([min(r.first_loss(), OVERFLOWED_LOSS) for r in runs])
         c.measure(f"{init}: test loss of an image before training", first)
+    for config in compared(results.base):
+        _starts(c, results.started(config))
     for runs in (*found.values(), *(results.at_a_tenth(init) for init in HYPERFANS)):
         config = runs[0].config
         name, share = f"{config.init} at {config.rate:g}", f"{TRAINED_ACCURACY:.0%}"
@@ -121,12 +125,28 @@ def _trains(c: Claim, results: "Cifar10Results") -> None:
             c.remark += f" In the search the loss of {init} is smallest at {best:g}, not at {rate:g}, which was taken."
 
 
+def _starts(c: Claim, runs: list[Cifar10Run]) -> None:
+    """Decide whether an init trains in its first batches."""
+    config = runs[0].config
+    name, batches, share = f"{config.init} at {config.rate:g}", config.total, f"{TRAINED_ACCURACY:.0%}"
+    diverged = Estimate.share(sum(r.diverged for r in runs), len(runs))
+    c.measure(f"{name}: share of runs that diverge in {batches} batches", diverged, ".0%")
+    accuracy = c.measure(f"{name}, after {batches} batches: test accuracy", mean(runs, lambda r: r.accuracy()), ".1%")
+    if config.init in HYPERFANS:
+        so = accuracy.within(TRAINED_ACCURACY)
+        c.decide(f"{name} trains at once: after {batches} batches it has more than {share} right", so)
+    else:
+        so = accuracy.within(high=TRAINED_ACCURACY)
+        c.decide(f"{name} does not: after {batches} batches it has no more than {share} right", so)
+
+
 def _scope(results: "Cifar10Results") -> str:
-    base = results.base
+    base, short = results.base, compared(results.base)[0]
     return (
-        f"Tested: the first epoch, {base.epoch_batches} batches of {base.batch}, of hyperfan at the paper's rate and "
-        "at a tenth of it, and of Kaiming init at its best. Not tested: what comes after. In the paper fan-out begins "
-        "to train at epoch 270; whether it does, and whether fan-in never does, only a full run can tell."
+        f"Tested: the first {short.total} batches and the first epoch, {base.epoch_batches} batches of {base.batch}, of "
+        "hyperfan at the paper's rate and at a tenth of it, and of Kaiming init at its best. Not tested: what comes "
+        "after. In the paper fan-out begins to train at epoch 270; whether it does, and whether fan-in never does, only "
+        "a full run can tell."
     )
 
 
@@ -233,8 +253,13 @@ class Cifar10Results(ClassifierResults[Cifar10, Cifar10Run]):
 
         A run that diverged is the worst, and of several such the one with the smallest rate is taken.
         """
-        tried = [run for c in search(self.base) if c.init == init for run in self.runs.need(c)]
+        tried = [self.runs.one(c) for c in search(self.base) if c.init == init]
         return min(tried, key=lambda r: (math.inf if r.diverged else r.last_loss(), r.config.rate)).config.rate
+
+    def started(self, config: Cifar10) -> list[Cifar10Run]:
+        """The short runs of a setting, but for those of the seed that searches; raises if there are none."""
+        found = [run for run in self.runs.seeds(config) if not run.chooses]
+        return found or [self.runs.one(config)]
 
     def trained(self, init: str) -> list[Cifar10Run]:
         """The longer runs of an init: at the paper's rate, or for Kaiming init at its best."""
@@ -309,6 +334,7 @@ class Cifar10Results(ClassifierResults[Cifar10, Cifar10Run]):
             "trained": TRAINED_ACCURACY,
             "long": LONG_EPOCHS,
             "search": min(base.total, SEARCH_BATCHES),
+            "starts": START_SEEDS,
             "searched": min(base.test_images, SEARCH_TEST_IMAGES),
             **{name: f"![{text}](figures/{name}.svg)\n\n" if name in drawn else "" for name, text in PICTURES.items()},
             "rows": self.table(),
