@@ -143,10 +143,10 @@ def _starts(c: Claim, runs: list[Cifar10Run]) -> None:
 def _scope(results: "Cifar10Results") -> str:
     base, short = results.base, compared(results.base)[0]
     return (
-        f"Tested: the first {short.total} batches and the first epoch, {base.epoch_batches} batches of {base.batch}, of "
-        "hyperfan at the paper's rate and at a tenth of it, and of Kaiming init at its best. Not tested: what comes "
-        "after. In the paper fan-out begins to train at epoch 270; whether it does, and whether fan-in never does, only "
-        "a full run can tell."
+        f"Tested: the first {short.total} batches and the first epoch, {base.epoch_batches} batches of {base.batch}, "
+        "of hyperfan at the paper's rate and at a tenth of it, and of Kaiming init at its best. Not tested: what comes "
+        "after. In the paper fan-out begins to train at epoch 270; whether it does, and whether fan-in never does, "
+        "only a full run can tell."
     )
 
 
