@@ -28,7 +28,7 @@ def test_results_are_written_with_a_table_of_all_claims_and_checked(capsys):
     before = {p: p.read_bytes() for p in Path("results").rglob("*") if p.is_file()}
     assert called(capsys, "--check")[:2] == (0, "results/cifar10 follows from its runs\n")
     page = Path("results/cifar10/README.md")
-    page.write_text(page.read_text().replace("**holds** (12 of 12 facts)", "**holds** (9 of 9 facts)"))
+    page.write_text(page.read_text().replace("**holds** (", "**does not hold** ("))
     Path("results/cifar10/figures/loss.svg").unlink()
     code, out, _ = called(capsys, "--check")
     assert code == 1
