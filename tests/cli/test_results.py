@@ -30,12 +30,15 @@ def test_results_are_written_with_a_table_of_all_claims_and_checked(capsys):
     page = Path("results/cifar10/README.md")
     page.write_text(page.read_text().replace("**holds** (", "**does not hold** ("))
     Path("results/cifar10/figures/loss.svg").unlink()
+    index = Path("results/README.md")
+    index.write_text(index.read_text().replace("| **holds**", "| **fails**"))
     code, out, _ = called(capsys, "--check")
     assert code == 1
     lines = out.splitlines()
-    assert len(lines) == 2
+    assert len(lines) == 3
     assert lines[0].startswith("README.md, line ")
     assert lines[1] == "figures/loss.svg is missing"
+    assert lines[2].startswith("results/README.md, line ")
     assert called(capsys, "--profile", "laptop", "--overwrite")[0] == 0
     assert {p: p.read_bytes() for p in Path("results").rglob("*") if p.is_file()} == before
 

@@ -44,7 +44,8 @@ Args:
     profile: Of the runs: paper, laptop or smoke.
     data_dir: Where the data is, as for the runs, if untrained nets are measured too.
     overwrite: Replace results that are there.
-    check: Write nothing: make the results in --out again from the metrics that they keep, and say where they differ.
+    check: Write nothing: make the results in --out again from the metrics that they keep, and the table of all claims
+        beside them, and say where they differ.
 """
 
 
@@ -214,12 +215,18 @@ def _results_command(name: str) -> Callable[..., int]:
         overwrite: bool = False,
         check: bool = False,
     ) -> int:
-        from hyperfan.experiments.results.write import README_FILE, check_results, write_index, write_results
+        from hyperfan.experiments.results.write import (
+            README_FILE,
+            check_index,
+            check_results,
+            write_index,
+            write_results,
+        )
 
         e = experiment(name)
         with status("reading runs") as log:
             if check:
-                found = check_results(e, out, log, data_dir=data_dir)
+                found = check_results(e, out, log, data_dir=data_dir) + check_index(out.parent)
                 print("\n".join(found) if found else f"{out} follows from its runs")
                 return 1 if found else 0
             write_results(e, runs, out, e.profiles[profile], log, data_dir=data_dir, overwrite=overwrite)

@@ -67,8 +67,8 @@ def differences(old: Path, new: Path) -> Iterator[str]:
         elif name.endswith(".json"):
             yield from _values(read_json(a), read_json(b), name)
         elif name.endswith(".md"):
-            yield from _lines(a.read_text(encoding="utf-8"), b.read_text(encoding="utf-8"), name)
-        elif any(_lines(a.read_text(encoding="utf-8"), b.read_text(encoding="utf-8"), name)):
+            yield from line_differences(a.read_text(encoding="utf-8"), b.read_text(encoding="utf-8"), name)
+        elif any(line_differences(a.read_text(encoding="utf-8"), b.read_text(encoding="utf-8"), name)):
             yield f"{name} differs"
 
 
@@ -82,7 +82,7 @@ def _values(a: Any, b: Any, where: str) -> Iterator[str]:
             for i, (x, y) in enumerate(zip(a, b, strict=True)):
                 yield from _values(x, y, f"{where}[{i}]")
         case str(), str():
-            yield from _lines(a, b, where)
+            yield from line_differences(a, b, where)
         case float(), float():
             if abs(a - b) > RELATIVE_TOLERANCE * abs(a):
                 yield f"{where} is {a:.6g} and comes out as {b:.6g}"
@@ -90,7 +90,7 @@ def _values(a: Any, b: Any, where: str) -> Iterator[str]:
             yield f"{where} is {a} and comes out as {b}"
 
 
-def _lines(a: str, b: str, where: str) -> Iterator[str]:
+def line_differences(a: str, b: str, where: str) -> Iterator[str]:
     """Lines that differ by more than one in the last digit of a number; of texts of other lengths, the first."""
     old, new = a.splitlines(), b.splitlines()
     if len(old) != len(new):

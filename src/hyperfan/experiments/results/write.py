@@ -19,13 +19,14 @@ from hyperfan.experiments.results.claims import (
     verdict_table,
 )
 from hyperfan.experiments.results.pairs import LOSS_MARGIN, MIN_PAIRS
-from hyperfan.experiments.results.record import RECORD_FILE, differences, write_record
+from hyperfan.experiments.results.record import RECORD_FILE, differences, line_differences, write_record
 from hyperfan.experiments.results.runs import NamedFigure, Run, Runs, read_run
 from hyperfan.files import explain_write_errors, finite_or_none, read_json, write_json, write_text
 from hyperfan.report import run_page
 from hyperfan.text import capitalise
 
 FIGURES_FOLDER, PAGE_FILE, README_FILE, SUMMARY_FILE = "figures", "report.html", "README.md", "summary.json"
+INDEX_TEMPLATE = "index.md"
 PAPER = "paper"
 """The profile at the paper's scale, which commands have by default."""
 LinkedClaim = tuple[str, Mapping[str, Any]]
@@ -202,17 +203,35 @@ def check_results(
 
 def write_index(root: Path) -> None:
     """Write a page with all claims of the results in a folder, unless its page is about something else."""
-    file, text = root / README_FILE, template(__package__, "index.md")
-    heading = text.partition("\n")[0]
-    if file.exists() and not file.read_text(encoding="utf-8").startswith(heading):
-        return
+    if (text := _index(root)) and (_has_index(root) or not (root / README_FILE).exists()):
+        write_text(root / README_FILE, text)
+
+
+def check_index(root: Path) -> list[str]:
+    """Where the page with all claims, if a folder has it, says something else than the summaries in the folder."""
+    if not _has_index(root):
+        return []
+    file = root / README_FILE
+    return list(line_differences(file.read_text(encoding="utf-8"), _index(root), str(file)))
+
+
+def _has_index(root: Path) -> bool:
+    """Whether the page of a folder is one with all claims."""
+    heading = template(__package__, INDEX_TEMPLATE).partition("\n")[0]
+    file = root / README_FILE
+    return file.exists() and file.read_text(encoding="utf-8").startswith(heading)
+
+
+def _index(root: Path) -> str:
+    """A page with all claims of the results in a folder; empty if there are none."""
     claims = list(_linked_claims(root))
     papers = sorted(filter(_paper_number, claims), key=_paper_number)
     others = [claim for claim in claims if not _paper_number(claim)]
-    if claims:
-        first = index_table(papers) if papers else ""
-        rest = template(__package__, "index_others.md").format(index_table(others)) if others else ""
-        write_text(file, text.format(papers=first, others=rest))
+    if not claims:
+        return ""
+    first = index_table(papers) if papers else ""
+    rest = template(__package__, "index_others.md").format(index_table(others)) if others else ""
+    return template(__package__, INDEX_TEMPLATE).format(papers=first, others=rest)
 
 
 def _linked_claims(root: Path) -> Iterator[LinkedClaim]:
