@@ -79,6 +79,7 @@ NORMS = {
     "group norm": group_norm,
     "batch norm": batch_norm,
     "twice": lambda z: llama(llama(z)),
+    "turned round": lambda z: z / -z.square().mean(-1, keepdim=True).sqrt(),
 }
 
 

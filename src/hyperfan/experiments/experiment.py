@@ -84,9 +84,9 @@ class Configuration(ABC):
         if parts is None:
             training: Training = kind(self, data_dir)
             return training
-        from hyperfan.experiments.shards import Shards
+        from hyperfan.experiments.split_grid import SplitGrid
 
-        return Shards(parts, kind, data_dir)
+        return SplitGrid(parts, kind, data_dir)
 
     def share(self, ranks: int) -> "list[tuple[Configuration, int]] | None":
         """The part of a grid that each process has, and its members; ``None`` if processes share each batch."""

@@ -13,8 +13,8 @@ import torch
 from torch import Tensor
 
 from hyperfan.errors import HyperfanError
-from hyperfan.generators.base import NO_STEPS, Steps
 from hyperfan.generators.chunks import ChunkGenerator
+from hyperfan.generators.generator import NO_STEPS, Steps
 from hyperfan.generators.layout import HeadLayout, attribute_name, layouts_by_name, shape_name
 from hyperfan.mainnet.spec import TensorSpec
 

@@ -27,8 +27,8 @@ from hyperfan.codes.moments import stored_squares
 from hyperfan.errors import HyperfanError
 from hyperfan.formulas.fans import Fans
 from hyperfan.generators.aims import Draw, InnerParameter, LayerVariance, Solution
-from hyperfan.generators.base import NO_STEPS, Generator, Skip, Steps, Tensors
 from hyperfan.generators.config import BuildContext, GeneratorConfig
+from hyperfan.generators.generator import NO_STEPS, Generator, Skip, Steps, Tensors
 from hyperfan.generators.layout import HeadLayout
 from hyperfan.generators.linear_map import InputLayers
 from hyperfan.generators.part import Part

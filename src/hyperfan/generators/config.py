@@ -13,7 +13,7 @@ from hyperfan.codes.embedding import Embedding, is_index
 from hyperfan.mainnet.spec import TensorSpec
 
 if TYPE_CHECKING:
-    from hyperfan.generators.base import Generator
+    from hyperfan.generators.generator import Generator
 
 
 class BuildContext(NamedTuple):

@@ -9,8 +9,8 @@ from torch import Tensor
 
 from hyperfan.codes.tasks import readable
 from hyperfan.errors import HyperfanError
-from hyperfan.generators.base import NO_STEPS, Factors, Generator, Skip, Steps, Tensors
 from hyperfan.generators.config import BuildContext, GeneratorConfig
+from hyperfan.generators.generator import NO_STEPS, Factors, Generator, Skip, Steps, Tensors
 from hyperfan.generators.layout import Sharing, head_names, layouts_by_name, merge_spans
 from hyperfan.generators.stand_in import FromCode, Order, Sizes, StandIn
 

@@ -29,8 +29,8 @@ from torch import Tensor, nn
 
 from hyperfan.errors import HyperfanError
 from hyperfan.generators.aims import Aim, Draw, Moments, Solution
-from hyperfan.generators.base import Factors, Generator, LowRankUpdate, Steps
 from hyperfan.generators.config import BuildContext
+from hyperfan.generators.generator import Factors, Generator, LowRankUpdate, Steps
 from hyperfan.generators.layout import HeadLayout, Sharing, attribute_name
 from hyperfan.generators.products import CodePer, Products, RankConfig, matrix_size
 from hyperfan.generators.solving import solve_layout

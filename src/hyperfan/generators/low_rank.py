@@ -21,8 +21,8 @@ from torch import Tensor
 from hyperfan.codes.codes import Codes
 from hyperfan.codes.moments import measured_overlaps
 from hyperfan.formulas.contraction import Contraction, overlapping_terms
-from hyperfan.generators.base import Factors, Generator
 from hyperfan.generators.config import BuildContext
+from hyperfan.generators.generator import Factors, Generator
 from hyperfan.generators.products import CodePer, Products, RankConfig, matrix_size
 from hyperfan.mainnet.spec import TensorSpec
 

@@ -10,8 +10,8 @@ from torch import Tensor
 
 from hyperfan.codes.embedding import Embedding, is_index
 from hyperfan.errors import HyperfanError
-from hyperfan.generators.base import NO_STEPS, Factors, Generator, Skip, Steps, Tensors
 from hyperfan.generators.config import BuildContext, GeneratorConfig
+from hyperfan.generators.generator import NO_STEPS, Factors, Generator, Skip, Steps, Tensors
 from hyperfan.generators.layout import HeadLayout, Sharing, head_names, members_by_name, merge_spans
 from hyperfan.generators.stand_in import Order, Product, Sizes, StandIn
 from hyperfan.mainnet.spec import TensorSpec

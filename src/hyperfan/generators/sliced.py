@@ -19,8 +19,8 @@ from hyperfan.errors import CheckpointError, InitError, MainnetError
 from hyperfan.formulas.contraction import Contraction
 from hyperfan.formulas.fans import Fans
 from hyperfan.generators.aims import Aim, Solution
-from hyperfan.generators.base import NO_STEPS, Generator, Skip, Steps, Tensors
 from hyperfan.generators.config import BuildContext, GeneratorConfig
+from hyperfan.generators.generator import NO_STEPS, Generator, Skip, Steps, Tensors
 from hyperfan.generators.linear_map import Head
 from hyperfan.generators.part import Part
 from hyperfan.generators.stand_in import cheaper

@@ -12,7 +12,7 @@ from hyperfan.generators.aims import Aim, Moments, Solution
 from hyperfan.generators.layout import HeadLayout
 
 if TYPE_CHECKING:
-    from hyperfan.generators.base import Generator
+    from hyperfan.generators.generator import Generator
 
 
 def solve(generator: "Generator", aims: Sequence[Aim], moments: Moments) -> list[Solution]:

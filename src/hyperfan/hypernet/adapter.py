@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from hyperfan.errors import CallError, CheckpointError
 from hyperfan.files import atomic_write, explain_write_errors, write_json, write_tensors
-from hyperfan.generators.base import LowRankUpdate
+from hyperfan.generators.generator import LowRankUpdate
 
 if TYPE_CHECKING:
     from hyperfan.hypernet.hypernet import HyperNet

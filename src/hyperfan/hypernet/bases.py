@@ -8,8 +8,8 @@ from torch import Tensor, nn
 
 from hyperfan.codes.embedding import Embedding
 from hyperfan.errors import HyperfanError, InitError, nearest
-from hyperfan.generators.base import Generator
 from hyperfan.generators.config import GeneratorConfig
+from hyperfan.generators.generator import Generator
 from hyperfan.hypernet.condition_defaults import conditional_share
 from hyperfan.init.registry import Fidelity, Method
 from hyperfan.mainnet.spec import TensorSpec

@@ -11,7 +11,7 @@ from hyperfan.codes.codes import Codes
 from hyperfan.codes.embedding import Task
 from hyperfan.codes.embeddings import Embeddings
 from hyperfan.distributed.sharded import check_unsharded, unsharded
-from hyperfan.generators.base import Generator
+from hyperfan.generators.generator import Generator
 from hyperfan.generators.linear_map import NetTrainer, zero_held_gradients
 from hyperfan.hypernet import attributes, batch_loss, checks
 from hyperfan.hypernet.cache import Cache

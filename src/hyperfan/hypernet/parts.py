@@ -11,8 +11,8 @@ from hyperfan.codes.embeddings import Embeddings, noise_groups
 from hyperfan.codes.identities import read_identities
 from hyperfan.codes.trunk import Trunk, make_trunk, read_trunk, trunk_width
 from hyperfan.errors import HyperfanError
-from hyperfan.generators.base import Generator
 from hyperfan.generators.config import BuildContext, GeneratorConfig
+from hyperfan.generators.generator import Generator
 from hyperfan.generators.layout import Sharing
 from hyperfan.generators.linear import Linear
 from hyperfan.hypernet.bases import Bases

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.utils import _pytree as pytree
 
 from hyperfan.errors import CallError, HyperfanError, one_line
-from hyperfan.generators.base import Generator
+from hyperfan.generators.generator import Generator
 from hyperfan.generators.stand_in import Order, Sizes, StandIn, cheaper
 from hyperfan.hypernet.batched import (
     DisagreementError,

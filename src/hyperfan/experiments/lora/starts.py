@@ -17,8 +17,8 @@ from hyperfan.experiments.lora import D2L, OURS, PER_TASK, T2L, TORCH, Lora
 from hyperfan.experiments.seeds import generator
 from hyperfan.generators import LoRA
 from hyperfan.generators.aims import Aim, Draw, Solution
-from hyperfan.generators.base import Factors, Generator
 from hyperfan.generators.config import BuildContext
+from hyperfan.generators.generator import Factors, Generator
 from hyperfan.generators.layout import HeadLayout
 from hyperfan.generators.lora import LoRAHeads, Updates, update_size
 from hyperfan.hypernet import HyperNet

@@ -26,7 +26,7 @@ State = dict[str, Tensor]
 SHARED = "base"
 
 
-class Shards(Training):
+class SplitGrid(Training):
     """The part of this process, and what all make of theirs.
 
     Args:
