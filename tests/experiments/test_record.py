@@ -19,7 +19,7 @@ from hyperfan.experiments.results.claims import Claim
 from hyperfan.experiments.results.record import DIGITS, RECORD_FILE, differences, read_record, write_record
 from hyperfan.experiments.results.runs import Runs
 from hyperfan.experiments.results.statistics import Estimate
-from hyperfan.experiments.results.write import check_results, write_index, write_results
+from hyperfan.experiments.results.write import check_index, check_results, write_index, write_results
 from hyperfan.files import rounded
 
 
@@ -325,11 +325,13 @@ def test_titles_of_claims_are_short_and_each_has_its_own():
     assert max(map(len, titles)) <= TITLE_LETTERS, max(titles, key=len)
 
 
-def test_a_page_that_is_no_index_is_never_overwritten(tmp_path):
+@pytest.mark.parametrize("mine", ["mine", "# Claims\nthat I make\n", "# Claims I make\n"])
+def test_a_page_that_is_no_index_is_never_overwritten(tmp_path, mine):
     summaries(tmp_path, mnist=claims("C1"))
-    (tmp_path / "README.md").write_text("mine")
+    (tmp_path / "README.md").write_text(mine)
     write_index(tmp_path)
-    assert (tmp_path / "README.md").read_text() == "mine"
+    assert (tmp_path / "README.md").read_text() == mine
+    assert check_index(tmp_path) == []
 
 
 def test_without_results_there_is_no_index(tmp_path):

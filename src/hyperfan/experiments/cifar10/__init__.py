@@ -123,7 +123,7 @@ def compared(base: Cifar10) -> list[Cifar10]:
 
 
 def starts(base: Cifar10) -> list[Cifar10]:
-    """The same with all further seeds, seed by seed."""
+    """Short runs at the rates that the claim is about, with all further seeds, seed by seed."""
     return [replace(run, seed=run.seed + i) for i in range(START_SEEDS) for run in compared(base)]
 
 

@@ -91,8 +91,6 @@ def _trains(c: Claim, results: "Cifar10Results") -> None:
         c.measure(f"{init}: variance of generated kernels over the classical net's, before training", excess)
         first = Estimate.ratio([min(r.first_loss(), OVERFLOWED_LOSS) for r in runs])
         c.measure(f"{init}: test loss of an image before training", first)
-    for config in compared(results.base):
-        _starts(c, results.started(config))
     for runs in (*found.values(), *(results.at_a_tenth(init) for init in HYPERFANS)):
         config = runs[0].config
         name, share = f"{config.init} at {config.rate:g}", f"{TRAINED_ACCURACY:.0%}"
@@ -108,9 +106,11 @@ def _trains(c: Claim, results: "Cifar10Results") -> None:
         else:
             stays = f"{name} does not: after the first epoch"
             c.decide(f"{stays} it has no more than {share} right", accuracy.within(high=TRAINED_ACCURACY))
-            finished = [r for r in runs if not r.diverged]
+            finished = [r for r in runs if not r.diverged_by(config.epoch_batches)]
             beats = _beats_guessing(finished or runs)
             c.decide(f"{stays} its training loss is not below that of guessing", opposite(beats))
+    for config in compared(results.base):
+        _starts(c, config, results.started(config))
     trained = results.at_a_tenth(HYPERFANS[0])
     c.headline = f"{_accuracy(trained, 1).format('.0%')} right at {trained[0].config.rate:g}, Kaiming fan-out "
     c.headline += _accuracy(found[KAIMINGS[1]], 1).format(".0%")
@@ -125,19 +125,23 @@ def _trains(c: Claim, results: "Cifar10Results") -> None:
             c.remark += f" In the search the loss of {init} is smallest at {best:g}, not at {rate:g}, which was taken."
 
 
-def _starts(c: Claim, runs: list[Cifar10Run]) -> None:
-    """Decide whether an init trains in its first batches."""
-    config = runs[0].config
+def _starts(c: Claim, config: Cifar10, runs: list[Cifar10Run]) -> None:
+    """Decide whether an init trains in its first batches; without runs that is open."""
     name, batches, share = f"{config.init} at {config.rate:g}", config.total, f"{TRAINED_ACCURACY:.0%}"
-    diverged = Estimate.share(sum(r.diverged for r in runs), len(runs))
-    c.measure(f"{name}: share of runs that diverge in {batches} batches", diverged, ".0%")
-    accuracy = c.measure(f"{name}, after {batches} batches: test accuracy", mean(runs, lambda r: r.accuracy()), ".1%")
-    if config.init in HYPERFANS:
-        so = accuracy.within(TRAINED_ACCURACY)
-        c.decide(f"{name} trains at once: after {batches} batches it has more than {share} right", so)
-    else:
-        so = accuracy.within(high=TRAINED_ACCURACY)
-        c.decide(f"{name} does not: after {batches} batches it has no more than {share} right", so)
+    trains = config.init in HYPERFANS
+    right = (
+        "trains at once: after {} batches it has more than {}"
+        if trains
+        else "does not: after {} batches it has no more than {}"
+    )
+    so = None
+    if runs:
+        diverged = Estimate.share(sum(r.diverged for r in runs), len(runs))
+        c.measure(f"{name}: share of runs that diverge in {batches} batches", diverged, ".0%")
+        accuracy = mean(runs, lambda r: r.accuracy())
+        c.measure(f"{name}, after {batches} batches: test accuracy", accuracy, ".1%")
+        so = accuracy.within(TRAINED_ACCURACY) if trains else accuracy.within(high=TRAINED_ACCURACY)
+    c.decide(f"{name} {right.format(batches, share)} right", so)
 
 
 def _scope(results: "Cifar10Results") -> str:
@@ -257,9 +261,8 @@ class Cifar10Results(ClassifierResults[Cifar10, Cifar10Run]):
         return min(tried, key=lambda r: (math.inf if r.diverged else r.last_loss(), r.config.rate)).config.rate
 
     def started(self, config: Cifar10) -> list[Cifar10Run]:
-        """The short runs of a setting, but for those of the seed that searches; raises if there are none."""
-        found = [run for run in self.runs.seeds(config) if not run.chooses]
-        return found or [self.runs.one(config)]
+        """The short runs of a setting that are there, but for those of the seed that searches."""
+        return [run for run in self.runs.seeds(config) if not run.chooses]
 
     def trained(self, init: str) -> list[Cifar10Run]:
         """The longer runs of an init: at the paper's rate, or for Kaiming init at its best."""
@@ -301,9 +304,9 @@ class Cifar10Results(ClassifierResults[Cifar10, Cifar10Run]):
         accuracies: dict[str, dict[float, list[float | None]]] = {}
         inits = {init_label(init): init for init in (*KAIMINGS, *HYPERFANS)}
         for c in sorted(search(self.base), key=lambda c: (*KAIMINGS, *HYPERFANS).index(c.init)):
-            if tried := self.runs.seeds(c):
-                by_rate = accuracies.setdefault(init_label(c.init), {})
-                by_rate[c.rate] = [None if r.diverged else r.accuracy() for r in tried]
+            if c in self.runs:
+                run = self.runs.one(c)
+                accuracies.setdefault(init_label(c.init), {})[c.rate] = [None if run.diverged else run.accuracy()]
         if accuracies:
             title = f"Where does it train? Test accuracy after {min(self.base.total, SEARCH_BATCHES)} batches"
             yield "rates", accuracy_by_rate(accuracies, 1 / self.base.classes, title, inits)

@@ -22,7 +22,7 @@ from hyperfan.experiments.continual import (
     GridRun,
     grid,
 )
-from hyperfan.experiments.continual.claims import CLAIMS
+from hyperfan.experiments.continual.claims import CLAIMS, GROWTH_SEEDS
 from hyperfan.experiments.continual.training import points
 from hyperfan.experiments.results.claims import OPTIMISER_NAMES
 from hyperfan.experiments.results.runs import NamedFigure
@@ -257,6 +257,7 @@ class ContinualResults(Results[Continual, ContinualRun]):
         sgd = self.grid("sgd")
         return {
             "choosing": self.base.choosing().seeds,
+            "growth_seeds": GROWTH_SEEDS,
             "noise": NOISE,
             "tested": len(sgd.points[0].test_x),
             "constant": _constant(sgd),

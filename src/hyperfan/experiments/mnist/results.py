@@ -4,8 +4,9 @@ import functools
 import itertools
 import math
 import statistics
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any, Literal, Self
 
 import torch
@@ -17,7 +18,7 @@ from hyperfan.experiments.mnist import CLOSE_SEEDS, HEADLINE, LAYERS, SEEDS, TES
 from hyperfan.experiments.mnist.claims import ACCURACY_MARGIN, CLAIMS, LOSS_FACTOR, SETTLED_WITHIN
 from hyperfan.experiments.mnist.training import build, probe_images
 from hyperfan.experiments.results.classifier import ClassifierResults, mean_of
-from hyperfan.experiments.results.runs import ClassifierRun, NamedFigure
+from hyperfan.experiments.results.runs import ClassifierRun, NamedFigure, Runs
 from hyperfan.hypernet import HyperNet
 from hyperfan.metrics import Kind, Row, history
 from hyperfan.probe.inside import layer_scales, outputs_of_layers
@@ -172,6 +173,27 @@ def measure_start(config: Mnist, test_x: Tensor, test_y: Tensor) -> UntrainedNet
     return UntrainedNet(scales.preactivation, scales.gradient, tuple(flow))
 
 
+class UntrainedNets:
+    """Untrained nets of every setting, each measured when it is first asked for."""
+
+    def __init__(self, data_dir: Path | None, log: Callable[[str], object]) -> None:
+        self._data_dir, self._log = data_dir, log
+        self._found: dict[Mnist, Sequence[UntrainedNet]] = {}
+
+    def of(self, config: Mnist) -> Sequence[UntrainedNet]:
+        """Those of a setting, one for each seed from its own."""
+        if config not in self._found:
+            self._log(f"measuring {START_SEEDS} untrained nets: {_without_seed(config)}")
+            seeds = [replace(config, seed=config.seed + i) for i in range(START_SEEDS)]
+            self._found[config] = [measure_start(c, *self._test_images) for c in seeds]
+        return self._found[config]
+
+    @functools.cached_property
+    def _test_images(self) -> tuple[Tensor, Tensor]:
+        test = mnist(self._data_dir).test
+        return standardise(test.images, MNIST.mean, MNIST.std).flatten(1), test.labels
+
+
 class MnistResults(ClassifierResults[Mnist, MnistRun]):
     """Three variants of the paper's figures, the accuracy of every setting, and ten claims."""
 
@@ -190,23 +212,19 @@ class MnistResults(ClassifierResults[Mnist, MnistRun]):
         for config in headline(self.base):
             self.runs.need(config)
 
+    def __init__(
+        self,
+        runs: Runs[MnistRun],
+        base: Mnist,
+        data_dir: Path | None = None,
+        log: Callable[[str], object] = lambda _: None,
+    ) -> None:
+        super().__init__(runs, base, data_dir, log)
+        self._untrained = UntrainedNets(data_dir, log)
+
     def starts(self, **changes: Any) -> Sequence[UntrainedNet]:
         """Untrained nets of a setting, measured on the images of its probe."""
-        config = replace(self.base, **changes)
-        if config not in self._starts:
-            self.log(f"measuring {START_SEEDS} untrained nets: {_without_seed(config)}")
-            seeds = [replace(config, seed=config.seed + i) for i in range(START_SEEDS)]
-            self._starts[config] = [measure_start(c, *self._test_images) for c in seeds]
-        return self._starts[config][self.part]
-
-    @functools.cached_property
-    def _starts(self) -> dict[Mnist, Sequence[UntrainedNet]]:
-        return {}
-
-    @functools.cached_property
-    def _test_images(self) -> tuple[Tensor, Tensor]:
-        test = mnist(self.data_dir).test
-        return standardise(test.images, MNIST.mean, MNIST.std).flatten(1), test.labels
+        return self._untrained.of(replace(self.base, **changes))[self.part]
 
     def after(self, epochs: int, **changes: Any) -> list[MnistRun]:
         """The runs of a setting that were tested after so many epochs, of whatever length, one for each seed."""

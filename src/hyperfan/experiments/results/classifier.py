@@ -28,18 +28,19 @@ class ClassifierResults(Results[C, R]):
 
     @functools.cached_property
     def settings(self) -> list[dict[str, Any]]:
-        """The numbers of every setting, in the order of the grid."""
+        """The numbers of every setting, in the order of the grid; those of a seed that chooses rates by themselves."""
         base: Any = self.base
         configs: Any = self.runs.experiment.grid(base)
         seen = dict.fromkeys(replace(c, seed=base.seed) for c in configs)
+        groups = [[r for r in self.runs.seeds(c) if r.chooses == chooses] for c in seen for chooses in (True, False)]
         return [
             {
                 **self.numbers(runs),
                 "seeds": [r.config.seed for r in runs],
                 "diverged": sum(r.diverged for r in runs),
             }
-            for c in seen
-            if (runs := self.runs.seeds(c))
+            for runs in groups
+            if runs
         ]
 
     def summary(self) -> dict[str, Any]:

@@ -54,6 +54,11 @@ class Run(ABC, Generic[C]):
         """Whether it ended with a loss that was not finite."""
         return divergence(self.rows) is not None
 
+    def diverged_by(self, step: int) -> bool:
+        """Whether it had diverged after so many batches."""
+        found = divergence(self.rows)
+        return found is not None and bool(found["step"] <= step)
+
     def of(self, kind: Kind) -> Iterator[Row]:
         """The lines of one kind."""
         return of_kind(self.rows, kind)
@@ -121,13 +126,13 @@ class ClassifierRun(Run[K]):
         raise RunError(f"'{self.config.title}' was not tested after batch {step}")
 
     def training_loss(self, last: int | None = None, epoch: int | None = None) -> float:
-        """Mean over the last batches until the end of an epoch; of a run that diverged, that of guessing.
+        """Mean over the last batches until the end of an epoch; of a run that diverged by then, that of guessing.
 
         By default over all batches of the last epoch.
         """
-        if self.diverged:
-            return math.log(self.classes)
         end = self.config.total if epoch is None else epoch * self.config.epoch_batches
+        if self.diverged_by(end):
+            return math.log(self.classes)
         begin = end - (last or self.config.epoch_batches)
         losses = [row["loss"] for row in self.of(Kind.TRAIN) if begin < row["step"] <= end]
         return float(sum(losses) / len(losses))
@@ -278,7 +283,7 @@ class Runs(Generic[R]):
         return changed
 
     def with_choosers(self, configs: Mapping[Key, Any]) -> dict[Key, R]:
-        """The same of several configurations, by their keys; of those that are there, also on the seeds that choose."""
+        """The runs of several configurations with their chosen rates, by key; those without runs are left out."""
         return {key: self.with_chooser(c) for key, c in configs.items() if c in self and c.choosing() in self}
 
     def seeds(self, config: Any) -> list[R]:

@@ -124,7 +124,7 @@ class SideBySide(Run[C]):
         """How many there are of what runs differ in beside the seed: of starts, if they have names, and of rates."""
 
     def read_losses(self, tasks: int, key: str = "losses") -> Tensor:
-        """Training loss of each setting, (*settings, seed, task, measurement)."""
+        """The losses under a key of each setting, (*settings, seed, task, measurement)."""
         index = {iteration: i for i, iteration in enumerate(self.measured_at)}
         return self.read(Kind.LOSSES, key, lambda row: (row["task"], index[row["iteration"]]), (tasks, len(index)))
 

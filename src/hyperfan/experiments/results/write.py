@@ -4,8 +4,9 @@ import copy
 import tempfile
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import cached_property
 from pathlib import Path
-from typing import Any, ClassVar, Generic, TypeVar
+from typing import Any, ClassVar, Generic, Self, TypeVar, cast
 
 from hyperfan.errors import RunError
 from hyperfan.experiments.environment import environment
@@ -89,13 +90,20 @@ class Results(ABC, Generic[C, R]):
     def decide(self) -> list[Claim]:
         """Decide each claim, on all seeds and on each half of them."""
         claims = self._decide()
-        base: Any = self.base
         for odd in (False, True):
-            half = copy.copy(self)
-            half.runs, half.part = self.runs.half(odd), slice((base.seed + odd) % 2, None, 2)
-            for claim, other in zip(claims, half._decide(), strict=True):
+            for claim, other in zip(claims, self._half(odd)._decide(), strict=True):
                 claim.halves.append(other)
         return claims
+
+    def _half(self, odd: bool) -> Self:
+        """The results of runs with even seeds alone, or with odd ones, of which nothing was computed before."""
+        half, base = copy.copy(self), cast(Any, self.base)
+        for name in [
+            name for kind in type(self).__mro__ for name, v in vars(kind).items() if isinstance(v, cached_property)
+        ]:
+            vars(half).pop(name, None)
+        half.runs, half.part = self.runs.half(odd), slice((base.seed + odd) % 2, None, 2)
+        return half
 
     def _decide(self) -> list[Claim]:
         """Decide each claim. One whose runs are missing is not decided, and its remark names them."""
@@ -216,10 +224,10 @@ def check_index(root: Path) -> list[str]:
 
 
 def _has_index(root: Path) -> bool:
-    """Whether the page of a folder is one with all claims."""
-    heading = template(__package__, INDEX_TEMPLATE).partition("\n")[0]
-    file = root / README_FILE
-    return file.exists() and file.read_text(encoding="utf-8").startswith(heading)
+    """Whether the page of a folder is one with all claims, as its heading and its last line say."""
+    file, wanted = root / README_FILE, template(__package__, INDEX_TEMPLATE).splitlines()
+    found = file.read_text(encoding="utf-8").splitlines() if file.exists() else []
+    return found[:1] + found[-1:] == wanted[:1] + wanted[-1:]
 
 
 def _index(root: Path) -> str:

@@ -36,17 +36,17 @@ def _of_jobs(
 
 
 def _over_published(run: "ConditionsRun", measure: str, start: str) -> list[float]:
-    """A start's loss over that of hyperfan-in as published, seed by seed, each at the rate that suits it best."""
-    return ratios(*(run.scores(measure, s, run.lowest(s)) for s in (start, ALL)))
+    """A start's loss over that of hyperfan-in as published, seed by seed, each at the rate that other seeds chose."""
+    return ratios(*(run.scores(measure, s, run.best(s)) for s in (start, ALL)))
 
 
 def _mean(runs: "list[ConditionsRun]", measure: str, start: str) -> str:
-    """The geometric mean over jobs of the medians of these ratios."""
+    """The geometric mean over jobs of the medians of a start's loss over that of hyperfan-in as published."""
     return mean_cell([statistics.median(_over_published(run, measure, start)) for run in runs])
 
 
 def _relative(results: "ConditionsResults") -> str:
-    """A table of these means."""
+    """A table of the means of every start, by the kind of conditions, the measure and the optimiser."""
     rows = []
     for (kind, jobs), measure, optimiser in itertools.product(KINDS.items(), (END, UNSEEN), RATES):
         if runs := _of_jobs(results, jobs, optimiser, measure):
@@ -56,7 +56,7 @@ def _relative(results: "ConditionsResults") -> str:
 
 
 def _given_gain(results: "ConditionsResults", measure: str) -> str:
-    """The means of the default, with given conditions."""
+    """The mean of the default's loss over that of hyperfan-in as published, where conditions are given."""
     of = {optimiser: _of_jobs(results, KINDS["given"], optimiser, measure) for optimiser in RATES}
     return with_each_optimiser(
         {o: _mean(runs, measure, named(OURS, runs[0].config.job)) for o, runs in of.items() if runs}
@@ -83,7 +83,7 @@ def _behind(results: "ConditionsResults") -> str:
                     Estimate.median(ratios(*(run.scores(measure, s, rate(s)) for s in (named(OURS, job), other))))
                     for rate in (run.best, run.lowest)
                 ]
-                if any(ratio.low is not None and ratio.low > 1 for ratio in both):
+                if all(ratio.low is not None and ratio.low > 1 for ratio in both):
                     values = " and ".join(ratio.format(".2f") for ratio in both)
                     found.append(f"- {job}, {optimiser}: {MEASURES[measure]} is {values} times that of {other}")
     return "\n".join(found) or "- nowhere"

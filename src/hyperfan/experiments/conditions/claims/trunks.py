@@ -49,9 +49,9 @@ def _measures(run: "ConditionsRun") -> list[str]:
 
 
 def _ratio(run: "ConditionsRun", measure: str, start: str) -> Estimate:
-    """A start's loss over the default's, each at the rate that suits these seeds best."""
+    """A start's loss over the default's, each at the rate that other seeds chose."""
     default = run.config.starts[0]
-    return Estimate.median(ratios(*(run.scores(measure, s, run.lowest(s)) for s in (start, default))))
+    return Estimate.median(ratios(*(run.scores(measure, s, run.best(s)) for s in (start, default))))
 
 
 def _ratios(runs: "list[ConditionsRun]") -> str:
@@ -64,7 +64,7 @@ def _ratios(runs: "list[ConditionsRun]") -> str:
 
 
 def _means(runs: "list[ConditionsRun]") -> str:
-    """The geometric means of these ratios over jobs."""
+    """A table of the geometric means over jobs of each start's loss over the default's."""
     rows = []
     for kind, optimiser in itertools.product(KINDS, RATES):
         if of := _of_kind(runs, kind, optimiser):
@@ -81,7 +81,7 @@ def _mean(runs: "list[ConditionsRun]", start: str) -> str:
 
 
 def _given_means(runs: "list[ConditionsRun]", start: str) -> str:
-    """A start's means where conditions are given."""
+    """The mean of a start's loss over the default's, with each optimiser, where conditions are given."""
     of = {optimiser: _of_kind(runs, "given", optimiser) for optimiser in RATES}
     return with_each_optimiser({optimiser: _mean(found, start) for optimiser, found in of.items() if found})
 
