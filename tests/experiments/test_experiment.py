@@ -3,7 +3,7 @@
 import pytest
 
 from hyperfan.errors import RunError
-from hyperfan.experiments.experiment import EXPERIMENTS, experiment, load
+from hyperfan.experiments.experiment import EXPERIMENTS, experiment, load_entry_point
 from hyperfan.experiments.results.runs import Run
 from hyperfan.experiments.results.write import Results
 from hyperfan.experiments.training import Training
@@ -14,7 +14,7 @@ def test_every_experiment_names_its_own_classes(name):
     found = experiment(name)
     assert found.name == name
     for entry_point, kind in ((found.training, Training), (found.run, Run), (found.results, Results)):
-        named = load(entry_point)
+        named = load_entry_point(entry_point)
         assert issubclass(named, kind)
         assert entry_point.startswith(f"{found.config.__module__}.")
         assert entry_point == f"{named.__module__}:{named.__name__}"
@@ -33,4 +33,4 @@ def test_every_experiment_names_its_own_classes(name):
 )
 def test_a_wrong_entry_point_is_named_in_the_error(entry_point, words):
     with pytest.raises(RunError, match=f"'{entry_point}' cannot be loaded: .*{words}"):
-        load(entry_point)
+        load_entry_point(entry_point)

@@ -13,7 +13,7 @@ from test_cifar10_results import BASE, World
 from hyperfan.errors import RunError
 from hyperfan.experiments import mnist
 from hyperfan.experiments.cifar10 import EXPERIMENT, grid, results
-from hyperfan.experiments.experiment import EXPERIMENTS, experiment, load
+from hyperfan.experiments.experiment import EXPERIMENTS, experiment, load_entry_point
 from hyperfan.experiments.mnist.results import MnistRun
 from hyperfan.experiments.results.claims import Claim
 from hyperfan.experiments.results.record import DIGITS, RECORD_FILE, differences, read_record, write_record
@@ -320,7 +320,7 @@ def test_a_claim_without_its_runs_says_so_and_sections_without_claims_are_left_o
 
 
 def test_titles_of_claims_are_short_and_each_has_its_own():
-    titles = [title for name in EXPERIMENTS for title, *_ in load(experiment(name).results).claims.values()]
+    titles = [title for name in EXPERIMENTS for title, *_ in load_entry_point(experiment(name).results).claims.values()]
     assert len(titles) == len({*titles}) > 25
     assert max(map(len, titles)) <= TITLE_LETTERS, max(titles, key=len)
 

@@ -51,7 +51,7 @@ class Toy(Configuration):
     nothing: None = None
 
     title = "toy"
-    images, fidelity = IMAGES, "exact"
+    images, fidelity, optimiser = IMAGES, "exact", "sgd"
     epoch_batches = tested_every = IMAGES // 8
     stage = ("epoch", epoch_batches)
 

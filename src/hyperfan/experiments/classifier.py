@@ -99,7 +99,7 @@ class Classifier(Training):
     def diagnosis(self, x: Tensor, y: Tensor) -> Iterator[Row]:
         """A diagnosis of a hypernet before it is trained."""
         if isinstance(self.net, HyperNet):
-            found = diagnose(self.net, x, y, optimiser=getattr(self.config, "optimiser", "sgd"))
+            found = diagnose(self.net, x, y, optimiser=self.config.optimiser)
             yield {"kind": Kind.DIAGNOSIS, "step": 0, **found.to_dict()}
 
     def first_overflow(self, step: int) -> str | None:

@@ -12,7 +12,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, ClassVar, Generic, Self, TypeVar
+from typing import Any, ClassVar, Generic, Literal, Self, TypeVar
 
 from hyperfan.errors import RunError
 from hyperfan.experiments.launch import Launch, even_parts
@@ -42,6 +42,8 @@ class Configuration(ABC):
 
     device: str = "cpu"
     """Where nets are trained; a field where that can be chosen."""
+    seed: int
+    """For all that is random; of several seeds the first."""
     log_every: int
     checkpoint_every: int
     threads: int
@@ -78,7 +80,7 @@ class Configuration(ABC):
 
     def start(self, data_dir: Path | None) -> Training:
         """Build net, optimiser and data from the seed; among several processes, this one's part of it."""
-        kind = load(experiment(self.experiment).training)
+        kind = load_entry_point(experiment(self.experiment).training)
         world = Launch.of_environment().world
         parts = self.share(world) if world > 1 else None
         if parts is None:
@@ -133,13 +135,14 @@ class ClassifierConfiguration(Configuration):
     """The number of classes, where the experiment fixes it."""
 
     init: str
-    seed: int
     epochs: int
     lr: float | None
     images: int
     batch: int
     batches: int | None
     test_every: int | None = None
+    optimiser: Literal["sgd", "adam"] = "sgd"
+    """The optimiser's name; a field where that can be chosen."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -188,7 +191,6 @@ class SeedsConfiguration(Configuration):
     COMPARED_PER_CHOOSING: ClassVar[int] = 4
     """One seed to choose rates on for so many to compare on."""
 
-    seed: int
     seeds: int
 
     @property
@@ -273,10 +275,10 @@ def experiment(name: str) -> Experiment[Any]:
     return found
 
 
-def load(entry_point: str) -> Any:
+def load_entry_point(entry_point: str) -> Any:
     """The object of an entry point, "module:name", whose module is imported now.
 
-    >>> load("hyperfan.experiments.mnist:Mnist").__name__
+    >>> load_entry_point("hyperfan.experiments.mnist:Mnist").__name__
     'Mnist'
     """
     try:

@@ -72,7 +72,7 @@ class ConditionsRun(SideBySide[Conditions]):
         return self.read(Kind.ERRORS, "errors", lambda row: (row["learnt"],), (STAGES + 1, STAGES))
 
     @property
-    def settings(self) -> tuple[int, int]:
+    def shape(self) -> tuple[int, int]:
         """How many starts and rates there are."""
         return len(self.config.starts), len(self.config.rates)
 

@@ -70,7 +70,7 @@ class ContinualRun(SideBySide[Continual]):
         return self.read(Kind.ERRORS, "fits", lambda row: (row["after"],), shape)
 
     @property
-    def settings(self) -> tuple[int, int]:
+    def shape(self) -> tuple[int, int]:
         """How many inits and rates there are."""
         return len(self.config.inits), len(self.config.rates)
 

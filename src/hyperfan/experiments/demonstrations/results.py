@@ -80,7 +80,7 @@ class DemonstrationsRun(SideBySide[Demonstrations]):
         return self.read(Kind.ERRORS, key, lambda row: (row["learnt"],), every)
 
     @property
-    def settings(self) -> tuple[int]:
+    def shape(self) -> tuple[int]:
         """How many rates there are."""
         return (len(self.config.rates),)
 

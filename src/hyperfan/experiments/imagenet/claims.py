@@ -49,8 +49,8 @@ def _start(c: Claim, found: "ByInit") -> None:
     when = "loss of the first batch"
     for init, runs in found.items():
         c.measure(f"{init}: {when}", Estimate.ratio([_first(r) for r in runs]))
-    for init in HYPERFANS:
-        far = c.measure(f"{FAN_IN} over {init}: {when}", ratio(found[FAN_IN], found[init], _first))
+    higher = [c.measure(f"{FAN_IN} over {i}: {when}", ratio(found[FAN_IN], found[i], _first)) for i in HYPERFANS]
+    for init, far in zip(HYPERFANS, higher, strict=True):
         c.decide(f"fan-in starts more than {FAR_FACTOR:g} times as high as {init}", far.within(FAR_FACTOR))
     apart = [c.measure(f"{FAN_OUT} over {i}: {when}", ratio(found[FAN_OUT], found[i], _first)) for i in HYPERFANS]
     c.remark = (
@@ -58,7 +58,7 @@ def _start(c: Claim, found: "ByInit") -> None:
         f"{HYPERFANS[1]}'s. No fact is about that: within any factor of a loss near that of guessing lies guessing "
         "itself, and under batch norm the fans of the last layer alone decide it (see below). "
     )
-    c.headline = f"fan-in starts {c.measured[f'{FAN_IN} over {HYPERFANS[0]}: {when}'].estimate.format()} times as high"
+    c.headline = f"fan-in starts {higher[0].format()} times as high"
 
 
 def _learning(c: Claim, found: "ByInit", classes: int) -> None:

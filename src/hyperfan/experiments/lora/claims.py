@@ -72,13 +72,15 @@ def _per_task(c: Claim, results: "LoraResults") -> None:
 
     def knows_more(by: ChosenBy) -> Fact:
         rate = results.best(OURS, HELD_RIGHT, by)
-        gained = Estimate.of([run.score(HELD_RIGHT, OURS, rate) - run.untold(HELD_RIGHT) for run in results.compared])
+        gained = Estimate.of(
+            [run.score(HELD_RIGHT, OURS, rate) - run.without_words(HELD_RIGHT) for run in results.compared]
+        )
         label = f"{MEASURES[HELD_RIGHT]}, less those of the language model without words, at {rate:g}{by}"
         return c.measure(label, gained).within(low=0)
 
     c.decide("on held-out tasks it knows more than the language model without words", agreed(map(knows_more, ChosenBy)))
     found = [Estimate.of([r.score(m, OURS, results.best(OURS, m)) for r in results.compared]) for m in SHARES]
-    c.measure("strings right where words tell the task", Estimate.of([r.told for r in results.compared]), ".0%")
+    c.measure("strings right where words tell the task", Estimate.of([r.with_words for r in results.compared]), ".0%")
     c.headline = f"{found[0].format('.0%')} right, held-out tasks {found[1].format('.0%')}"
 
 

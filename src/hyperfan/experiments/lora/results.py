@@ -76,14 +76,14 @@ class LoraRun(Run[Lora]):
         values = {row["step"] - first: row["losses"][at] for row in self.of(Kind.LOSSES)}
         return {step: math.inf if value is None else float(value) for step, value in values.items()}
 
-    def untold(self, measure: str) -> float:
-        """A measure of the language model where nothing tells the task; ours starts as it is."""
+    def without_words(self, measure: str) -> float:
+        """A measure of the language model with blank words in place of the task's; ours starts as it is."""
         ours = next(member for member in self.config.members if member[0] == OURS)
         return self._read(self._tests(TESTED[measure][0])[0], measure, *ours)
 
     @property
-    def told(self) -> float:
-        """The part of all tasks' strings that the language model has right where words tell the task."""
+    def with_words(self) -> float:
+        """The part of all tasks' strings that the language model has right with the words of the task."""
         row = self.last(Kind.TEST)
         assert row is not None
         return float(row["accuracy"])
@@ -226,9 +226,9 @@ class LoraResults(Results[Lora, LoraRun]):
             "best": self._best(),
             "all": self._all_rates(),
             "edges": self._edges(),
-            "told": f"{Estimate.of([run.told for run in runs]).value:.1%}",
-            "untold_loss": f"{Estimate.of([run.untold(END) for run in runs]).value:.2g}",
-            "untold_right": f"{Estimate.of([run.untold(RIGHT) for run in runs]).value:.1%}",
+            "words_right": f"{Estimate.of([run.with_words for run in runs]).value:.1%}",
+            "blank_loss": f"{Estimate.of([run.without_words(END) for run in runs]).value:.2g}",
+            "blank_right": f"{Estimate.of([run.without_words(RIGHT) for run in runs]).value:.1%}",
             "start_count": len(set(c.starts) - {PER_TASK}),
             "rate_counts": " or ".join(map(str, sorted({len(rates) for rates in self._tried.values()}))),
             "linear_during": self._during_over_ours(TORCH),

@@ -32,10 +32,10 @@ class Language:
         moved = strings.gather(-1, self._orders[tasks[..., 0]])
         return (moved + torch.tensor(SHIFTS)[tasks[..., 1]].unsqueeze(-1)) % self.letters
 
-    def prompts(self, strings: Tensor, tasks: Tensor, told: Tensor | bool) -> Tensor:
-        """Tokens (…, 2 + 2·length), with the words of a task where it is told."""
+    def prompts(self, strings: Tensor, tasks: Tensor, worded: Tensor | bool) -> Tensor:
+        """Tokens (…, 2 + 2·length), with the words of a task, or with blank ones."""
         words = tasks + torch.tensor([self.words, self.words + len(PLACES)])
-        words = torch.where(torch.as_tensor(told).unsqueeze(-1), words, self.blank)
+        words = torch.where(torch.as_tensor(worded).unsqueeze(-1), words, self.blank)
         return torch.cat([words, strings, torch.full_like(strings, self.question)], -1)
 
 

@@ -25,7 +25,7 @@ PRETRAINING_RATE = 3e-3
 """The highest rate of AdamW: it grows up to it over a tenth of the batches, and from there falls to zero."""
 WARM_UP = 0.1
 NAMED_PART = 0.85
-"""Part of the strings in pretraining whose task is told in words."""
+"""Part of the strings in pretraining that have the words of their task."""
 TRAINED, HELD_OUT = "trained", "held out"
 
 
@@ -91,13 +91,13 @@ class LoraTraining(GridTraining):
         strings = self.language.draw(c.pretraining_strings, draws)
         every = torch.cat([self.trained, self.held_out])
         tasks = every[torch.randint(len(every), (len(strings),), generator=draws)]
-        told = torch.rand(len(strings), generator=draws) < NAMED_PART
+        worded = torch.rand(len(strings), generator=draws) < NAMED_PART
         part = (step + 1) / c.pretraining
         for group in self.base_optimiser.param_groups:
             group["lr"] = PRETRAINING_RATE * min(part / WARM_UP, (1 - part) / (1 - WARM_UP))
         self.base_optimiser.zero_grad()
         answers = self.language.answers(strings, tasks)
-        loss = self._loss(self.base(self.language.prompts(strings, tasks, told)), answers)
+        loss = self._loss(self.base(self.language.prompts(strings, tasks, worded)), answers)
         torch.autograd.backward(loss)
         self.base_optimiser.step()
         return loss.item()
@@ -123,7 +123,7 @@ class LoraTraining(GridTraining):
         """Prompts (tasks, count, tokens) that do not tell the task, and their answers."""
         strings = self.language.draw(len(tasks) * count, generator(self.config.seed, *purpose))
         strings, each = strings.view(len(tasks), count, -1), tasks[:, None].expand(-1, count, -1)
-        return self.language.prompts(strings, each, told=False), self.language.answers(strings, each)
+        return self.language.prompts(strings, each, worded=False), self.language.answers(strings, each)
 
     def _loss(self, logits: Tensor, answers: Tensor) -> Tensor:
         """Mean cross-entropy of the letters."""
@@ -156,7 +156,7 @@ class LoraTraining(GridTraining):
         strings = self.language.draw(tasks[..., 0].numel(), generator(self.config.seed, "test", "told"))
         strings = strings.view(*tasks.shape[:2], -1)
         with torch.no_grad():
-            logits = self.base(self.language.prompts(strings, tasks, told=True).flatten(0, 1))
+            logits = self.base(self.language.prompts(strings, tasks, worded=True).flatten(0, 1))
         loss, right = self._measured(logits, self.language.answers(strings, tasks))
         return {"kind": Kind.TEST, "step": step, "loss": loss, "accuracy": right}
 

@@ -17,7 +17,7 @@ from hyperfan.experiments.experiment import (
     Configuration,
     Experiment,
     experiment,
-    load,
+    load_entry_point,
     read_configuration,
 )
 from hyperfan.experiments.folder import CONFIG_FILE, ENV_FILE, TIMES_FILE, has_checkpoint, verify
@@ -70,11 +70,11 @@ class Run(ABC, Generic[C]):
     @property
     def chooses(self) -> bool:
         """Whether it is there to choose a learning rate, and not to be compared."""
-        return getattr(self.config, "seed", 0) >= CHOOSING_SEED
+        return self.config.seed >= CHOOSING_SEED
 
     def half(self, odd: bool) -> "Run[C] | None":
         """The run with even seeds alone, or with odd ones; ``None`` if none is left."""
-        return self if getattr(self.config, "seed", 0) % 2 == odd else None
+        return self if self.config.seed % 2 == odd else None
 
     def to_dict(self) -> dict[str, Any]:
         """What a page needs of the run, as a record keeps it; the diagnosis is left to the run's own page."""
@@ -152,7 +152,7 @@ def read_run(path: Path) -> Run[Any]:
     except RunError as error:
         raise RunError(f"{path / CONFIG_FILE}: {error}") from error
     verify(path, config)
-    kind: type[Run[Any]] = load(experiment(config.experiment).run)
+    kind: type[Run[Any]] = load_entry_point(experiment(config.experiment).run)
     return kind(config, read_metrics(path), _read_optional(path / ENV_FILE), path)
 
 
@@ -193,7 +193,7 @@ def _from_record(line: Mapping[str, Any], experiment: Experiment[Any]) -> Any:
     config = read_configuration(line["config"])
     if config.experiment != experiment.name:
         raise RunError(f"it holds runs of {config.experiment}, not of {experiment.name}")
-    return load(experiment.run)(config, line["rows"], line["environment"])
+    return load_entry_point(experiment.run)(config, line["rows"], line["environment"])
 
 
 R = TypeVar("R", bound=Run[Any])

@@ -120,18 +120,17 @@ class SideBySide(Run[C]):
 
     @property
     @abstractmethod
-    def settings(self) -> tuple[int, ...]:
-        """How many there are of what runs differ in beside the seed: of starts, if they have names, and of rates."""
+    def shape(self) -> tuple[int, ...]:
+        """Numbers of starts, if they have names, and of rates."""
 
     def read_losses(self, tasks: int, key: str = "losses") -> Tensor:
-        """The losses under a key of each setting, (*settings, seed, task, measurement)."""
+        """The losses under a key of each setting, (*shape, seed, task, measurement)."""
         index = {iteration: i for i, iteration in enumerate(self.measured_at)}
         return self.read(Kind.LOSSES, key, lambda row: (row["task"], index[row["iteration"]]), (tasks, len(index)))
 
     def read(self, kind: Kind, key: str, place: Callable[[Row], tuple[int, ...]], shape: tuple[int, ...]) -> Tensor:
-        """The values of every run, each line of metrics at its place in the shape: (*settings, seed, *shape)."""
-        settings = self.settings
-        found = np.full((math.prod(settings) * self.config.seeds, *shape), math.nan)
+        """The values of every run, each line of metrics at its place: (*shape of the runs, seed, *shape)."""
+        found = np.full((math.prod(self.shape) * self.config.seeds, *shape), math.nan)
         for row in self.of(kind):
             at: Any = (slice(None), *place(row))
             nothing = np.full(found[at].shape[1:], math.nan)
@@ -140,5 +139,5 @@ class SideBySide(Run[C]):
                 found[at] = np.array(values, dtype=float)  # where None is NaN
             except (TypeError, ValueError) as error:
                 raise RunError(f"'{self.config.title}' does not hold the metrics of its runs: {error}") from error
-        every = torch.from_numpy(found).view(*settings, self.config.seeds, *shape)
-        return every[(*[slice(None)] * len(settings), self.part)]
+        every = torch.from_numpy(found).view(*self.shape, self.config.seeds, *shape)
+        return every[(*[slice(None)] * len(self.shape), self.part)]

@@ -6,11 +6,11 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import cached_property
 from pathlib import Path
-from typing import Any, ClassVar, Generic, Self, TypeVar, cast
+from typing import Any, ClassVar, Generic, Self, TypeVar
 
 from hyperfan.errors import RunError
 from hyperfan.experiments.environment import environment
-from hyperfan.experiments.experiment import EXPERIMENTS, Configuration, Experiment, load, read_configuration
+from hyperfan.experiments.experiment import EXPERIMENTS, Configuration, Experiment, load_entry_point, read_configuration
 from hyperfan.experiments.results.claims import (
     Claim,
     Claims,
@@ -97,12 +97,12 @@ class Results(ABC, Generic[C, R]):
 
     def _half(self, odd: bool) -> Self:
         """The results of runs with even seeds alone, or with odd ones, of which nothing was computed before."""
-        half, base = copy.copy(self), cast(Any, self.base)
+        half = copy.copy(self)
         for name in [
             name for kind in type(self).__mro__ for name, v in vars(kind).items() if isinstance(v, cached_property)
         ]:
             vars(half).pop(name, None)
-        half.runs, half.part = self.runs.half(odd), slice((base.seed + odd) % 2, None, 2)
+        half.runs, half.part = self.runs.half(odd), slice((self.base.seed + odd) % 2, None, 2)
         return half
 
     def _decide(self) -> list[Claim]:
@@ -120,7 +120,7 @@ class Results(ABC, Generic[C, R]):
     def page(self, claims: list[Claim], missing: list[str]) -> str:
         """The page in Markdown, with the claims and the titles of runs that are missing."""
         experiment = self.runs.experiment
-        profile = next((name for name, p in experiment.profiles.items() if p.total == self.base.total), PAPER)
+        profile = next((name for name, p in experiment.profiles.items() if p == self.base), PAPER)
         fields = {
             **vars(self.base),
             "name": experiment.name,
@@ -168,7 +168,7 @@ def write_results(
     log(f"{len(wanted) - len(missing)} of {len(wanted)} runs are in {runs_dir}")
     if runs.unverified:
         log(f"of {runs.unverified} it cannot be seen whether their metrics were changed: they have no checkpoint")
-    results: Results[C, Any] = load(experiment.results)(runs, base, data_dir, log)
+    results: Results[C, Any] = load_entry_point(experiment.results)(runs, base, data_dir, log)
     results.check()
     claims = results.decide()
     with explain_write_errors(str(out), "Make room, and write the results again with --overwrite"):

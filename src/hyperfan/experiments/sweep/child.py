@@ -6,7 +6,6 @@ has to say goes to its standard error, and how the run ended is its exit code.
 
 import contextlib
 import dataclasses
-import importlib
 import json
 import os
 import signal
@@ -22,7 +21,7 @@ from typing import Any
 
 from hyperfan.errors import HyperfanError
 from hyperfan.experiments.exit_codes import EXIT_CODES, FAILED, IN_USE
-from hyperfan.experiments.experiment import Configuration
+from hyperfan.experiments.experiment import Configuration, load_entry_point
 from hyperfan.experiments.launch import LAUNCH_VARIABLES
 from hyperfan.metrics import Outcome
 
@@ -53,17 +52,12 @@ class RunRequest:
         content = json.loads(text)
         values = {k: tuple(v) if isinstance(v, list) else v for k, v in content["values"].items()}
         data_dir = content["data_dir"] and Path(content["data_dir"])
-        return cls(_named(content["kind"])(**values), Path(content["path"]), data_dir, content["summarise"])
+        return cls(load_entry_point(content["kind"])(**values), Path(content["path"]), data_dir, content["summarise"])
 
 
 def name_of(value: Callable[..., Any]) -> str:
     """Module and name of a class or function."""
     return f"{value.__module__}:{value.__qualname__}"
-
-
-def _named(name: str) -> Any:
-    module, _, attribute = name.partition(":")
-    return getattr(importlib.import_module(module), attribute)
 
 
 def _one_process(variables: Mapping[str, str]) -> dict[str, str]:
@@ -139,7 +133,7 @@ def run_job(job: RunRequest) -> str:
         outcome = run(job.config, job.path, progress, data_dir=job.data_dir, resume=True)
         if outcome not in UNDECIDED and not (job.path / PAGE_FILE).exists():
             try:
-                _named(job.summarise)(job.path)
+                load_entry_point(job.summarise)(job.path)
             except HyperfanError as error:  # the run itself is complete
                 progress.note(f"no figures: {error}")
         return outcome

@@ -105,6 +105,7 @@ def flow(c: Claim, e: "MnistResults") -> None:
     """Decide C14, whether gradients shrink from mainnet to hypernet, and by the formula."""
     for init in HYPERFANS:
         right, shrink = [], []
+        numbers = []
         for label, layers, d_j, d_i in (
             ("first layer", slice(0, 1), 784, 500),
             ("layers 2 to 5", slice(1, 5), 500, 500),
@@ -112,13 +113,13 @@ def flow(c: Claim, e: "MnistResults") -> None:
         ):
             formula = (d_j if init == "hyperfan-out" else d_i) / e.base.embedding
             flow = Estimate.ratio([statistics.geometric_mean(s.flow[layers]) for s in e.starts(init=init)])
-            if label == "layers 2 to 5":
-                c.headline = f"variances' ratio {flow.format()}, by the formula {formula:g}"
+            numbers.append(f"variances' ratio {flow.format()}, by the formula {formula:g}")
             c.measure(f"{init}, {label}: Var(∂L/∂h)/Var(∂L/∂W), formula {formula:g}", flow)
             right.append(flow.within(formula / FORMULA_TOLERANCE, formula * FORMULA_TOLERANCE))
             shrink.append(flow.within(high=1))
         label = f"{init}: the formula is right within a factor of {FORMULA_TOLERANCE:g} in hidden layers"
         c.decide(label, all_of(right[:2]))
+        c.headline = numbers[1]
         right_at_output = c.decide(f"{init}: the formula is right in the output layer", right[2])
         shrinks = c.decide(f"{init}: gradients shrink", all_of(shrink))
     if shrinks is False:  # under hyperfan-out, the last
