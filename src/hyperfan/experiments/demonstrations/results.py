@@ -10,13 +10,16 @@ import torch
 from torch import Tensor
 
 from hyperfan.charts.palette import init_label
+from hyperfan.data.curves import DEVIATION
 from hyperfan.experiments.demonstrations import (
     COMPARED,
     DEMONSTRATIONS,
     KAIMING,
+    MAX_TASKS,
     PROFILES,
     SETTINGS,
     THEIR_RATE,
+    THEIRS,
     WINDOW,
     Demonstrations,
     setting,
@@ -221,6 +224,9 @@ class DemonstrationsResults(Results[Demonstrations, DemonstrationsRun]):
             "squares": self._squares(),
             "shares": self._shares(),
             "trained_ratios": weight_ratios(self._measure(c)),
+            "theirs_over_kaiming": f"{self._theirs_over_kaiming():.2g}",
+            "shapes": MAX_TASKS,
+            "deviation": DEVIATION,
             "edges": self._edges(),
             "gradients": self._gradients(),
             "needed": NEEDED,
@@ -258,6 +264,11 @@ class DemonstrationsResults(Results[Demonstrations, DemonstrationsRun]):
             for tensor in self.starts[NEEDED].gradients
         ]
         return markdown_table(["tensor", *SETTINGS], rows)
+
+    def _theirs_over_kaiming(self) -> float:
+        """The mean square of weights at the start with their init over that with Kaiming's: the mean of all tensors."""
+        theirs, kaiming = (self.starts[name].squares for name in (THEIRS, KAIMING))
+        return statistics.geometric_mean(v / kaiming[name] for name, v in theirs.items() if name.endswith("weight"))
 
     def _shares(self) -> str:
         rows = [[f"{min(s.values()):.1g} to {max(s.values()):.1g}" for s in (f.shares for f in self.starts.values())]]

@@ -200,7 +200,8 @@ class LoraResults(Results[Lora, LoraRun]):
 
     def figures(self) -> Iterator[NamedFigure]:
         """Losses and held-out tasks."""
-        title = f"LoRA from a task vector, four starts of the hypernet: {len(self.compared)} seeds"
+        starts = len(set(self.base.starts) - {PER_TASK})
+        title = f"LoRA from a task vector, {starts} starts of the hypernet: {len(self.compared)} seeds"
         yield "loss", compare_starts(self.compared, self.rates(DURING), self.rates(HELD_RIGHT), title)
 
     def summary(self) -> dict[str, Any]:
