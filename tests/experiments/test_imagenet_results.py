@@ -24,7 +24,7 @@ class World:
         self.accuracy = {"kaiming-fan-in": 0.1, "kaiming-fan-out": 0.31, "hyperfan-in": 0.3, "hyperfan-out": 0.29}
         self.plain = self.accuracy  # the same with a plain last layer
         self.bare = {"kaiming-fan-in": 1e20, "kaiming-fan-out": 3.9, "hyperfan-in": 3.9, "hyperfan-out": 3.9}
-        self.separation = {0.0: 0.55, 0.1: 0.57, 0.3: 0.6, 0.5: 0.65}
+        self.separation = {0.0: 0.62, 0.1: 0.64, 0.3: 0.66, 0.5: 0.7}
         self.spread = 0.01
         for name, value in changes.items():
             old = getattr(self, name)
@@ -69,7 +69,7 @@ def test_a_world_as_the_paper_says(tmp_path):
     found = World().verdicts(tmp_path)
     assert {name: c.verdict for name, c in found.items()} == dict.fromkeys(NAMES, "holds")
     assert all(c.headline for c in found.values())
-    assert {name: len(c.facts) for name, c in found.items()} == {"C10": 6, "C11": 4, "Unknown": 7, "BN": 8}
+    assert {name: len(c.facts) for name, c in found.items()} == {"C10": 6, "C11": 4, "Unknown": 11, "BN": 2}
     assert all("Not tested: ImageNet itself" in found[name].remark for name in ("C10", "C11"))
 
 
@@ -82,15 +82,19 @@ def test_a_world_as_the_paper_says(tmp_path):
         ({"plain": {"kaiming-fan-in": 0.4}}, "C11", "fan-in learns more slowly"),
         ({"plain": {"kaiming-fan-out": 0.1}}, "C11", "fan-out is about equal"),
         ({"separation": {0.1: 0.4}}, "Unknown", "noise 0.1"),
+        ({"separation": {0.3: 0.55}}, "Unknown", "noise 0.3: by enough"),
         ({"separation": {0.5: 0.51}}, "Unknown", "noise 0.5 tells"),
-        ({"bare": {"kaiming-fan-in": 3.9}}, "BN", "kaiming-fan-in, last layer generated"),
-        ({"bare": {"hyperfan-in": 50.0}}, "BN", "hyperfan-in, last layer plain"),
     ],
 )
 def test_one_change_of_the_world_changes_the_verdict(tmp_path, changes, name, fact):
     claim = World(**changes).verdicts(tmp_path)[name]
     assert {so for label, so in claim.facts.items() if label.startswith(fact)} == {False}
     assert claim.verdict == "holds in part"
+
+
+def test_fan_in_that_does_not_explode_without_batch_norm_refutes_that_it_is_hidden(tmp_path):
+    claim = World(bare={"kaiming-fan-in": 3.9}).verdicts(tmp_path)["BN"]
+    assert claim.verdict == "does not hold"
 
 
 def test_nets_that_all_guess_are_not_about_equal(tmp_path):
@@ -102,8 +106,9 @@ def test_nets_that_all_guess_are_not_about_equal(tmp_path):
 
 def test_the_start_is_no_fact_where_it_is_the_same_by_construction(tmp_path):
     claim = World().verdicts(tmp_path)["C11"]
-    assert not [label for label in (*claim.facts, *claim.measured) if "first" in label or "starts" in label]
-    assert "all start at the same loss (4.1 [4.09, 4.11])" in claim.remark
+    assert not [label for label in claim.facts if "first" in label or "starts" in label]
+    assert "fan-in starts at 1.003 [" in claim.remark
+    assert " times the loss of hyperfan-in, whatever its scale." in claim.remark
 
 
 def test_the_other_claim_has_its_own_runs(tmp_path):
@@ -140,7 +145,7 @@ def test_the_page_says_what_was_found_and_what_is_missing(tmp_path):
         "at the end 2,500 pictures of the classes trained on and 500 of the others",
         "before the end 250 of the former",
         "guessing: 3.91",
-        "**holds** (7 of 7 facts)",
+        "**holds** (11 of 11 facts)",
         "| hyperfan-out | 10.2 | 1.02 |",
         "| hyperfan-in | 1 | 1 |",
         "| hyperfan-in | generated | yes | 0.5 | 0.1 | 120 | 8 | 0 | 30.0% [29.8%, 30.2%] | 2 [2, 2] |",

@@ -15,8 +15,16 @@ from hyperfan.data.regression import NOISE
 from hyperfan.experiments.draws import draw_init
 from hyperfan.experiments.experiment import HYPERFANS, KAIMINGS
 from hyperfan.experiments.results.claims import OPTIMISER_NAMES, Claim, Claims, Fact, all_of, any_of
-from hyperfan.experiments.results.pairs import SIGNIFICANT_P, ChosenBy, agreed, is_smaller, measure_ratio, opposite
-from hyperfan.experiments.results.statistics import Estimate, growth, ratios
+from hyperfan.experiments.results.pairs import (
+    SIGNIFICANT_P,
+    ChosenBy,
+    agreed,
+    is_smaller,
+    measure_ratio,
+    median_ratio,
+    opposite,
+)
+from hyperfan.experiments.results.statistics import Estimate, growth
 from hyperfan.experiments.seeds import generator
 from hyperfan.hypernet import HyperNet
 
@@ -26,6 +34,8 @@ if TYPE_CHECKING:
 BASELINE = "kaiming-fan-in"
 SCALE_TOLERANCE = 1.1
 """How far from 1 the factor from a layer to the next may be where the scale is kept."""
+RUNS_OF_A_MEAN = 15
+"""Runs over which the paper's figure takes the mean."""
 WIDTHS = (32, 64, 112, 256)
 FACTOR = "factor from a layer to the next"
 GROWTH_DEPTH, GROWTH_EMBEDDING, GROWTH_SEEDS, GROWTH_INPUTS = 10, 16, 40, 100
@@ -34,14 +44,18 @@ GROWTH_DEPTH, GROWTH_EMBEDDING, GROWTH_SEEDS, GROWTH_INPUTS = 10, 16, 40, 100
 
 def _smaller(c: Claim, results: "ContinualResults") -> None:
     sgd = results.grid("sgd")
-    moments = {"at the start of": sgd.initial, "during": sgd.during, "at the end of": sgd.final}
-    for init, other, when in itertools.product(HYPERFANS, KAIMINGS, moments):
-        facts = (_smaller_in_every_task(c, sgd, (init, other), when, moments[when], by) for by in ChosenBy)
-        c.decide(f"{init}: smaller {when} every task than {other}", agreed(facts))
-    mean_losses = {init: sgd.during(init, sgd.best(init)).mean(1).tolist() for init in ("hyperfan-in", *KAIMINGS)}
-    over = [ratios(mean_losses["hyperfan-in"], mean_losses[other]) for other in KAIMINGS]
-    fan_in, fan_out = (Estimate.median(each).format() for each in over)
-    c.headline = f"loss {fan_in} of fan-in's, {fan_out} of fan-out's"
+    untrained, moments = [], {"at the start of": sgd.initial, "during": sgd.during, "at the end of": sgd.final}
+    for init, other in itertools.product(HYPERFANS, KAIMINGS):
+        losses = [sgd.initial(each, sgd.best(each))[:, 0].tolist() for each in (init, other)]
+        c.decide(
+            f"{init}: smaller at initialisation than {other}",
+            is_smaller(c, f"{init} over {other}: loss before training", *losses),
+        )
+        untrained.append(median_ratio(*losses).format())
+        for when, losses_at in moments.items():
+            facts = (_smaller_in_every_task(c, sgd, (init, other), when, losses_at, by) for by in ChosenBy)
+            c.decide(f"{init}: smaller {when} every task than {other}", agreed(facts))
+    c.headline = f"before training {untrained[0]} of fan-in's, {untrained[1]} of fan-out's"
     c.remark = (
         f"Points have noise of variance {NOISE**2:g}, so the loss of a task that is fitted well ends about there. Near "
         "the edge of divergence the last bit of a number decides which runs survive, and another CPU may round it "
@@ -70,6 +84,13 @@ def _rates(c: Claim, results: "ContinualResults") -> None:
             c.decide(f"at {lr:g} fewer than half of the runs train", share.within(high=0.5))
         else:
             c.decide(f"at {lr:g} more than half do", share.within(0.5))
+    for lr in sgd.config.rates:
+        finite = _finite_groups(c, lr, sgd.ends(lr, BASELINE))
+        words = f"means of {RUNS_OF_A_MEAN} runs, as the paper plots them"
+        if lr > smallest:
+            c.decide(f"at {lr:g} {words}, diverge", finite.within(high=0.5) if finite else None)
+        else:
+            c.decide(f"at {lr:g} {words}, stay finite", finite.within(0.5) if finite else None)
     next_smallest = sorted(sgd.config.rates)[1]
     share = Estimate.share(sgd.trained(BASELINE, next_smallest), n)
     c.headline = f"at {next_smallest:g}, {share.format('.0%')} of {n} runs train"
@@ -81,8 +102,19 @@ def _rates(c: Claim, results: "ContinualResults") -> None:
         if lr > smallest
     ]
     c.decide("no other rate is better", opposite(any_of(better)))
-    safe = [f"{lr:g}" for lr in sgd.config.rates if sgd.finite(lr, BASELINE) == n]
-    c.remark = f"Rates at which all runs stay finite, as a mean over runs needs: {', '.join(safe) or 'none'}."
+    c.remark = (
+        f"The paper plots the mean of {RUNS_OF_A_MEAN} runs, which one that diverges takes out of the figure: that is "
+        "one reading. The other is how many of the runs train."
+    )
+
+
+def _finite_groups(c: Claim, lr: float, ends: Sequence[float]) -> Estimate | None:
+    """The share of groups of as many runs as the paper's means have in which all stay finite; ``None`` without any."""
+    groups = [ends[i : i + RUNS_OF_A_MEAN] for i in range(0, len(ends) - RUNS_OF_A_MEAN + 1, RUNS_OF_A_MEAN)]
+    if not groups:
+        return None
+    share = Estimate.share(sum(all(map(math.isfinite, group)) for group in groups), len(groups))
+    return c.measure(f"{BASELINE} at {lr:g}: share of groups of {RUNS_OF_A_MEAN} runs that all stay finite", share)
 
 
 def _optimisers(c: Claim, results: "ContinualResults") -> None:

@@ -20,8 +20,7 @@ from hyperfan.experiments.demonstrations import (
 from hyperfan.experiments.demonstrations.stack import PathStack, errors
 from hyperfan.experiments.demonstrations.training import build, demonstrated, draw, widths
 from hyperfan.experiments.results.claims import Claim, Claims, Fact
-from hyperfan.experiments.results.pairs import ChosenBy, agreed, is_smaller, opposite
-from hyperfan.experiments.results.statistics import Estimate, ratios
+from hyperfan.experiments.results.pairs import ChosenBy, agreed, is_smaller, median_ratio, opposite
 from hyperfan.experiments.stack import values_and_embeddings_of
 
 if TYPE_CHECKING:
@@ -35,7 +34,7 @@ MEASURES = {
     END: "error of all tasks at the end",
 }
 """What is compared, seed by seed, each a mean over tasks."""
-FACTS = {START: "at the start", DURING: "during training", END: "at the end"}
+FACTS = {DURING: "during training", END: "at the end"}
 """Measures by which an init may bring something, and when that is."""
 NEEDED = "hyperfan-in"
 """The init whose targets are the variances that the mainnet needs."""
@@ -47,10 +46,8 @@ def _nothing(c: Claim, results: "DemonstrationsResults") -> None:
         smaller = agreed(_is_smaller(c, results.run(name), kaiming, name, measure, by) for by in ChosenBy)
         if measure in FACTS:
             c.decide(f"{name}: nothing {FACTS[measure]}", opposite(smaller))
-    ours, theirs = (
-        Estimate.median(ratios(results.run(name).scores(END), kaiming.scores(END))) for name in (NEEDED, THEIRS)
-    )
-    c.headline = f"error {ours.format()} of Kaiming's, theirs {theirs.format()}"
+    ours, theirs = (median_ratio(results.run(name).scores(DURING), kaiming.scores(DURING)) for name in (NEEDED, THEIRS))
+    c.headline = f"loss in training {ours.format()} of Kaiming's, theirs {theirs.format()}"
     for name, measure in itertools.product(COMPARED, (DURING, END)):
         label = f"{name} over {KAIMING}, both at their rate, {THEIR_RATE:g}: {MEASURES[measure]}"
         is_smaller(c, label, *(results.run(n).scores(measure, THEIR_RATE) for n in (name, KAIMING)))

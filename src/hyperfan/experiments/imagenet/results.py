@@ -32,7 +32,7 @@ from hyperfan.experiments.imagenet.claims import (
     EQUAL_SHARE,
     FAR_FACTOR,
     OVERFLOWED_LOSS,
-    START_FACTOR,
+    USEFUL_SEPARATION,
 )
 from hyperfan.experiments.imagenet.training import parts
 from hyperfan.experiments.results.classifier import ClassifierResults, mean_of
@@ -277,7 +277,7 @@ class ImagenetResults(ClassifierResults[Imagenet, ImagenetRun]):
             **{f"{name}_picture": f"![{alt}](figures/{name}.svg)\n\n" if name in self._figures else ""
                for name, alt in PICTURES.items()},
             "far": FAR_FACTOR,
-            "near": START_FACTOR,
+            "useful": USEFUL_SEPARATION,
             "share": f"{EQUAL_SHARE:.0%}",
             "most": OVERFLOWED_LOSS,
             "time": "on GPUs" if base.total == PROFILES[PAPER].total else "some hours on 2 cores",

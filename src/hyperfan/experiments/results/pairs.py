@@ -1,5 +1,6 @@
 """Settings compared seed by seed, since runs of one seed share data and draws: is one smaller than the other?"""
 
+import math
 from collections.abc import Iterable, Sequence
 from enum import StrEnum
 
@@ -40,10 +41,21 @@ def opposite(fact: Fact) -> Fact:
     return None if fact is None else not fact
 
 
+def median_ratio(a: Sequence[float], b: Sequence[float]) -> Estimate:
+    """The median of the ratios, seed by seed, of pairs of which one at least is finite; if none is, they are equal.
+
+    >>> median_ratio([1.0, 2.0, math.inf], [2.0, 4.0, math.inf])
+    Estimate(value=0.5, n=2, low=0.5, high=0.5)
+    """
+    pairs = [(x, y) for x, y in zip(a, b, strict=True) if math.isfinite(x) or math.isfinite(y)]
+    return Estimate.median([r for x, y in pairs for r in ratios([x], [y])] or ratios(a, b))
+
+
 def measure_ratio(c: Claim, label: str, a: Sequence[float], b: Sequence[float]) -> tuple[Estimate, float]:
     """Record the median of the ratios; returns it with the p of the paired test."""
-    p = signed_rank(a, b)
-    return c.measure(label, Estimate.median(ratios(a, b)), note=f", p = {p:.2g}"), p
+    found, p = median_ratio(a, b), signed_rank(a, b)
+    left_out = f"; {len(a) - found.n} pairs of which both diverged left out" if found.n < len(a) else ""
+    return c.measure(label, found, note=f", p = {p:.2g}{left_out}"), p
 
 
 def is_smaller(c: Claim, label: str, a: Sequence[float], b: Sequence[float]) -> Fact:

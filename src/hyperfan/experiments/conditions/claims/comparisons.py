@@ -1,14 +1,14 @@
 """Comparisons of starts that the page has beside its claims, as fields of its text."""
 
 import itertools
-import statistics
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from hyperfan.experiments.conditions import KINDS, LINEAR, RATES, TABLED, Optimiser
 from hyperfan.experiments.conditions.claims import ALL, END, FORGETTING, MEASURES, NONE, OURS, UNSEEN, named
 from hyperfan.experiments.conditions.claims.trunks import mean_cell, with_each_optimiser
-from hyperfan.experiments.results.statistics import Estimate, ratios
+from hyperfan.experiments.results.pairs import median_ratio
+from hyperfan.experiments.results.statistics import Estimate
 from hyperfan.text import markdown_table, two_digits
 
 if TYPE_CHECKING:
@@ -35,14 +35,14 @@ def _of_jobs(
     return [run for run in found if measure in run.measures]
 
 
-def _over_published(run: "ConditionsRun", measure: str, start: str) -> list[float]:
+def _over_published(run: "ConditionsRun", measure: str, start: str) -> Estimate:
     """A start's loss over that of hyperfan-in as published, seed by seed, each at the rate that other seeds chose."""
-    return ratios(*(run.scores(measure, s, run.best(s)) for s in (start, ALL)))
+    return median_ratio(*(run.scores(measure, s, run.best(s)) for s in (start, ALL)))
 
 
 def _mean(runs: "list[ConditionsRun]", measure: str, start: str) -> str:
     """The geometric mean over jobs of the medians of a start's loss over that of hyperfan-in as published."""
-    return mean_cell([statistics.median(_over_published(run, measure, start)) for run in runs])
+    return mean_cell([_over_published(run, measure, start).value for run in runs])
 
 
 def _relative(results: "ConditionsResults") -> str:
@@ -68,8 +68,7 @@ def _tasks_gain(results: "ConditionsResults") -> str:
     rows = []
     for job, optimiser in itertools.product(TABLED, RATES):
         for run in _of_jobs(results, [job], optimiser, END):
-            ratio = Estimate.median(_over_published(run, END, named(OURS, job)))
-            rows.append([job, optimiser, ratio.format(".2f")])
+            rows.append([job, optimiser, _over_published(run, END, named(OURS, job)).format(".2f")])
     return markdown_table(["job", "optimiser", f"{MEASURES[END]} over that of {ALL}"], rows)
 
 
@@ -80,7 +79,7 @@ def _behind(results: "ConditionsResults") -> str:
         for (job, optimiser), run in results.found.items():
             for measure in (m for m in (END, UNSEEN) if m in run.measures):
                 both = [
-                    Estimate.median(ratios(*(run.scores(measure, s, rate(s)) for s in (named(OURS, job), other))))
+                    median_ratio(*(run.scores(measure, s, rate(s)) for s in (named(OURS, job), other)))
                     for rate in (run.best, run.lowest)
                 ]
                 if all(ratio.low is not None and ratio.low > 1 for ratio in both):

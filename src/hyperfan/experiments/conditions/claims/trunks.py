@@ -17,8 +17,8 @@ from hyperfan.experiments.conditions import (
 )
 from hyperfan.experiments.conditions.claims import END, MEASURES, OURS, UNSEEN, compare_starts
 from hyperfan.experiments.results.claims import Claim
-from hyperfan.experiments.results.pairs import is_no_larger
-from hyperfan.experiments.results.statistics import Estimate, ratios
+from hyperfan.experiments.results.pairs import is_no_larger, median_ratio
+from hyperfan.experiments.results.statistics import Estimate
 from hyperfan.text import markdown_table, two_digits
 
 if TYPE_CHECKING:
@@ -51,7 +51,7 @@ def _measures(run: "ConditionsRun") -> list[str]:
 def _ratio(run: "ConditionsRun", measure: str, start: str) -> Estimate:
     """A start's loss over the default's, each at the rate that other seeds chose."""
     default = run.config.starts[0]
-    return Estimate.median(ratios(*(run.scores(measure, s, run.best(s)) for s in (start, default))))
+    return median_ratio(*(run.scores(measure, s, run.best(s)) for s in (start, default)))
 
 
 def _ratios(runs: "list[ConditionsRun]") -> str:
