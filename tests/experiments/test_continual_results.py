@@ -32,8 +32,8 @@ CONSTANT = 0.3
 def made_up(levels, config=BASE, spread=0.02, diverged=(), first=None, during=None, odd=None):
     """Losses that go from ten times a level to it, by (init, rate); one level for all, but for those named.
 
-    Of ``diverged`` runs the first seeds do, if a number is given. ``first`` and ``during`` name inits whose losses at the start of a task, or within it, are higher by a factor;
-    ``odd`` has levels of the odd seeds.
+    Of ``diverged`` runs the first seeds do, if a number is given. ``first`` and ``during`` name inits whose losses at the
+    start of a task, or within it, are higher by a factor; ``odd`` has levels of the odd seeds.
     """
     draws = torch.Generator().manual_seed(0)
     shape = (len(config.inits), len(config.rates), config.seeds)
@@ -47,7 +47,8 @@ def made_up(levels, config=BASE, spread=0.02, diverged=(), first=None, during=No
         for init, factor in (factors or {}).items():
             losses[config.inits.index(init), ..., place] *= factor
     for init, lr, seeds in diverged:
-        which = list(range(seeds)) if isinstance(seeds, int) else [seed for seed in seeds if seed < config.seeds]
+        seeds = range(seeds) if isinstance(seeds, int) else seeds
+        which = [seed for seed in seeds if seed < config.seeds]
         losses[config.inits.index(init), config.rates.index(lr), which, 1:] = math.nan
     grows = torch.tensor([[1.0, 2.0, 3.0], [20.0, 1.0, 3.0], [40.0, 5.0, 1.0]])  # by after and task
     return ContinualRun(config, rows(config, losses, losses[..., -1][..., None, :] * grows), {"code": "abc"})
