@@ -32,8 +32,8 @@ CONSTANT = 0.3
 def made_up(levels, config=BASE, spread=0.02, diverged=(), first=None, during=None, odd=None):
     """Losses that go from ten times a level to it, by (init, rate); one level for all, but for those named.
 
-    Of ``diverged`` runs the first seeds do, if a number is given. ``first`` and ``during`` name inits whose losses at the
-    start of a task, or within it, are higher by a factor; ``odd`` has levels of the odd seeds.
+    Of ``diverged`` runs the first seeds do, if a number is given. ``first`` and ``during`` name inits whose losses at
+    the start of a task, or within it, are higher by a factor; ``odd`` has levels of the odd seeds.
     """
     draws = torch.Generator().manual_seed(0)
     shape = (len(config.inits), len(config.rates), config.seeds)
