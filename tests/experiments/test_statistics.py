@@ -3,6 +3,7 @@
 import itertools
 import math
 import random
+import statistics
 
 import pytest
 
@@ -29,6 +30,14 @@ def test_a_median_minds_no_infinite_values_but_a_missing_one():
     for values in ([], [1.0, math.nan]):
         with pytest.raises(RunError, match="a run is missing"):
             Estimate.median(values)
+
+
+@pytest.mark.parametrize("values", [[1.0, 2.0, 4.0], [1.0, 2.0, 4.0, 9.0], [3.0, 1.0, 2.0, 7.0, 7.0, math.inf]])
+def test_the_bootstrap_of_a_median_is_exact(values):
+    medians = sorted(statistics.median(resample) for resample in itertools.product(values, repeat=len(values)))
+    n = len(medians)
+    e = Estimate.median(values)
+    assert (e.low, e.high) == (medians[int(0.025 * n)], medians[int(0.975 * n)])
 
 
 @pytest.mark.parametrize("count", [0, 3, 10, 15])

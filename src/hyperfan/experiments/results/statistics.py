@@ -4,18 +4,17 @@ import bisect
 import functools
 import itertools
 import math
-import random
 import statistics
-from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+
+import numpy as np
 
 from hyperfan.errors import RunError
 from hyperfan.formulas.student import NORMAL_QUANTILE, student_quantile
 
-RESAMPLES = 10_000
-TAIL = RESAMPLES // 40
-"""Resamples beyond either end of a 95 % interval."""
+TAIL = 0.025
+"""The chance beyond either end of a 95 % interval."""
 
 
 @dataclass(frozen=True)
@@ -51,7 +50,9 @@ class Estimate:
 
     @classmethod
     def median(cls, values: Sequence[float]) -> "Estimate":
-        """The median, by the bootstrap's percentiles. Values may be infinite, as the loss of a run that diverged.
+        """The median, by the percentiles of its exact bootstrap distribution.
+
+        Values may be infinite, as the loss of a run that diverged.
 
         >>> Estimate.median([1.0, 2.0, 3.0, 4.0, math.inf])
         Estimate(value=3.0, n=5, low=1.0, high=inf)
@@ -61,11 +62,10 @@ class Estimate:
         middle, n, v = statistics.median(values), len(values), sorted(values)
         if n == 1:
             return cls(middle, n, None, None)
-        pairs = _resampled_medians(n).items()
-        medians = sorted((v[i] if i == j else (v[i] + v[j]) / 2, count) for (i, j), count in pairs)
-        below = list(itertools.accumulate(count for _, count in medians))
-        low, high = (medians[bisect.bisect_right(below, rank)][0] for rank in (TAIL, RESAMPLES - 1 - TAIL))
-        return cls(middle, n, low, high)
+        pairs = _median_ranks(n).items()
+        medians = sorted((v[i] if i == j else (v[i] + v[j]) / 2, chance) for (i, j), chance in pairs)
+        up_to = list(itertools.accumulate(chance for _, chance in medians))
+        return cls(middle, n, *(medians[bisect.bisect_right(up_to, tail)][0] for tail in (TAIL, 1 - TAIL)))
 
     @classmethod
     def share(cls, count: int, n: int) -> "Estimate":
@@ -113,11 +113,23 @@ class Estimate:
 
 
 @functools.cache
-def _resampled_medians(n: int) -> Counter[tuple[int, int]]:
-    """How often two ranks, often one, are those whose mean is the median, in many resamples of n sorted values."""
-    draws = random.Random(0)
-    resamples = (sorted(draws.choices(range(n), k=n)) for _ in range(RESAMPLES))
-    return Counter((ranks[(n - 1) // 2], ranks[n // 2]) for ranks in resamples)
+def _median_ranks(n: int) -> Mapping[tuple[int, int], float]:
+    """The chance of each pair of ranks, often equal, to be those whose mean is the median of a resample of n values.
+
+    The k-th smallest of n draws is among the first i values if at least k draws are: a tail of a binomial
+    distribution. With n even, the middle two are apart, at i and j, if one half of the draws has its largest at i and
+    the other its smallest at j.
+    """
+    k, half = (n + 1) // 2, n // 2
+    ways = [math.comb(n, draws) for draws in range(n + 1)]
+    among = [sum(ways[d] * (i / n) ** d * (1 - i / n) ** (n - d) for d in range(k, n + 1)) for i in range(n + 1)]
+    chances = {(i, i): among[i + 1] - among[i] for i in range(n)}
+    if n % 2 == 0:
+        largest = [((i + 1) / n) ** half - (i / n) ** half for i in range(n)]
+        for i, j in itertools.combinations(range(n), 2):
+            chances[i, j] = ways[half] * largest[i] * largest[n - 1 - j]
+            chances[i, i] -= chances[i, j]
+    return chances
 
 
 def ratios(a: Sequence[float], b: Sequence[float]) -> list[float]:
@@ -145,10 +157,11 @@ def signed_rank(a: Sequence[float], b: Sequence[float]) -> float:
     ranks = [rank[abs(x)] for x in logs]
     seen = sum(r for r, x in zip(ranks, logs, strict=True) if x > 0)
     tail = min(seen, sum(ranks) - seen)
-    ways = [1] + [0] * tail  # of choosing signs, by the sum of the positive ranks
+    chances = np.zeros(tail + 1)  # of the sums of the positive ranks, up to the one seen
+    chances[0] = 1.0
     for r in ranks:
-        ways = [n + (ways[i - r] if i >= r else 0) for i, n in enumerate(ways)]
-    return float(min(1.0, 2 * sum(ways) / 2 ** len(ranks)))
+        chances = (chances + np.pad(chances, (min(r, tail + 1), 0))[: tail + 1]) / 2
+    return float(min(1.0, 2 * chances.sum()))
 
 
 def growth(values: Sequence[float]) -> float:
