@@ -6,13 +6,13 @@ import pytest
 from test_cifar10_results import World
 
 from hyperfan.cli.main import main
-from hyperfan.experiments.cifar10 import results
+from hyperfan.experiments.cifar10 import claims as cifar10_claims
 
 
 @pytest.fixture(autouse=True)
 def _elsewhere(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(results, "kernel_excess", lambda config: 1.0)
+    monkeypatch.setattr(cifar10_claims, "kernel_excess", lambda config: 1.0)
     World().write(Path("runs/cifar10"))
 
 

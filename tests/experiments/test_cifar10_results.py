@@ -15,13 +15,13 @@ from hyperfan.experiments.cifar10 import (
     PROFILES,
     SEEDS,
     at_the_papers_rate,
+    claims,
     grid,
     long_run,
     neighbours,
-    results,
-    starts,
+    short_runs,
 )
-from hyperfan.experiments.cifar10.results import Cifar10Results, Cifar10Run
+from hyperfan.experiments.cifar10.results import PICTURES, Cifar10Results, Cifar10Run
 from hyperfan.experiments.experiment import CHOOSING_SEED
 from hyperfan.experiments.results.runs import Runs
 from hyperfan.experiments.results.write import write_results, write_summary
@@ -158,7 +158,7 @@ def test_the_first_batches_of_further_seeds_decide_how_training_starts():
 
 
 def test_without_the_runs_of_further_seeds_only_their_facts_are_open():
-    further = {c.title for c in starts(BASE)}
+    further = {c.title for c in short_runs(BASE)}
     (claim,) = World().results(lambda c: c.title not in further).decide()
     by_batches = {fact for label, fact in claim.facts.items() if "after 50 batches" in label}
     others = {fact for label, fact in claim.facts.items() if "after 50 batches" not in label}
@@ -166,16 +166,18 @@ def test_without_the_runs_of_further_seeds_only_their_facts_are_open():
     assert claim.headline == verdict().headline
 
 
-def test_a_run_that_diverges_in_its_second_epoch_trained_in_the_first():
+@pytest.mark.parametrize("later", [0, 3])
+def test_a_run_that_diverges_in_its_second_epoch_trained_in_the_first(later):
+    """Also if that is in the epoch's first batch: the batches before it all went through."""
     config = replace(at_the_papers_rate(BASE)[0], epochs=2)
     rows = World().rows(config)
     epoch = config.epoch_batches
     until = [row for row in rows if row["step"] <= epoch]
-    run = Cifar10Run(config, [*until, {"kind": "end", "step": epoch + 3, "outcome": "diverged", "layer": "4"}])
+    run = Cifar10Run(config, [*until, {"kind": "end", "step": epoch + later, "outcome": "diverged", "layer": "4"}])
     whole = Cifar10Run(config, rows)
-    assert run.last_loss(1) == whole.last_loss(1) < results.GUESSING_LOSS
+    assert run.last_loss(1) == whole.last_loss(1) < claims.GUESSING_LOSS
     assert run.accuracy(1) == whole.accuracy(1)
-    assert run.last_loss(2) == run.last_loss() == results.GUESSING_LOSS
+    assert run.last_loss(2) == run.last_loss() == claims.GUESSING_LOSS
     assert run.accuracy() == 0.1
 
 
@@ -200,7 +202,7 @@ def test_one_run_that_diverges_decides_nothing():
 
 
 def test_without_an_explosion_nothing_is_explained(monkeypatch):
-    monkeypatch.setattr(results, "kernel_excess", lambda config: 1.0)
+    monkeypatch.setattr(claims, "kernel_excess", lambda config: 1.0)
     assert "explodes" not in verdict().remark
 
 
@@ -279,7 +281,7 @@ def test_the_page_says_what_was_found_and_what_is_missing(tmp_path):
     assert "and 10000 test images; in short runs the\n  first 1000" in page
     assert f"Not run yet: {missing.title}." in page
     figures = {p.name for p in (out / "figures").iterdir()}
-    assert figures == {f"{name}.svg" for name in results.PICTURES} == set(re.findall(r"figures/(\w+\.svg)", page))
+    assert figures == {f"{name}.svg" for name in PICTURES} == set(re.findall(r"figures/(\w+\.svg)", page))
     assert len(figures) == 4
     with pytest.raises(RunError, match="holds results already: --overwrite"):
         write_results(EXPERIMENT, tmp_path / "runs", out, BASE, told.append)
@@ -333,3 +335,18 @@ def test_a_run_that_diverged_says_where(tmp_path):
     config = replace(BASE, lr=5e-3)
     _, text = write_summary(write(tmp_path, config, World().rows(config)))
     assert text.startswith("Diverged at batch 4; the first to overflow was layer '4'; weights made in chunks")
+
+
+def test_runs_that_all_diverge_after_the_first_epoch_have_trained_in_it():
+    class Late(World):
+        def rows(self, c):
+            found = super().rows(c)
+            if (c.init, c.rate, c.epochs) != ("hyperfan-in", 5e-4, BASE.epochs) or c.total == 50:
+                return found
+            until = [row for row in found if row["step"] <= c.epoch_batches]
+            return [*until, {"kind": "end", "step": c.epoch_batches + 1, "outcome": "diverged", "layer": "4"}]
+
+    (claim,) = Late().results().decide()
+    about = {label: so for label, so in claim.facts.items() if label.startswith("hyperfan-in at 0.0005")}
+    assert set(about.values()) == {True}
+    assert claim.measured["hyperfan-in at 0.0005, after 2 epochs: test accuracy"].estimate.value == pytest.approx(0.1)

@@ -285,14 +285,16 @@ def test_c16_is_decided_by_growth(decided):
     claim = decided(worse, growths=growths)["C16"]
     assert claim.verdict == "holds"
     assert "M2 ends higher, M3 ends lower, M4 ends neither" in claim.remark
-    assert "M2 keeps the scale at no width. M3 keeps the scale at no width." in claim.remark
+    assert "M1 of both fans keeps the scale at no width. M2 keeps the scale at no width. M3 keeps" in claim.remark
     fits_at["m3"] = 112
     one_width = decided(growths=growths)["C16"]
     assert one_width.verdict == "holds"  # one number for all widths still does not fit
     assert "M3 keeps the scale at width 112." in one_width.remark
     factors["m3"] = 1.0
     assert decided(growths=growths)["C16"].facts["M3: its one number does not fit all widths"] is False
-    factors |= {"m3": 1.5, "m4": 2.0}
+    factors |= {"m3": 1.5, "xavier-harmonic": 1.0}
+    assert decided(growths=growths)["C16"].facts["M1 of both fans: its scale does not fit all widths"] is False
+    factors |= {"xavier-harmonic": 0.5, "m4": 2.0}
     assert decided(growths=growths)["C16"].verdict == "holds in part"
 
 

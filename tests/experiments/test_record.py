@@ -5,6 +5,7 @@ import json
 import re
 import shutil
 from dataclasses import replace
+from pkgutil import resolve_name
 
 import pytest
 from made_up import rows, write
@@ -12,8 +13,9 @@ from test_cifar10_results import BASE, World
 
 from hyperfan.errors import RunError
 from hyperfan.experiments import mnist
-from hyperfan.experiments.cifar10 import EXPERIMENT, grid, results
-from hyperfan.experiments.experiment import EXPERIMENTS, experiment, load_entry_point
+from hyperfan.experiments.cifar10 import EXPERIMENT, grid
+from hyperfan.experiments.cifar10 import claims as cifar10_claims
+from hyperfan.experiments.experiment import EXPERIMENTS, experiment
 from hyperfan.experiments.mnist.results import MnistRun
 from hyperfan.experiments.results.claims import Claim
 from hyperfan.experiments.results.record import DIGITS, RECORD_FILE, differences, read_record, write_record
@@ -28,7 +30,7 @@ def written(tmp_path_factory):
     """Results of a world in which no number is round, and its runs."""
     root = tmp_path_factory.mktemp("written")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(results, "kernel_excess", lambda config: 1.0)
+        patch.setattr(cifar10_claims, "kernel_excess", lambda config: 1.0)
         World(spread=0.00212345678).write(root / "runs")
         write_results(EXPERIMENT, root / "runs", root / "cifar10", BASE)
     return root
@@ -37,7 +39,7 @@ def written(tmp_path_factory):
 @pytest.fixture
 def out(written, tmp_path, monkeypatch):
     """A copy of the results."""
-    monkeypatch.setattr(results, "kernel_excess", lambda config: 1.0)
+    monkeypatch.setattr(cifar10_claims, "kernel_excess", lambda config: 1.0)
     return shutil.copytree(written / "cifar10", tmp_path / "cifar10")
 
 
@@ -320,7 +322,7 @@ def test_a_claim_without_its_runs_says_so_and_sections_without_claims_are_left_o
 
 
 def test_titles_of_claims_are_short_and_each_has_its_own():
-    titles = [title for name in EXPERIMENTS for title, *_ in load_entry_point(experiment(name).results).claims.values()]
+    titles = [title for name in EXPERIMENTS for title, *_ in resolve_name(experiment(name).results).claims.values()]
     assert len(titles) == len({*titles}) > 25
     assert max(map(len, titles)) <= TITLE_LETTERS, max(titles, key=len)
 

@@ -7,11 +7,11 @@ import dataclasses
 import importlib
 import json
 import math
-import pkgutil
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
+from pkgutil import resolve_name
 from typing import Any, ClassVar, Generic, Literal, Self, TypeVar
 
 from hyperfan.errors import RunError
@@ -80,7 +80,7 @@ class Configuration(ABC):
 
     def start(self, data_dir: Path | None) -> Training:
         """Build net, optimiser and data from the seed; among several processes, this one's part of it."""
-        kind = load_entry_point(experiment(self.experiment).training)
+        kind = resolve_name(experiment(self.experiment).training)
         world = Launch.of_environment().world
         parts = self.share(world) if world > 1 else None
         if parts is None:
@@ -239,8 +239,7 @@ class Experiment(Generic[C]):
 
     Args:
         config: its configurations, each a frozen dataclass whose fields are the options of its command.
-        training: its :class:`Training` as an entry point, "module:class", which :func:`load` imports. That is so that
-            help comes without torch.
+        training: its :class:`Training` as an entry point, "module:class", so that help comes without torch.
         run: the entry point of what is read from a finished run, a :class:`hyperfan.experiments.results.runs.Run`.
         results: the entry point of what is published, a :class:`hyperfan.experiments.results.write.Results`.
         heading: its name for people, on pages.
@@ -273,18 +272,6 @@ def experiment(name: str) -> Experiment[Any]:
     """The experiment of this name."""
     found: Experiment[Any] = importlib.import_module(f"hyperfan.experiments.{name}").EXPERIMENT
     return found
-
-
-def load_entry_point(entry_point: str) -> Any:
-    """The object of an entry point, "module:name", whose module is imported now.
-
-    >>> load_entry_point("hyperfan.experiments.mnist:Mnist").__name__
-    'Mnist'
-    """
-    try:
-        return pkgutil.resolve_name(entry_point)
-    except (ValueError, ImportError, AttributeError) as error:
-        raise RunError(f"the entry point '{entry_point}' cannot be loaded: {error}") from error
 
 
 def read_configuration(content: Mapping[str, Any]) -> Configuration:

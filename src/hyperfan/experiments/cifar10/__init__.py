@@ -84,7 +84,7 @@ PROFILES = {
     ),
 }
 
-SEEDS, START_SEEDS = 3, 8
+SEEDS, SHORT_RUN_SEEDS = 3, 8
 """With which inits train for longer, and with which further ones for some batches."""
 SEARCH_BATCHES, SEARCH_TEST_IMAGES = 50, 1000
 """Batches and test images of short runs, which search for learning rates or show how training starts."""
@@ -114,7 +114,7 @@ def search(base: Cifar10) -> list[Cifar10]:
     return [replace(short, init=init, lr=lr) for init, rates in SEARCHED.items() for lr in rates]
 
 
-def compared(base: Cifar10) -> list[Cifar10]:
+def short_settings(base: Cifar10) -> list[Cifar10]:
     """Short runs at the rates that the claim is about, of one further seed: two of hyperfan, the best of Kaiming."""
     short = replace(_short(base), seed=base.seed + SEEDS)
     rates = {init: (replace(base, init=init).rate, replace(base, init=init).rate / NEIGHBOUR) for init in HYPERFANS}
@@ -122,9 +122,9 @@ def compared(base: Cifar10) -> list[Cifar10]:
     return [*found, *(replace(short, init=init, lr=rate) for init, rate in BEST.items())]
 
 
-def starts(base: Cifar10) -> list[Cifar10]:
+def short_runs(base: Cifar10) -> list[Cifar10]:
     """Short runs at the rates that the claim is about, with all further seeds, seed by seed."""
-    return [replace(run, seed=run.seed + i) for i in range(START_SEEDS) for run in compared(base)]
+    return [replace(run, seed=run.seed + i) for i in range(SHORT_RUN_SEEDS) for run in short_settings(base)]
 
 
 def at_the_papers_rate(base: Cifar10) -> list[Cifar10]:
@@ -159,7 +159,7 @@ def grid(base: Cifar10) -> list[Cifar10]:
     """Every run of the page: those that the claim rests on, the most important first, and one that is longer."""
     trained = at_the_papers_rate(base)
     longer = [*trained[:3], *baselines(base), *trained[3:], *neighbours(base), *long_run(base)]
-    return [*search(base), *starts(base), *longer]
+    return [*search(base), *short_runs(base), *longer]
 
 
 EXPERIMENT = Experiment(

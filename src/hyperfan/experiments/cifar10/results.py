@@ -1,39 +1,31 @@
-"""What is read from CIFAR-10 runs, decided, drawn and published: who trains, and at which learning rates."""
+"""What is read from CIFAR-10 runs, drawn and published: who trains, and at which learning rates."""
 
-import functools
 import math
 import statistics
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-import torch
-
 from hyperfan.charts.palette import init_label
 from hyperfan.experiments.cifar10 import (
-    BEST,
     LONG_EPOCHS,
     PROFILES,
     SEARCH_BATCHES,
     SEARCH_TEST_IMAGES,
-    START_SEEDS,
+    SHORT_RUN_SEEDS,
     Cifar10,
     at_the_papers_rate,
     baselines,
-    compared,
     grid,
     long_run,
     neighbours,
     search,
 )
-from hyperfan.experiments.cifar10.training import build
+from hyperfan.experiments.cifar10.claims import CLAIMS, LAST_BATCHES, TRAINED_ACCURACY
 from hyperfan.experiments.experiment import CLASSICAL, HYPERFANS, KAIMINGS
-from hyperfan.experiments.results.claims import Claim, Claims, Fact
 from hyperfan.experiments.results.classifier import ClassifierResults, mean_of
-from hyperfan.experiments.results.pairs import opposite
-from hyperfan.experiments.results.runs import ClassifierRun, NamedFigure, mean
+from hyperfan.experiments.results.runs import ClassifierRun, NamedFigure
 from hyperfan.experiments.results.statistics import Estimate
 from hyperfan.experiments.results.write import PAPER
-from hyperfan.hypernet import HyperNet
 from hyperfan.metrics import Kind
 from hyperfan.report import accuracy_by_rate, loss_and_accuracy, settings
 
@@ -47,17 +39,6 @@ PICTURES = {
 }
 """What each figure shows, for the page; those without runs are left out."""
 INITS = (CLASSICAL, *HYPERFANS, *KAIMINGS)
-LAST_BATCHES = 100
-"""Batches at the end whose training loss is averaged; of a shorter run, all."""
-OVERFLOWED_LOSS = 1e30
-"""The value of a loss that overflowed, where losses are averaged."""
-TRAINED_ACCURACY = 0.15
-"""A net above this has begun to train; guessing has 10 %."""
-FAR_FACTOR = 2.0
-"""Kernels whose variance is so many times too large explode."""
-KERNEL_HEAD = "96x3x3"
-"""The output layer that makes all 3×3 kernels."""
-GUESSING_LOSS = math.log(Cifar10.classes)
 
 
 class Cifar10Run(ClassifierRun[Cifar10]):
@@ -81,159 +62,6 @@ class Cifar10Run(ClassifierRun[Cifar10]):
     def last_loss(self, epoch: int | None = None) -> float:
         """Mean training loss of the last batches of an epoch, by default the last, or of a search of all."""
         return self.training_loss(min(LAST_BATCHES, self.config.total), epoch)
-
-
-def _trains(c: Claim, results: "Cifar10Results") -> None:
-    found = {init: results.trained(init) for init in (*HYPERFANS, *KAIMINGS)}
-    excesses = {}
-    for init, runs in found.items():
-        excess = excesses[init] = Estimate.ratio([kernel_excess(run.config) for run in runs])
-        c.measure(f"{init}: variance of generated kernels over the classical net's, before training", excess)
-        first = Estimate.ratio([min(r.first_loss(), OVERFLOWED_LOSS) for r in runs])
-        c.measure(f"{init}: test loss of an image before training", first)
-    for runs in (*found.values(), *(results.at_a_tenth(init) for init in HYPERFANS)):
-        config = runs[0].config
-        name, share = f"{config.init} at {config.rate:g}", f"{TRAINED_ACCURACY:.0%}"
-        for epoch in range(1, config.total // config.epoch_batches + 1):
-            after = f"{name}, after {'the first epoch' if epoch == 1 else f'{epoch} epochs'}"
-            c.measure(f"{after}: training loss in the last {LAST_BATCHES} batches", _loss(runs, epoch))
-            c.measure(f"{after}: test accuracy", _accuracy(runs, epoch), ".1%")
-        accuracy = _accuracy(runs, 1)
-        if config.init in HYPERFANS:
-            trains = f"{name} trains at once: after the first epoch"
-            c.decide(f"{trains} it has more than {share} right", accuracy.within(TRAINED_ACCURACY))
-            c.decide(f"{trains} its training loss is below that of guessing", _beats_guessing(runs))
-        else:
-            stays = f"{name} does not: after the first epoch"
-            c.decide(f"{stays} it has no more than {share} right", accuracy.within(high=TRAINED_ACCURACY))
-            finished = [r for r in runs if not r.diverged_by(config.epoch_batches)]
-            beats = _beats_guessing(finished or runs)
-            c.decide(f"{stays} its training loss is not below that of guessing", opposite(beats))
-    for config in compared(results.base):
-        _starts(c, config, results.started(config))
-    trained = results.at_a_tenth(HYPERFANS[0])
-    c.headline = f"{_accuracy(trained, 1).format('.0%')} right at {trained[0].config.rate:g}, Kaiming fan-out "
-    c.headline += _accuracy(found[KAIMINGS[1]], 1).format(".0%")
-    c.remark = _scope(results)
-    if diverged := [run.config for init in HYPERFANS for run in found[init] if run.diverged]:
-        c.remark += _why_at_the_edge(diverged[0])
-    fan_out = "kaiming-fan-out"
-    if excesses[fan_out].within(FAR_FACTOR):
-        c.remark += _why_fan_out_explodes(found[fan_out][0].config)
-    for init, rate in BEST.items():
-        if (best := results.best(init)) != rate:
-            c.remark += f" In the search the loss of {init} is smallest at {best:g}, not at {rate:g}, which was taken."
-
-
-def _starts(c: Claim, config: Cifar10, runs: list[Cifar10Run]) -> None:
-    """Decide whether an init trains in its first batches; without runs that is open."""
-    name, batches, share = f"{config.init} at {config.rate:g}", config.total, f"{TRAINED_ACCURACY:.0%}"
-    trains = config.init in HYPERFANS
-    right = (
-        "trains at once: after {} batches it has more than {}"
-        if trains
-        else "does not: after {} batches it has no more than {}"
-    )
-    so = None
-    if runs:
-        diverged = Estimate.share(sum(r.diverged for r in runs), len(runs))
-        c.measure(f"{name}: share of runs that diverge in {batches} batches", diverged, ".0%")
-        accuracy = mean(runs, lambda r: r.accuracy())
-        c.measure(f"{name}, after {batches} batches: test accuracy", accuracy, ".1%")
-        so = accuracy.within(TRAINED_ACCURACY) if trains else accuracy.within(high=TRAINED_ACCURACY)
-    c.decide(f"{name} {right.format(batches, share)} right", so)
-
-
-def _scope(results: "Cifar10Results") -> str:
-    base, short = results.base, compared(results.base)[0]
-    return (
-        f"Tested: the first {short.total} batches and the first epoch, {base.epoch_batches} batches of {base.batch}, "
-        "of hyperfan at the paper's rate and at a tenth of it, and of Kaiming init at its best. Not tested: what comes "
-        "after. In the paper fan-out begins to train at epoch 270; whether it does, and whether fan-in never does, "
-        "only a full run can tell."
-    )
-
-
-@functools.cache
-def _why_at_the_edge(config: Cifar10) -> str:
-    """Which rate the classical net would need to move as far."""
-    net = _untrained(config)
-    head = net.heads.head(KERNEL_HEAD).weight.detach()
-    codes, outputs = head.shape
-    squares = config.embedding + 1  # ‖e‖² of values of variance 1, and 1 for the bias
-    stretch = head.square().sum().item() / codes
-    classical = Cifar10(init=CLASSICAL).rate
-    return (
-        " The paper's rate is near the largest that hyperfan bears here, and some runs diverge at it. Through its "
-        f"input layer alone a step at {config.rate:g} moves a chunk in {codes} of its {outputs} directions as a rate "
-        f"of {config.rate * squares * stretch:.2g} would: the rate, times ‖e‖² + 1 = {squares}, times the mean "
-        f"eigenvalue of HᵀH, {stretch:.3g}. The classical net has {classical:g}."
-    )
-
-
-@functools.cache
-def _why_fan_out_explodes(config: Cifar10) -> str:
-    """The explanation, in numbers of the plan."""
-    net = _untrained(config)
-    outputs = net.heads.head(KERNEL_HEAD).weight.shape[-1]
-    rows = [row for row in net.plan.rows if row.head == KERNEL_HEAD]
-    fans = sorted({row.fan_in for row in rows if row.fan_in and row.fan_in >= outputs})
-    moment = statistics.fmean(row.moment or 0 for row in rows)
-    too_large = [(row.moment or 0) * (row.variance or 0) * (row.fan_in or 0) / 2 for row in rows]
-    return (
-        " Kaiming fan-out explodes here, where the paper's section 3 expects it to vanish. The output layer makes only "
-        f"{outputs} values at a time, so that its variance, 2/{outputs}, is no smaller than what kernels with a "
-        f"fan-in of {' or '.join(f'{fan:g}' for fan in fans)} need. The codes, whose squares sum up to "
-        f"{moment:g}, then multiply it: by the plan the 3×3 kernels' variance is {min(too_large):.2g} to "
-        f"{max(too_large):.3g} times too large."
-    )
-
-
-@functools.cache
-def kernel_excess(config: Cifar10) -> float:
-    """How many times too large the variance of the generated kernels is before training: the mean of all layers.
-
-    That is in relation to Kaiming init of the mainnet, 2/fan-in. The last layers count too, which hyperfan-out makes
-    with another variance.
-    """
-    with torch.no_grad():
-        kernels = _untrained(config).generate().values()
-    return statistics.geometric_mean(k.square().mean().item() * k[0].numel() / 2 for k in kernels)
-
-
-def _untrained(config: Cifar10) -> HyperNet:
-    """The net of a run before training."""
-    net, _ = build(config)
-    assert isinstance(net, HyperNet)
-    return net
-
-
-def _beats_guessing(runs: list[Cifar10Run]) -> Fact:
-    """Whether runs bring the loss below that of guessing, which is what one that diverges counts as.
-
-    If all diverge they do not, but one alone decides nothing.
-    """
-    if all(r.diverged for r in runs):
-        return False if len(runs) > 1 else None
-    return _loss(runs, 1).within(high=GUESSING_LOSS)
-
-
-def _loss(runs: list[Cifar10Run], epoch: int) -> Estimate:
-    return Estimate.ratio([r.last_loss(epoch) for r in runs])
-
-
-def _accuracy(runs: list[Cifar10Run], epoch: int) -> Estimate:
-    return mean(runs, lambda r: r.accuracy(epoch))
-
-
-CLAIMS: Claims = {
-    "C9": (
-        "CIFAR-10: hyperfan trains at once",
-        "on CIFAR-10 hyperfan trains at once, and Kaiming init does not (in the paper fan-in never, fan-out from epoch "
-        "270)",
-        _trains,
-    )
-}
 
 
 class Cifar10Results(ClassifierResults[Cifar10, Cifar10Run]):
@@ -260,7 +88,7 @@ class Cifar10Results(ClassifierResults[Cifar10, Cifar10Run]):
         tried = [self.runs.one(c) for c in search(self.base) if c.init == init]
         return min(tried, key=lambda r: (math.inf if r.diverged else r.last_loss(), r.config.rate)).config.rate
 
-    def started(self, config: Cifar10) -> list[Cifar10Run]:
+    def begun(self, config: Cifar10) -> list[Cifar10Run]:
         """The short runs of a setting that are there, but for those of the seed that searches."""
         return [run for run in self.runs.seeds(config) if not run.chooses]
 
@@ -320,7 +148,7 @@ class Cifar10Results(ClassifierResults[Cifar10, Cifar10Run]):
             "batches": runs[0].config.total,
             "first loss": statistics.fmean(r.first_loss() for r in runs),
             "training loss": statistics.fmean(r.last_loss() for r in runs),
-            "accuracy": mean_of(accuracies),
+            "accuracy": mean_of(accuracies, Estimate.mean_share),
             "accuracies": accuracies,
         }
 
@@ -337,7 +165,7 @@ class Cifar10Results(ClassifierResults[Cifar10, Cifar10Run]):
             "trained": TRAINED_ACCURACY,
             "long": LONG_EPOCHS,
             "search": min(base.total, SEARCH_BATCHES),
-            "starts": START_SEEDS,
+            "short_seeds": SHORT_RUN_SEEDS,
             "searched": min(base.test_images, SEARCH_TEST_IMAGES),
             **{name: f"![{text}](figures/{name}.svg)\n\n" if name in drawn else "" for name, text in PICTURES.items()},
             "rows": self.table(),

@@ -15,7 +15,7 @@ from hyperfan.experiments.imagenet import (
     without_norm,
 )
 from hyperfan.experiments.results.claims import Claim, Claims
-from hyperfan.experiments.results.runs import difference, mean, ratio
+from hyperfan.experiments.results.runs import difference, mean, mean_share, ratio
 from hyperfan.experiments.results.statistics import Estimate
 
 if TYPE_CHECKING:
@@ -44,6 +44,14 @@ def _accuracy(run: "ImagenetRun") -> float:
     return run.accuracy()
 
 
+def _learnt(run: "ImagenetRun") -> float:
+    return run.learnt()
+
+
+def _separation(run: "ImagenetRun") -> float:
+    return run.separation()
+
+
 def _start(c: Claim, found: "ByInit") -> None:
     """Compare the losses of the first batches."""
     when = "loss of the first batch"
@@ -63,11 +71,10 @@ def _start(c: Claim, found: "ByInit") -> None:
 
 def _learning(c: Claim, found: "ByInit", classes: int) -> None:
     """Compare how far the inits have come, by test accuracy."""
-    when = "test accuracy at the end"
+    when, learnt = "test accuracy at the end", f"ln {classes} − training loss of the last quarter"
     for init, runs in found.items():
-        c.measure(f"{init}: {when}", mean(runs, _accuracy), ".1%")
-        below = mean(runs, lambda r: r.learnt())
-        c.measure(f"{init}: ln {classes} − training loss of the last quarter", below)
+        c.measure(f"{init}: {when}", mean_share(runs, _accuracy), ".1%")
+        c.measure(f"{init}: {learnt}", mean(runs, _learnt))
     for init in HYPERFANS:
         lower = c.measure(f"{FAN_IN} − {init}: {when}", difference(found[FAN_IN], found[init], _accuracy), ".3f")
         c.decide(f"fan-in learns more slowly than {init}: {when} is lower", lower.within(high=0))
@@ -76,6 +83,11 @@ def _learning(c: Claim, found: "ByInit", classes: int) -> None:
         apart = difference(found[FAN_OUT], found[init], _accuracy)
         c.measure(f"{FAN_OUT} − {init}: {when}", apart, ".3f", f"; about equal is up to {margin:.3f}")
         c.decide(f"fan-out is about equal to {init}: {when}", apart.within(-margin, margin))
+        ahead = c.measure(f"{FAN_OUT} − {init}: {learnt}", difference(found[FAN_OUT], found[init], _learnt))
+        if ahead.within(0):
+            c.remark += (
+                f"By training loss, which no fact is about, fan-out is ahead of {init}, by {ahead.format()} nats. "
+            )
 
 
 def _compare(c: Claim, results: "ImagenetResults", last: Last) -> None:
@@ -94,14 +106,14 @@ def _compare(c: Claim, results: "ImagenetResults", last: Last) -> None:
             f"{FAN_IN} over {HYPERFANS[0]}: loss of the first batch", ratio(found[FAN_IN], found[HYPERFANS[0]], _first)
         )
         c.remark += (
-            " In the paper fan-in starts higher here too. That is not so here, and cannot be: the last layer is the "
-            "same under every init, and batch norm takes the scale of every other away, so that fan-in starts at "
-            f"{higher.format('.4g')} times the loss of {HYPERFANS[0]}, whatever its scale. So no fact is about that."
+            f" In the paper fan-in starts higher here too. Here it starts at {higher.format('.4g')} times the loss of "
+            f"{HYPERFANS[0]}. No fact is about that, since it follows from the net: the last layer is the same under "
+            "every init, and batch norm takes the scale of every other away."
         )
 
 
 def _without_norm(c: Claim, results: "ImagenetResults") -> None:
-    bare_base, learnt = without_norm(results.base), []
+    bare_base, accuracies, others = without_norm(results.base), [], []
     for last in LASTS:
         bare, normed = results.by_init(bare_base, last), results.by_init(results.base, last)
         for init, runs in bare.items():
@@ -111,22 +123,24 @@ def _without_norm(c: Claim, results: "ImagenetResults") -> None:
             c.measure(f"{setting}, no batch norm: share of runs that diverge in {bare_base.total} batches", diverged)
             higher = ratio(runs, normed[init], _first)
             c.measure(f"{setting}: first loss without batch norm over with it", higher)
-            learnt.append(mean(runs, _accuracy).value)
+            accuracies.append(mean(runs, _accuracy).value)
             if init == FAN_IN:
                 c.headline = c.headline or f"fan-in starts {higher.format()} times as high without"
                 c.decide(f"{setting}: without batch norm it starts far higher", higher.within(FAR_FACTOR))
+            else:
+                others.append(higher.value)
     c.remark = (
-        "No fact is about the others, which start beside the loss of guessing: that says that they do not explode, and "
-        f"not that they keep their scale. After {bare_base.total} batches without batch norm no init has more than "
-        f"{max(learnt):.1%} right."
+        f"The others start at {min(others):.3g} to {max(others):.3g} times their loss with batch norm. No fact is "
+        "about that: one that vanishes starts beside the loss of guessing too. After "
+        f"{bare_base.total} batches without batch norm no init has more than {max(accuracies):.1%} right."
     )
 
 
 def _unknown_classes(c: Claim, results: "ImagenetResults") -> None:
     found = {noise: results.at_noise(noise) for noise in NOISES}
     for noise, runs in found.items():
-        c.measure(f"noise {noise:g}: test accuracy at the end", mean(runs, _accuracy), ".1%")
-        separation = c.measure(f"noise {noise:g}: {SEPARATION}", mean(runs, lambda r: r.separation()), ".3f")
+        c.measure(f"noise {noise:g}: test accuracy at the end", mean_share(runs, _accuracy), ".1%")
+        separation = c.measure(f"noise {noise:g}: {SEPARATION}", mean_share(runs, _separation), ".3f")
         rows = [row for r in runs if (row := r.uncertainty())]
         if noise and rows:
             for kind in ("known", "unknown"):
@@ -137,11 +151,11 @@ def _unknown_classes(c: Claim, results: "ImagenetResults") -> None:
             f"noise {noise:g}: by enough to be of use, {USEFUL_SEPARATION:g}", separation.within(USEFUL_SEPARATION)
         )
     for noise in NOISES[1:]:
-        gain = difference(found[noise], found[NOISES[0]], lambda r: r.separation())
+        gain = difference(found[noise], found[NOISES[0]], _separation)
         c.measure(f"noise {noise:g} − no noise: {SEPARATION}", gain, ".3f")
         c.decide(f"noise {noise:g} tells held-out classes apart better than no noise", gain.within(0))
     own = results.base.noise
-    c.headline = f"AUROC {mean(found[own], lambda r: r.separation()).format('.3f')} at noise {own:g}, chance {CHANCE:g}"
+    c.headline = f"AUROC {mean_share(found[own], _separation).format('.3f')} at noise {own:g}, chance {CHANCE:g}"
     c.remark = (
         f"{NOISE_INIT}, all generated. {SEPARATION.capitalize()} is how often a picture of a held-out class has a "
         "higher entropy than one of the others (AUROC; 0.5 is chance). Noises are compared by the seeds that both "

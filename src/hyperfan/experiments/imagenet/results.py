@@ -67,7 +67,8 @@ PICTURES = {
     "uncertainty": "Reliability, and entropy on known and unknown classes, by noise",
 }
 """The figures that a page has if their runs are there, and what they show."""
-POSITIVE_SCORES = ("nll", "brier", "ece")
+SCORES = {"nll": Estimate.ratio, "brier": Estimate.ratio, "ece": Estimate.mean_share}
+"""What predictions are scored by beside accuracy, each with how it is averaged over seeds."""
 
 
 class ImagenetRun(ClassifierRun[Imagenet]):
@@ -238,12 +239,11 @@ class ImagenetResults(ClassifierResults[Imagenet, ImagenetRun]):
         return {
             **{name: getattr(config, name) for name in ("init", "last", "norm", "width", "noise")},
             "batches": config.total,
-            "accuracy": mean_of([s["accuracy"] for s in scores]),
-            **{
-                name: mean_of([s[name] for s in scores if s[name] is not None], Estimate.ratio)
-                for name in POSITIVE_SCORES
-            },
-            "unknown": mean_of([u[SEPARATION] for r in finished if (u := r.uncertainty()) and SEPARATION in u]),
+            "accuracy": mean_of([s["accuracy"] for s in scores], Estimate.mean_share),
+            **{name: mean_of([s[name] for s in scores if s[name] is not None], over) for name, over in SCORES.items()},
+            "unknown": mean_of(
+                [u[SEPARATION] for r in finished if (u := r.uncertainty()) and SEPARATION in u], Estimate.mean_share
+            ),
             "first loss": [r.first_loss() for r in runs],
             "training loss, last quarter": [r.last_loss() for r in runs],
         }
@@ -255,10 +255,9 @@ class ImagenetResults(ClassifierResults[Imagenet, ImagenetRun]):
         classes, tested = self.classes, max(sum(n for n, _, _ in row["reliability"]) for row in rows)
         return {
             "set": rows[0]["data"],
-            "classes": classes,
-            "chosen": f"of the first {base.first_classes} classes in its list " if base.first_classes else "",
             "images": f"{base.images:,}",
-            "held_out": base.held_out or "no",
+            "classes": f"the first {classes} classes in its list" if base.first_classes else f"{classes} classes",
+            "not_trained": f"the {base.held_out} after these are" if base.held_out else "no class is",
             "tested": f"{tested:,}",
             "tested_unknown": f"{max(sum(row['unknown']['entropy']) if 'unknown' in row else 0 for row in rows):,}",
             "interim": f"{min(base.interim_images or tested, tested):,}",

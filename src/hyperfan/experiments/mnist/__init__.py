@@ -16,11 +16,11 @@ class Mnist(ClassifierConfiguration):
 
     Args:
         init: an init method ("hyperfan methods" lists them), or "classical": the same net without a hypernet, with
-            Xavier init for tanh and Kaiming for ReLU.
+            Kaiming init for ReLU and Xavier's otherwise.
         seed: for init, embeddings, data order and the probe's images.
         epochs: passes over the training images.
         lr: learning rate; without it the paper's, 0.0005 for a hypernet and 0.01 for the classical net.
-        activation: after every hidden layer.
+        activation: after every hidden layer; "linear" is none.
         generate: what the hypernet generates.
         heads: one head for the four hidden layers of one shape, or one for each layer.
         optimiser: plain SGD, or Adam with torch's defaults.
@@ -45,7 +45,7 @@ class Mnist(ClassifierConfiguration):
     seed: int = 0
     epochs: int = 30
     lr: float | None = None
-    activation: Literal["tanh", "relu"] = "tanh"
+    activation: Literal["tanh", "relu", "linear"] = "tanh"
     generate: Literal["weights", "weights+biases"] = "weights"
     heads: Literal["shared", "separate"] = "shared"
     optimiser: Literal["sgd", "adam"] = "sgd"

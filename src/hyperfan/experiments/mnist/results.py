@@ -16,9 +16,11 @@ from hyperfan.data import MNIST, mnist, standardise
 from hyperfan.experiments.experiment import CLASSICAL
 from hyperfan.experiments.mnist import CLOSE_SEEDS, HEADLINE, LAYERS, SEEDS, TEST_IMAGES, Mnist
 from hyperfan.experiments.mnist.claims import ACCURACY_MARGIN, CLAIMS, LOSS_FACTOR, SETTLED_WITHIN
+from hyperfan.experiments.mnist.claims.starts import FORMULA_TOLERANCE
 from hyperfan.experiments.mnist.training import build, probe_images
 from hyperfan.experiments.results.classifier import ClassifierResults, mean_of
 from hyperfan.experiments.results.runs import ClassifierRun, NamedFigure, Runs
+from hyperfan.experiments.results.statistics import Estimate
 from hyperfan.hypernet import HyperNet
 from hyperfan.metrics import Kind, Row, history
 from hyperfan.probe.inside import layer_scales, outputs_of_layers
@@ -67,17 +69,18 @@ class MnistRun(ClassifierRun[Mnist]):
         last = self.last(Kind.TEST)
         return math.log(self.classes) * TEST_IMAGES if self.diverged or last is None else float(last["loss"])
 
-    def settled(self) -> float:
+    def settled(self, scale: "MnistRun | None" = None) -> float:
         """Batches after which the weights' deviations stay near their final value, averaged over layers.
 
-        At least those between two probes, since nothing finer is seen. A run that diverged never settles.
+        Near is a share of that value, or of another run's. At least the batches between two probes, since nothing
+        finer is seen. A run that diverged never settles.
         """
         if self.diverged:
             return float(self.config.total)
         found = []
-        for moments in self._weights:
-            final = moments[-1][2]
-            far = [i for i, (_, _, std) in enumerate(moments) if abs(std - final) > SETTLED_WITHIN * final]
+        for layer, moments in enumerate(self._weights):
+            final, near = moments[-1][2], SETTLED_WITHIN * (scale or self).weight_deviation(layer)
+            far = [i for i, (_, _, std) in enumerate(moments) if abs(std - final) > near]
             found.append(moments[max(far, default=0) + 1][0])
         return statistics.fmean(found)
 
@@ -207,11 +210,6 @@ class MnistResults(ClassifierResults[Mnist, MnistRun]):
         ("diverged", "diverged", ""),
     )
 
-    def check(self) -> None:
-        """The four headline settings must be there. Variants without their runs are not drawn."""
-        for config in headline(self.base):
-            self.runs.need(config)
-
     def __init__(
         self,
         runs: Runs[MnistRun],
@@ -221,6 +219,11 @@ class MnistResults(ClassifierResults[Mnist, MnistRun]):
     ) -> None:
         super().__init__(runs, base, data_dir, log)
         self._untrained = UntrainedNets(data_dir, log)
+
+    def check(self) -> None:
+        """The four headline settings must be there. Variants without their runs are not drawn."""
+        for config in headline(self.base):
+            self.runs.need(config)
 
     def starts(self, **changes: Any) -> Sequence[UntrainedNet]:
         """Untrained nets of a setting, measured on the images of its probe."""
@@ -250,7 +253,7 @@ class MnistResults(ClassifierResults[Mnist, MnistRun]):
         return {
             "setting": _without_seed(config),
             "epochs": config.total / config.epoch_batches,
-            "accuracy": mean_of([r.accuracy() for r in runs]),
+            "accuracy": mean_of([r.accuracy() for r in runs], Estimate.mean_share),
             "accuracy after one epoch": [r.accuracy(1) for r in runs] if config.total >= config.epoch_batches else None,
             "final training loss": [r.training_loss() for r in runs],
             "final test loss": [r.test_loss() for r in runs],
@@ -269,6 +272,7 @@ class MnistResults(ClassifierResults[Mnist, MnistRun]):
             "classical_rate": replace(self.base, init=CLASSICAL).rate,
             "margin": ACCURACY_MARGIN,
             "factor": LOSS_FACTOR,
+            "tolerance": FORMULA_TOLERANCE,
             "starts": START_SEEDS,
             "seeds": SEEDS,
             "close": CLOSE_SEEDS,

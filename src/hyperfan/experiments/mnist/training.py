@@ -17,7 +17,7 @@ from hyperfan.metrics import Kind, Row
 from hyperfan.models import mnist_net
 from hyperfan.probe import Probe
 
-ACTIVATIONS: dict[str, type[nn.Module]] = {"tanh": nn.Tanh, "relu": nn.ReLU}
+ACTIVATIONS: dict[str, type[nn.Module]] = {"tanh": nn.Tanh, "relu": nn.ReLU, "linear": nn.Identity}
 
 
 class MnistTraining(Classifier):

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
+from pkgutil import resolve_name
 from typing import Any, Generic, Self, TypeVar
 
 from hyperfan.errors import RunError
@@ -17,7 +18,6 @@ from hyperfan.experiments.experiment import (
     Configuration,
     Experiment,
     experiment,
-    load_entry_point,
     read_configuration,
 )
 from hyperfan.experiments.folder import CONFIG_FILE, ENV_FILE, TIMES_FILE, has_checkpoint, verify
@@ -57,7 +57,7 @@ class Run(ABC, Generic[C]):
     def diverged_by(self, step: int) -> bool:
         """Whether it had diverged after so many batches."""
         found = divergence(self.rows)
-        return found is not None and bool(found["step"] <= step)
+        return found is not None and bool(found["step"] < step)  # the batch after those steps is the one that failed
 
     def of(self, kind: Kind) -> Iterator[Row]:
         """The lines of one kind."""
@@ -152,7 +152,7 @@ def read_run(path: Path) -> Run[Any]:
     except RunError as error:
         raise RunError(f"{path / CONFIG_FILE}: {error}") from error
     verify(path, config)
-    kind: type[Run[Any]] = load_entry_point(experiment(config.experiment).run)
+    kind: type[Run[Any]] = resolve_name(experiment(config.experiment).run)
     return kind(config, read_metrics(path), _read_optional(path / ENV_FILE), path)
 
 
@@ -193,7 +193,7 @@ def _from_record(line: Mapping[str, Any], experiment: Experiment[Any]) -> Any:
     config = read_configuration(line["config"])
     if config.experiment != experiment.name:
         raise RunError(f"it holds runs of {config.experiment}, not of {experiment.name}")
-    return load_entry_point(experiment.run)(config, line["rows"], line["environment"])
+    return resolve_name(experiment.run)(config, line["rows"], line["environment"])
 
 
 R = TypeVar("R", bound=Run[Any])
@@ -300,6 +300,11 @@ class Runs(Generic[R]):
 def mean(runs: Sequence[R], value: Callable[[R], float]) -> Estimate:
     """The mean of a value over runs."""
     return Estimate.of([value(run) for run in runs])
+
+
+def mean_share(runs: Sequence[R], value: Callable[[R], float]) -> Estimate:
+    """The mean of a share over runs."""
+    return Estimate.mean_share([value(run) for run in runs])
 
 
 def difference(a: Sequence[R], b: Sequence[R], value: Callable[[R], float]) -> Estimate:

@@ -15,6 +15,8 @@ from hyperfan.formulas.student import NORMAL_QUANTILE, student_quantile
 
 TAIL = 0.025
 """The chance beyond either end of a 95 % interval."""
+MAX_LOG_FACTOR = 700.0
+"""The largest logarithm of a factor between odds; beyond it, floats end."""
 
 
 @dataclass(frozen=True)
@@ -40,6 +42,24 @@ class Estimate:
             return cls(mean, n, None, None)
         half = student_quantile(n - 1) * statistics.stdev(values) / math.sqrt(n)
         return cls(mean, n, mean - half, mean + half)
+
+    @classmethod
+    def mean_share(cls, values: Sequence[float]) -> "Estimate":
+        """The mean of shares, such as accuracies; its interval is symmetric in log-odds and stays between 0 and 1.
+
+        The mean's standard error, carried over to its log-odds, with Student's t.
+
+        >>> Estimate.mean_share([0.1, 0.1, 0.25])
+        Estimate(value=0.15, n=3, low=0.0316..., high=0.488...)
+        """
+        mean = cls.of(values)
+        if not all(0 <= v <= 1 for v in values):
+            raise RunError(f"{list(values)} are no shares: they should lie between 0 and 1")
+        p = mean.value
+        if mean.high is None or not 0 < p < 1:
+            return mean
+        odds, factor = p / (1 - p), math.exp(min((mean.high - p) / (p * (1 - p)), MAX_LOG_FACTOR))
+        return cls(p, mean.n, odds / (odds + factor), odds / (odds + 1 / factor))
 
     @classmethod
     def ratio(cls, values: Sequence[float]) -> "Estimate":
@@ -80,14 +100,12 @@ class Estimate:
         return cls(p, n, max(low, 0.0), min(high, 1.0))
 
     def format(self, form: str = ".3g") -> str:
-        """Value and interval; that of a percentage does not reach beyond 0 and 1.
+        """Value and interval.
 
         >>> Estimate.of([1.0, 2.0, 3.0]).format()
         '2 [−0.484, 4.48]'
         """
         ends = [end for end in (self.low, self.high) if end is not None]
-        if form.endswith("%"):
-            ends = [min(max(end, 0.0), 1.0) for end in ends]
         interval = f" [{', '.join(f'{end:{form}}' for end in ends)}]" if ends else ""
         return f"{self.value:{form}}{interval}".replace("-", "−")
 
@@ -121,15 +139,25 @@ def _median_ranks(n: int) -> Mapping[tuple[int, int], float]:
     the other its smallest at j.
     """
     k, half = (n + 1) // 2, n // 2
-    ways = [math.comb(n, draws) for draws in range(n + 1)]
-    among = [sum(ways[d] * (i / n) ** d * (1 - i / n) ** (n - d) for d in range(k, n + 1)) for i in range(n + 1)]
+    log_ways = [math.lgamma(n + 1) - math.lgamma(d + 1) - math.lgamma(n - d + 1) for d in range(n + 1)]
+    among = [_binomial_tail(log_ways, i / n, k) for i in range(n + 1)]
     chances = {(i, i): among[i + 1] - among[i] for i in range(n)}
     if n % 2 == 0:
         largest = [((i + 1) / n) ** half - (i / n) ** half for i in range(n)]
         for i, j in itertools.combinations(range(n), 2):
-            chances[i, j] = ways[half] * largest[i] * largest[n - 1 - j]
+            apart = largest[i] * largest[n - 1 - j]
+            chances[i, j] = math.exp(log_ways[half] + math.log(apart)) if apart else 0.0
             chances[i, i] -= chances[i, j]
     return chances
+
+
+def _binomial_tail(log_ways: Sequence[float], p: float, k: int) -> float:
+    """The chance that at least k of n draws are hits, each with probability p; binomials are given as logarithms."""
+    n = len(log_ways) - 1
+    if p in (0, 1):
+        return float(p)
+    logs = (log_ways[d] + d * math.log(p) + (n - d) * math.log1p(-p) for d in range(k, n + 1))
+    return min(1.0, math.fsum(map(math.exp, logs)))
 
 
 def ratios(a: Sequence[float], b: Sequence[float]) -> list[float]:

@@ -6,11 +6,12 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import cached_property
 from pathlib import Path
+from pkgutil import resolve_name
 from typing import Any, ClassVar, Generic, Self, TypeVar
 
 from hyperfan.errors import RunError
 from hyperfan.experiments.environment import environment
-from hyperfan.experiments.experiment import EXPERIMENTS, Configuration, Experiment, load_entry_point, read_configuration
+from hyperfan.experiments.experiment import EXPERIMENTS, Configuration, Experiment, read_configuration
 from hyperfan.experiments.results.claims import (
     Claim,
     Claims,
@@ -27,7 +28,8 @@ from hyperfan.report import run_page
 from hyperfan.text import capitalise
 
 FIGURES_FOLDER, PAGE_FILE, README_FILE, SUMMARY_FILE = "figures", "report.html", "README.md", "summary.json"
-INDEX_TEMPLATE = "index.md"
+INDEX_TEMPLATE, INDEX_MARK = "index.md", "Written by `hyperfan results`."
+"""The page with all claims, and the sentence in it by which it is known."""
 PAPER = "paper"
 """The profile at the paper's scale, which commands have by default."""
 LinkedClaim = tuple[str, Mapping[str, Any]]
@@ -168,7 +170,7 @@ def write_results(
     log(f"{len(wanted) - len(missing)} of {len(wanted)} runs are in {runs_dir}")
     if runs.unverified:
         log(f"of {runs.unverified} it cannot be seen whether their metrics were changed: they have no checkpoint")
-    results: Results[C, Any] = load_entry_point(experiment.results)(runs, base, data_dir, log)
+    results: Results[C, Any] = resolve_name(experiment.results)(runs, base, data_dir, log)
     results.check()
     claims = results.decide()
     with explain_write_errors(str(out), "Make room, and write the results again with --overwrite"):
@@ -224,10 +226,9 @@ def check_index(root: Path) -> list[str]:
 
 
 def _has_index(root: Path) -> bool:
-    """Whether the page of a folder is one with all claims, as its heading and its last line say."""
-    file, wanted = root / README_FILE, template(__package__, INDEX_TEMPLATE).splitlines()
-    found = file.read_text(encoding="utf-8").splitlines() if file.exists() else []
-    return found[:1] + found[-1:] == wanted[:1] + wanted[-1:]
+    """Whether the page of a folder is one with all claims, as it says."""
+    file = root / README_FILE
+    return file.exists() and INDEX_MARK in file.read_text(encoding="utf-8")
 
 
 def _index(root: Path) -> str:

@@ -17,11 +17,12 @@ import traceback
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from pkgutil import resolve_name
 from typing import Any
 
 from hyperfan.errors import HyperfanError
 from hyperfan.experiments.exit_codes import EXIT_CODES, FAILED, IN_USE
-from hyperfan.experiments.experiment import Configuration, load_entry_point
+from hyperfan.experiments.experiment import Configuration
 from hyperfan.experiments.launch import LAUNCH_VARIABLES
 from hyperfan.metrics import Outcome
 
@@ -52,7 +53,7 @@ class RunRequest:
         content = json.loads(text)
         values = {k: tuple(v) if isinstance(v, list) else v for k, v in content["values"].items()}
         data_dir = content["data_dir"] and Path(content["data_dir"])
-        return cls(load_entry_point(content["kind"])(**values), Path(content["path"]), data_dir, content["summarise"])
+        return cls(resolve_name(content["kind"])(**values), Path(content["path"]), data_dir, content["summarise"])
 
 
 def name_of(value: Callable[..., Any]) -> str:
@@ -133,7 +134,7 @@ def run_job(job: RunRequest) -> str:
         outcome = run(job.config, job.path, progress, data_dir=job.data_dir, resume=True)
         if outcome not in UNDECIDED and not (job.path / PAGE_FILE).exists():
             try:
-                load_entry_point(job.summarise)(job.path)
+                resolve_name(job.summarise)(job.path)
             except HyperfanError as error:  # the run itself is complete
                 progress.note(f"no figures: {error}")
         return outcome
