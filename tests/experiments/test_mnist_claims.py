@@ -295,7 +295,7 @@ def test_a_claim_whose_runs_are_missing_is_not_decided():
     assert found["C12"].verdict == "not decided"
     assert "'hyperfan-geometric seed-0" in found["C12"].remark
     section = claim_sections([found["C12"]])
-    assert "**Verdict: not decided**, its runs are missing. There is no finished run" in section
+    assert "**Verdict: not decided**, its runs are missing.\n\nThere is no finished run" in section
     assert "|" not in section  # no empty tables
 
 

@@ -168,7 +168,7 @@ def claim_sections(claims: Sequence[Claim]) -> str:
             statement=c.statement,
             verdict=c.verdict,
             counts=c.counts,
-            remarks=" ".join(filter(None, (c.remark, disagreement))),
+            remarks="".join(f"{remark.strip()}\n\n" for remark in (c.remark, disagreement) if remark),
             facts=markdown_table(columns, facts) if facts else "",
             measured=markdown_table(("measured", "value [95 % interval], seeds"), measured) if measured else "",
         )
