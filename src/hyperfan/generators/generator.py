@@ -85,8 +85,6 @@ class Generator(nn.Module, ABC):
     """Whether the bias of a tensor's head may hold its base."""
     owns_heads = True
     """Whether its heads are its own; those of another net are started, drawn and saved there."""
-    needs_gain = True
-    """Whether the gain of a nonlinearity that is not known keeps it from starting."""
 
     def __init__(self, config: GeneratorConfig, context: BuildContext) -> None:
         super().__init__()

@@ -22,7 +22,7 @@ import math
 from abc import abstractmethod
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Literal, get_args
+from typing import get_args
 
 import torch
 from torch import Tensor, nn
@@ -79,14 +79,9 @@ class LoRA(RankConfig):
             raise HyperfanError(f"LoRA(alpha={self.alpha:g}): the factor of the update is α/r, positive and finite")
 
     @property
-    def fixed_share(self) -> float:
-        """Zero, at which updates start; ``share`` is a share of A."""
-        return 0.0
-
-    @property
-    def default_base(self) -> Literal["mainnet"]:
-        """The mainnet, which is updated."""
-        return "mainnet"
+    def updates_base(self) -> bool:
+        """Whether it generates updates of a base: always; ``share`` is a share of A."""
+        return True
 
     def mainnet_bases(self, mainnet: nn.Module, tensors: Sequence[TensorSpec]) -> dict[str, Tensor]:
         """The values of all tensors, frozen."""
@@ -128,7 +123,6 @@ class Updates(Products):
     """Products that start at zero, on a base."""
 
     config: LoRA
-    needs_gain = False
 
     def __init__(self, config: LoRA, context: BuildContext) -> None:
         per_rank = config.code_per == "rank"

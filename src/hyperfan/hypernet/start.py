@@ -197,7 +197,7 @@ def rescale(net: "HyperNet", factors: Mapping[str, float]) -> Plan:
 
 def _targets(net: "HyperNet", tensors: Sequence[TensorSpec]) -> Targets:
     multiplies = net.heads.base is not None and net.heads.base.multiply
-    needs_gain = net.heads.needs_gain
+    needs_gain = not net.heads.config.updates_base
     return Targets(tensors, net.init, net.fidelity, net.share, multiplies=multiplies, needs_gain=needs_gain)
 
 
