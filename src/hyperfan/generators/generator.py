@@ -81,10 +81,8 @@ class Generator(nn.Module, ABC):
     scattered: Collection[str] = ()
     scale: Tensor
     base: Base | None
-    base_in_bias = False
-    """Whether the bias of a tensor's head may hold its base."""
-    owns_heads = True
-    """Whether its heads are its own; those of another net are started, drawn and saved there."""
+    bias_may_hold_base = False
+    """Whether the bias of a tensor's head is free to hold its base, because it serves no other tensor."""
 
     def __init__(self, config: GeneratorConfig, context: BuildContext) -> None:
         super().__init__()
@@ -107,6 +105,16 @@ class Generator(nn.Module, ABC):
         """Let tensors stand on a :class:`Base`; those that start constant have one only if its value is given."""
         based = [t for t in self.tensors if t.start is None or t.name in values]
         self.base = Base(based, values, device, multiply=multiply)
+
+    @property
+    def bias_holds_base(self) -> bool:
+        """Whether the biases of heads hold what tensors have in common for all codes."""
+        return self.bias_may_hold_base and self.base is None
+
+    @property
+    def owns_heads(self) -> bool:
+        """Whether its heads are its own; those of another net are started, drawn and saved there."""
+        return self.config.codes is None
 
     def head(self, name: str) -> Head:
         """One of its heads."""
@@ -259,7 +267,7 @@ class Generator(nn.Module, ABC):
             assert solution.variance is not None
             for name in layout.heads:
                 draw(self.head(name).weight, solution.variance)
-                common = solution.aim.common if self.base_in_bias and self.base is None else 0.0
+                common = solution.aim.common if self.bias_holds_base else 0.0
                 draw(self.head(name).bias, common, mean=solution.aim.mean)
         if self.base is not None:
             self.base.write_({t.name: s.aim for t, s in zip(self.tensors, solutions, strict=True)}, draw)

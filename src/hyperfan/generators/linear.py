@@ -48,7 +48,7 @@ class LinearHeads(Generator):
         outputs, fixed = [t.numel for t in self.tensors], [False] * self.n
         layouts = layouts_by_name(self.names, outputs, self.spans, fixed)
         self._build(layouts, (self.n, 1), context)
-        self.base_in_bias = config.sharing == "separate"
+        self.bias_may_hold_base = config.sharing == "separate"
         self._seen_scale: tuple[Tensor, int, bool] | None = None
 
     def make(self, codes: Tensor, *, skip: Skip = (), copy: bool = False, steps: Steps = NO_STEPS) -> Tensors:

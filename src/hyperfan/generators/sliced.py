@@ -68,7 +68,6 @@ class SlicedTensors(Generator):
     """A part of each tensor that another generator makes, at a scale of its own."""
 
     config: Slices
-    owns_heads = False
 
     def __init__(self, config: Slices, context: BuildContext) -> None:
         super().__init__(config, context)

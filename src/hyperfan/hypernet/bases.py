@@ -83,8 +83,8 @@ def share_of(
     if requested is not None:
         return requested
     usual = conditional_share(embedding)
-    free = generator.base_in_bias and generator.base is None
-    return 1.0 if usual is None or not free or method.sets_heads or fidelity == "paper" else usual
+    is_free = generator.bias_holds_base and not method.sets_heads and fidelity != "paper"
+    return usual if usual is not None and is_free else 1.0
 
 
 def restarted_share(

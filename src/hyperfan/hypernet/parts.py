@@ -56,7 +56,7 @@ def build_parts(
     module = make_trunk(trunk, size, device, dtype)
     width = trunk_width(module, size)
     generator = heads.build(BuildContext(tensors, width, embedding.normalise, device, dtype))
-    if bases is not None and (bases.values or bases.multiply or not generator.base_in_bias):
+    if bases is not None and (bases.values or bases.multiply or not generator.bias_may_hold_base):
         generator.add_base(bases.values, device, multiply=bases.multiply)
     groups = noise_groups(embedding, tensors, generator.spans, generator.n, generator.exclusive)
     shared, n = [layout.rows for layout in generator.layouts.values()], generator.n

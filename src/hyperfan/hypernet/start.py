@@ -104,8 +104,8 @@ def _why_kept(net: "HyperNet", tensor: TensorSpec, *, first: bool = False) -> st
 
 def _can_draw(net: "HyperNet", tensor: TensorSpec) -> bool:
     """Whether it is known how to draw a plain parameter, or must be, because it has no values that it could keep."""
-    needs_gain = tensor.role == "weight" and net.init.needs_nonlinearity
-    return not needs_gain or has_known_gain(tensor, net.fidelity) or tensor.name in net.kept_values.valueless
+    scaled_by_gain = tensor.role == "weight" and net.init.needs_nonlinearity
+    return not scaled_by_gain or has_known_gain(tensor, net.fidelity) or tensor.name in net.kept_values.valueless
 
 
 def _frozen(net: "HyperNet", buffer: str) -> bool:
@@ -215,7 +215,7 @@ def _has_small_codes(net: "HyperNet") -> bool:
     """
     config, heads = net.embeddings.config, net.heads
     on_base = net.share < 1 or net.init.generates_nothing
-    studied = config.given and heads.base_in_bias and heads.base is None and on_base
+    studied = config.given and heads.bias_holds_base and on_base
     drawn = isinstance(net.trunk, ReluMLP) and net.init.trunk_preserves and not net.kept_values.keeps_trunk
     return net.fidelity == "exact" and studied and drawn
 
