@@ -29,7 +29,7 @@ from hyperfan.generators.config import BuildContext, GeneratorConfig
 from hyperfan.generators.layout import HeadLayout, evenly_spaced
 from hyperfan.generators.linear_map import NO_STEP, Head, LinearMap
 from hyperfan.generators.part import Part
-from hyperfan.generators.solving import solve
+from hyperfan.generators.solving import check_aims, solve
 from hyperfan.generators.stand_in import Order, OrderOf, Sizes, StandIn, cheaper
 from hyperfan.mainnet.spec import TensorSpec
 
@@ -251,6 +251,10 @@ class Generator(nn.Module, ABC):
     def is_linear(self, index: int) -> bool:
         """Whether a tensor is linear in one head."""
         return self.contraction(index, 1.0).is_linear
+
+    def check_aims(self, aims: Sequence[Aim]) -> None:
+        """Raise if tensors cannot start so that they meet their aims; which codes there are does not matter."""
+        check_aims(self, aims)
 
     def solve(self, aims: Sequence[Aim], moments: Moments) -> list[Solution]:
         """How each tensor starts, so that it meets its aim with codes of these second moments."""

@@ -167,6 +167,9 @@ class Updates(Products):
     ) -> tuple[float | None, list[float], str]:
         """The variance of the first head of some matrices, the scale of each, and how they start, in words."""
 
+    def check_aims(self, aims: Sequence[Aim]) -> None:
+        """Any aim will do: that nothing is generated at the start is meant."""
+
     def solve(self, aims: Sequence[Aim], moments: Moments) -> list[Solution]:
         """Nothing of a tensor is generated at the start: it has the variance that its base has."""
         found: dict[int, Solution] = {}
