@@ -123,7 +123,7 @@ class LinearHeads(Generator):
         return codes * self.scale
 
     def deferrable(self, *, many: bool) -> Sequence[int]:
-        """Indices of matrices that many codes need not make: without a base, of heads without hooks that are whole."""
+        """Indices of matrices that many codes need not make: without a base, of heads without hooks or shards."""
         based = self.base.names if self.base is not None else ()
         wide = [i for i, t in enumerate(self.tensors) if len(t.shape) > 1 and t.name not in based] if many else []
         heads = {i: self.head(self.names[i]) for i in wide}

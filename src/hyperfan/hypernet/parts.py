@@ -67,11 +67,11 @@ def build_parts(
 
 def _identities(embedding: Embedding, heads: GeneratorConfig) -> dict[str, Embedding]:
     """The identities of codes: those of the condition, or that of the heads, drawn as the condition is."""
-    own = heads.identity
-    if own is None:
+    identity = heads.identity
+    if identity is None:
         return embedding.identities
     if embedding.identity is not None:
         raise HyperfanError(
             f"Embedding(identity=…) and heads={heads} both give each code an identity: leave out one of the two"
         )
-    return {CODE: embedding.as_identity(own.size, own.trainable)}
+    return {CODE: embedding.as_identity(identity.size, identity.trainable)}
