@@ -38,6 +38,7 @@ SQUARES = {
     "no trunk": ({}, 4.0),
     "a trunk that is given": ({"trunk": nn.Linear(4, 8)}, 8.0),
     "without a base": ({"trunk": (16,), "share": 1.0}, 16.0),
+    "a base outside the head": ({"trunk": (16,), "share": 0.01, "base_op": "multiply"}, 16.0),
     "the paper's": ({"trunk": (16,), "fidelity": "paper"}, 16.0),
 }
 

@@ -271,6 +271,17 @@ def test_a_method_that_sets_heads_sets_that_of_a():
     assert not net.heads.head("/weight-B").weight.any()
 
 
+def test_a_restart_by_a_method_that_sets_heads_leaves_the_update_at_zero():
+    """Such a method has no share to choose, and neither has an update, whose net says nothing of one."""
+    main, x = nn.Linear(30, 20), torch.randn(4, 30)
+    net = hf.HyperNet(main, 5, heads=hf.LoRA(2))
+    for method in ("m2", "hyperfan-in"):
+        net.restart_(method)
+        assert net.share == 0
+        assert torch.equal(net(x), main(x))
+    assert net.extra_repr().endswith("(exact, uniform)")
+
+
 def test_no_nonlinearity_need_be_known():
     class Unread(nn.Module):
         def __init__(self):

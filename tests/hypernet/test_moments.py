@@ -36,6 +36,9 @@ NOISY = hf.Embedding(8, std=0.5, noise=0.6)
         (lambda: on_meta(NOISY, fidelity="paper"), 8 * 0.25),  # the table has Var(e), whatever is added later
         (lambda: on_meta(NOISY, trunk=(20,), fidelity="paper"), 20 * 0.25),
         (lambda: on_meta(hf.Embedding(8, std=0.5, noise=0.6, normalise=True), trunk=(20,)), 20.0),
+        (lambda: on_meta(NOISY, heads=hf.Chunks(inputs=20)), 20 * (0.25 + 0.36 / 3)),  # Σ_kl G_kl²·e_l², Var(G) = 1/8
+        (lambda: on_meta(NOISY, heads=hf.Chunks(inputs=20), fidelity="paper"), 20 * 0.25),
+        (lambda: on_meta(NOISY, heads=hf.Chunks(inputs=20), init="xavier-fan-out"), None),
         (lambda: on_meta(NOISY, trunk=nn.Linear(8, 20)), None),  # a module of one's own: only a draw can tell
         (lambda: on_meta(NOISY, trunk=(20,), init="xavier-fan-in"), None),
     ],

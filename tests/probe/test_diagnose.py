@@ -72,6 +72,20 @@ def test_few_outputs_may_be_alike_by_chance():
     assert "by chance" in found.cause
 
 
+def test_an_update_that_is_zero_at_the_start_answers_neither_for_that_nor_for_its_bases_gradients():
+    """Unlike a base with a share of 0, which the init draws."""
+    x, y, conditions = torch.randn(64, 32), torch.randint(3, (64,)), torch.randn(64, 5)
+    judged = {"vanishing gradients", "no dependence on the condition at the start"}
+    lora = {"heads": hf.LoRA(2)}
+    for options, expected in (({"share": 0.0}, judged), (lora, set()), (lora | {"base": "start"}, set())):
+        torch.manual_seed(0)
+        layers = [layer for _ in range(10) for layer in (nn.Linear(32, 32), nn.Sigmoid())]
+        mainnet = nn.Sequential(*layers, nn.Linear(32, 3))
+        net = hf.HyperNet(mainnet, hf.Embedding(5, given=True, per="net"), trunk=(16,), **options)
+        findings = hf.diagnose(net, x, y, embedding=conditions).findings
+        assert {str(f.name) for f in findings} & judged == expected
+
+
 def conv_net():
     layers = nn.Conv1d(1, 4, 5), nn.GroupNorm(2, 4), nn.ReLU(), nn.Flatten(), nn.Linear(48, 3)
     net = hf.HyperNet(nn.Sequential(*layers), hf.Embedding(6, given=True, per="net"), trunk=(32,))

@@ -25,12 +25,12 @@ def fill_(
 ) -> Tensor:
     """Fill a tensor with independent draws of this mean and variance; variance 0 is a constant.
 
-    A tensor of which each process has a part gets parts of one draw, as if it were whole.
+    A tensor of which each process has a part gets parts of one draw, as if it were not sharded.
     """
     if is_sharded_tensor(tensor):
-        whole = torch.empty(tensor.shape, dtype=tensor.dtype, device=tensor.device)
+        full = torch.empty(tensor.shape, dtype=tensor.dtype, device=tensor.device)
         with torch.no_grad():
-            set_shards_(tensor, fill_(whole, variance, distribution, mean, generator))
+            set_shards_(tensor, fill_(full, variance, distribution, mean, generator))
         return tensor
     with torch.no_grad():
         if variance == 0:

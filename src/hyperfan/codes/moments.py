@@ -283,7 +283,7 @@ def _reduced(codes: Codes, conditions: Iterable[Tensor], reduce: Callable[[Tenso
 
 
 def _copy(module: nn.Module | None) -> nn.Module | None:
-    """A module with buffers and modes of its own, and the same parameters, or whole ones if those are sharded."""
+    """A module with buffers and modes of its own, and the same parameters, or full ones if those are sharded."""
     return None if module is None else duplicate(module, {id(p): full(p) for p in module.parameters()})
 
 

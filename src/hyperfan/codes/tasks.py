@@ -14,7 +14,7 @@ from torch.nn import functional
 from hyperfan.codes.embedding import Task, is_index
 from hyperfan.errors import CallError
 
-Own = Mapping[int, Tensor]
+TaskTensors = Mapping[int, Tensor]
 """The tensors of those tasks that have one, by number."""
 
 
@@ -31,33 +31,33 @@ def check_task(task: Task | None, tasks: int) -> None:
         raise CallError(f"task={task}, but the net has tasks 0 to {tasks - 1}")
 
 
-def look_up(table: Tensor, own: Own, task: Task) -> Tensor:
+def look_up(table: Tensor, separate: TaskTensors, task: Task) -> Tensor:
     """The embeddings of a task, (n, size), or of each in a tensor of tasks, (…, n, size); tasks are checked before.
 
     Gradients reach only what is looked up, so that an optimiser leaves the rest alone: a table none of whose tasks are
     in a batch, and other tasks' own tensors. Where nobody may look at the tasks, as in a graph, these get zeros.
     """
     if not isinstance(task, Tensor):
-        return own[task] if task in own else table[task]
+        return separate[task] if task in separate else table[task]
     rows, index = table.flatten(1), task.long()
-    if own:
-        numbers = range(max(len(table), *(i + 1 for i in own)))
+    if separate:
+        numbers = range(max(len(table), *(i + 1 for i in separate)))
         used = set(task.flatten().tolist()) if readable(task) else set(numbers)
-        mine = [i for i in own if i in used]
-        parts = [rows] if not mine or any(i not in own for i in used) else []
+        mine = [i for i in separate if i in used]
+        parts = [rows] if not mine or any(i not in separate for i in used) else []
         start = sum(map(len, parts))
         place = {i: start + k for k, i in enumerate(mine)}
         index = torch.tensor([place.get(i, min(i, len(table) - 1)) for i in numbers], device=task.device)
         index = index.index_select(0, task.flatten().long()).view(task.shape)
-        rows = torch.cat([*parts, *(own[i].flatten().unsqueeze(0) for i in mine)])
+        rows = torch.cat([*parts, *(separate[i].flatten().unsqueeze(0) for i in mine)])
     # Where nobody may look, a negative number is an error here, and would be the last task as an index.
     return functional.embedding(index, rows).view(*task.shape, *table.shape[1:])
 
 
-def all_tasks(table: Tensor, own: Own) -> Tensor:
+def all_tasks(table: Tensor, separate: TaskTensors) -> Tensor:
     """The embeddings of all tasks, (tasks, n, size)."""
-    tasks = range(max(len(table), *(i + 1 for i in own))) if own else ()
-    return torch.stack([look_up(table, own, i) for i in tasks]) if own else table
+    tasks = range(max(len(table), *(i + 1 for i in separate))) if separate else ()
+    return torch.stack([look_up(table, separate, i) for i in tasks]) if separate else table
 
 
 def readable(tensor: Tensor) -> bool:

@@ -1,6 +1,6 @@
 """``Chunks``: tensors made in chunks, many from one head, by channels or of one flat vector.
 
-With input layers, a chunk m is W_m = H·α_m + β with α_m = G_m·e_m + γ_m, in index notation "ijk,kl,l->ij". A head that
+With input layers, a chunk m is W_m = H·α_m + β with α_m = G_m·e_m + γ_m, in index notation :data:`CHUNK`. A head that
 serves layers of different fans cannot have the variance of each, so Var(H) = 1/d_k, and the rest goes into G_m.
 
 *Signs.* All variances right is not enough. Behind a ReLU trunk any two codes have cosine about 2/π, so the chunks of
@@ -25,6 +25,7 @@ from hyperfan.codes.codes import Codes, normalise_rms
 from hyperfan.codes.embedding import Embedding, is_index
 from hyperfan.codes.moments import stored_squares
 from hyperfan.errors import HyperfanError
+from hyperfan.formulas.contraction import contraction_variance
 from hyperfan.formulas.fans import Fans
 from hyperfan.generators.aims import Draw, InnerParameter, LayerVariance, Solution
 from hyperfan.generators.config import BuildContext, GeneratorConfig
@@ -33,6 +34,8 @@ from hyperfan.generators.layout import HeadLayout
 from hyperfan.generators.linear_map import InputLayers
 from hyperfan.generators.part import Part
 
+CHUNK = "ijk,kl,l->ij"
+"""W_ij = Σ_kl H_ijk·G_kl·e_l of one chunk behind its input layer, whose output is α_k = Σ_l G_kl·e_l."""
 INPUTS = "inputs"
 """Name of the input layers in a generator; no head has it."""
 
@@ -170,7 +173,15 @@ class ChunkGenerator(Generator):
             return moments
         if exact and not trunk_preserves:
             return [None] * len(moments)
-        return [None if m is None else m * self.head_width / self.width for m in moments]
+        return [None if m is None else self._moment_behind_inputs(m / self.width) for m in moments]
+
+    def _moment_behind_inputs(self, code_square: float) -> float:
+        """Expected ‖α‖² for codes with this E[e²], where Var(G) = 1/size.
+
+        It is the variance of a chunk whose head has variance 1.
+        """
+        sizes = {"k": self.head_width, "l": self.width}
+        return contraction_variance(CHUNK, sizes, [1.0, 1 / self.width, code_square])
 
     def measured_moments(self, codes: Codes) -> list[float]:
         """‖h‖² of each tensor's codes behind the input layers."""
@@ -194,7 +205,7 @@ class ChunkGenerator(Generator):
         if self.inputs is not None and not self.normalise:
             squares = stored_squares(codes._replace(inputs=self.inputs))
             if squares is not None:
-                expected = self.head_width * codes.embeddings.mean_square
+                expected = self._moment_behind_inputs(codes.embeddings.mean_square)
                 factors = (expected / squares.reshape(-1, self.n).mean(0)).sqrt()
                 self.inputs.scale_(factors.to(self.inputs.weight))
 

@@ -3,7 +3,7 @@
 import dataclasses
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -35,19 +35,12 @@ class GeneratorConfig(ABC):
         GeneratorConfig.KINDS[cls.__name__] = cls
 
     @property
-    def fixed_share(self) -> float | None:
-        """The share of each tensor's variance that is generated at the start, if no user may choose it."""
-        return None
+    def updates_base(self) -> bool:
+        """Whether it generates updates of a base, by default the mainnet's values, that are zero at the start.
 
-    @property
-    def starts_as_base(self) -> bool:
-        """Whether every tensor starts as its base, because nothing of it is generated yet."""
-        return self.fixed_share == 0
-
-    @property
-    def default_base(self) -> Literal["mainnet"] | None:
-        """The value of ``base=`` where a user leaves it out."""
-        return None
+        Every tensor then starts as its base: there is no share to choose, and no gain that must be known.
+        """
+        return False
 
     def mainnet_bases(self, mainnet: nn.Module, tensors: Sequence[TensorSpec]) -> dict[str, Tensor]:
         """The values of a mainnet that serve as bases of these tensors, with gradients where they are to be trained.

@@ -29,7 +29,7 @@ from hyperfan.generators.config import BuildContext, GeneratorConfig
 from hyperfan.generators.layout import HeadLayout, evenly_spaced
 from hyperfan.generators.linear_map import NO_STEP, Head, LinearMap
 from hyperfan.generators.part import Part
-from hyperfan.generators.solving import solve
+from hyperfan.generators.solving import check_aims, solve
 from hyperfan.generators.stand_in import Order, OrderOf, Sizes, StandIn, cheaper
 from hyperfan.mainnet.spec import TensorSpec
 
@@ -81,12 +81,8 @@ class Generator(nn.Module, ABC):
     scattered: Collection[str] = ()
     scale: Tensor
     base: Base | None
-    base_in_bias = False
-    """Whether the bias of a tensor's head may hold its base."""
-    owns_heads = True
-    """Whether its heads are its own; those of another net are started, drawn and saved there."""
-    needs_gain = True
-    """Whether the gain of a nonlinearity that is not known keeps it from starting."""
+    bias_may_hold_base = False
+    """Whether the bias of a tensor's head is free to hold its base, because it serves no other tensor."""
 
     def __init__(self, config: GeneratorConfig, context: BuildContext) -> None:
         super().__init__()
@@ -109,6 +105,16 @@ class Generator(nn.Module, ABC):
         """Let tensors stand on a :class:`Base`; those that start constant have one only if its value is given."""
         based = [t for t in self.tensors if t.start is None or t.name in values]
         self.base = Base(based, values, device, multiply=multiply)
+
+    @property
+    def bias_holds_base(self) -> bool:
+        """Whether the biases of heads hold what tensors have in common for all codes."""
+        return self.bias_may_hold_base and self.base is None
+
+    @property
+    def owns_heads(self) -> bool:
+        """Whether its heads are its own; those of another net are started, drawn and saved there."""
+        return self.config.codes is None
 
     def head(self, name: str) -> Head:
         """One of its heads."""
@@ -246,6 +252,10 @@ class Generator(nn.Module, ABC):
         """Whether a tensor is linear in one head."""
         return self.contraction(index, 1.0).is_linear
 
+    def check_aims(self, aims: Sequence[Aim]) -> None:
+        """Raise if tensors cannot start so that they meet their aims; which codes there are does not matter."""
+        check_aims(self, aims)
+
     def solve(self, aims: Sequence[Aim], moments: Moments) -> list[Solution]:
         """How each tensor starts, so that it meets its aim with codes of these second moments."""
         return solve(self, aims, moments)
@@ -261,7 +271,7 @@ class Generator(nn.Module, ABC):
             assert solution.variance is not None
             for name in layout.heads:
                 draw(self.head(name).weight, solution.variance)
-                common = solution.aim.common if self.base_in_bias and self.base is None else 0.0
+                common = solution.aim.common if self.bias_holds_base else 0.0
                 draw(self.head(name).bias, common, mean=solution.aim.mean)
         if self.base is not None:
             self.base.write_({t.name: s.aim for t, s in zip(self.tensors, solutions, strict=True)}, draw)

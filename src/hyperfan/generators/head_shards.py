@@ -31,11 +31,11 @@ def shard_parameter(parameter: Tensor, mesh: "DeviceMesh") -> nn.Parameter:
     """A parameter of which each process of a mesh has its shard of the last dimension; all had the same values."""
     from torch.distributed.tensor import DTensor, Shard
 
-    whole = parameter.detach()
-    mine = whole.chunk(mesh.size(), -1)[mesh.get_local_rank()].clone(memory_format=torch.contiguous_format)
+    full = parameter.detach()
+    mine = full.chunk(mesh.size(), -1)[mesh.get_local_rank()].clone(memory_format=torch.contiguous_format)
     mine = mine if mine.is_meta else mine.to(mesh.device_type)
     shard = DTensor.from_local(
-        mine, mesh, [Shard(whole.ndim - 1)], run_check=False, shape=whole.shape, stride=whole.stride()
+        mine, mesh, [Shard(full.ndim - 1)], run_check=False, shape=full.shape, stride=full.stride()
     )
     return nn.Parameter(shard, parameter.requires_grad)
 
@@ -84,7 +84,7 @@ def product(codes: Tensor, weight: Tensor, bias: Tensor, multiply: HeadProduct |
 
 
 def joined(made: Tensor, weight: Tensor) -> Tensor:
-    """What a sharded head makes, whole, from what each process made of the same codes."""
+    """All outputs of a sharded head, from those that each process made of the same codes."""
     world = dist.get_world_size(group_of(weight))
     return _exchanged(made.repeat(world, 1), [len(made)] * world, weight)
 

@@ -48,7 +48,7 @@ class LinearHeads(Generator):
         outputs, fixed = [t.numel for t in self.tensors], [False] * self.n
         layouts = layouts_by_name(self.names, outputs, self.spans, fixed)
         self._build(layouts, (self.n, 1), context)
-        self.base_in_bias = config.sharing == "separate"
+        self.bias_may_hold_base = config.sharing == "separate"
         self._seen_scale: tuple[Tensor, int, bool] | None = None
 
     def make(self, codes: Tensor, *, skip: Skip = (), copy: bool = False, steps: Steps = NO_STEPS) -> Tensors:
@@ -123,7 +123,7 @@ class LinearHeads(Generator):
         return codes * self.scale
 
     def deferrable(self, *, many: bool) -> Sequence[int]:
-        """Indices of matrices that many codes need not make: without a base, of heads without hooks that are whole."""
+        """Indices of matrices that many codes need not make: without a base, of heads without hooks or shards."""
         based = self.base.names if self.base is not None else ()
         wide = [i for i, t in enumerate(self.tensors) if len(t.shape) > 1 and t.name not in based] if many else []
         heads = {i: self.head(self.names[i]) for i in wide}

@@ -193,6 +193,9 @@ class LinearMap(nn.Module, ABC):
         self.sync()
         return {**self.__dict__, "trainer": None}
 
+    def shard_(self, mesh: Any) -> None:
+        """Keep this process's shard of the outputs, if the map can be sharded and has an output for each process."""
+
     def extra_repr(self) -> str:
         """The shape of the map."""
         *many, width, outputs = self.weight.shape
@@ -223,7 +226,12 @@ class Head(LinearMap):
         return torch.addmm(bias, codes if codes.dtype == weight.dtype else codes.to(weight.dtype), weight)
 
     def shard_(self, mesh: Any) -> None:
-        """Keep this process's shard of the outputs, and leave the others to the other processes of a mesh."""
+        """Keep this process's shard of the outputs, and leave the others to the other processes of a mesh.
+
+        A head that has fewer outputs than there are processes, and one that is sharded, stay as they are.
+        """
+        if self.sharded or not head_shards.is_shardable(self.bias, mesh.size()):
+            return
         if self.trainer is not None:
             raise HyperfanError(
                 "an optimiser of hyperfan holds the heads as they were: build it after shard_heads_() and fully_shard"

@@ -22,7 +22,7 @@ import math
 from abc import abstractmethod
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Literal, get_args
+from typing import get_args
 
 import torch
 from torch import Tensor, nn
@@ -79,14 +79,9 @@ class LoRA(RankConfig):
             raise HyperfanError(f"LoRA(alpha={self.alpha:g}): the factor of the update is α/r, positive and finite")
 
     @property
-    def fixed_share(self) -> float:
-        """Zero, at which updates start; ``share`` is a share of A."""
-        return 0.0
-
-    @property
-    def default_base(self) -> Literal["mainnet"]:
-        """The mainnet, which is updated."""
-        return "mainnet"
+    def updates_base(self) -> bool:
+        """Whether it generates updates of a base: always; ``share`` is a share of A."""
+        return True
 
     def mainnet_bases(self, mainnet: nn.Module, tensors: Sequence[TensorSpec]) -> dict[str, Tensor]:
         """The values of all tensors, frozen."""
@@ -128,7 +123,6 @@ class Updates(Products):
     """Products that start at zero, on a base."""
 
     config: LoRA
-    needs_gain = False
 
     def __init__(self, config: LoRA, context: BuildContext) -> None:
         per_rank = config.code_per == "rank"
@@ -143,18 +137,19 @@ class Updates(Products):
                         f"one head cannot make A of both: use {config.separate_heads}, or leave one out of generate="
                     )
 
-    def _update(self, index: int, factors: Factors) -> LowRankUpdate:
+    def update_of(self, index: int, factors: Factors) -> LowRankUpdate:
         """The update of a matrix, from its factors."""
         return LowRankUpdate(*factors)
 
-    def _both(self, index: int, factors: Factors) -> tuple[Tensor, Tensor]:
-        b, a = self._update(index, factors)
+    def left_and_right(self, index: int, factors: Factors) -> tuple[Tensor, Tensor]:
+        """B and A, or the transposed ones of a weight that is stored as (in, out)."""
+        b, a = self.update_of(index, factors)
         return (a.mT, b.mT) if self.tensors[index].in_first else (b, a)
 
     def low_rank_updates(self, codes: Tensor) -> Mapping[str, LowRankUpdate]:
         """The updates of matrices; other tensors are not of low rank."""
         found = self.factors(codes, self.matrices)
-        return {self.tensors[i].name: self._update(i, factors) for i, factors in found.items()}
+        return {self.tensors[i].name: self.update_of(i, factors) for i, factors in found.items()}
 
     def why_saved_unfit(self, in_first: Collection[str]) -> str | None:
         """The reason why A and B would change places: a head made A of the other side of a weight when saved."""
@@ -167,10 +162,13 @@ class Updates(Products):
         )
 
     @abstractmethod
-    def _solve_update(
+    def solve_update(
         self, layout: HeadLayout, aims: Sequence[Aim], moments: Moments
     ) -> tuple[float | None, list[float], str]:
         """The variance of the first head of some matrices, the scale of each, and how they start, in words."""
+
+    def check_aims(self, aims: Sequence[Aim]) -> None:
+        """Any aim will do: that nothing is generated at the start is meant."""
 
     def solve(self, aims: Sequence[Aim], moments: Moments) -> list[Solution]:
         """Nothing of a tensor is generated at the start: it has the variance that its base has."""
@@ -180,7 +178,7 @@ class Updates(Products):
             variance: float | None = 0.0
             scales, note = [1.0] * len(of_layout), "H = 0"
             if layout.tensors[0] in self.matrices:
-                variance, scales, note = self._solve_update(layout, of_layout, its_moments)
+                variance, scales, note = self.solve_update(layout, of_layout, its_moments)
             for i, aim, scale in zip(layout.tensors, of_layout, scales, strict=True):
                 found[i] = Solution(name, self._on_base(i, aim), variance, scale, f"; {note}")
         return [found[i] for i in range(len(self.tensors))]
@@ -226,25 +224,28 @@ class LoRAHeads(Updates):
                 empty = torch.empty(self.rank, d_in, device=context.device, dtype=tensor.dtype)
                 self.register_parameter(f"{first}0", nn.Parameter(empty))
 
-    def _factor_sizes(self, tensor: TensorSpec) -> dict[str, int]:
+    def factor_sizes(self, tensor: TensorSpec) -> dict[str, int]:
+        """A column of B, and a row of A."""
         d_out, d_in = update_size(tensor)
         return {"A": d_in, "B": d_out}
 
-    def _split(self, index: int, outputs: Sequence[Tensor]) -> Factors:
+    def factors_of(self, index: int, outputs: Sequence[Tensor]) -> Factors:
+        """B and A."""
         a, b = outputs
         return self._columns(b), self._rows(a)
 
-    def _common(self, head: str, steps: Steps) -> Tensor | None:
-        """The part A⁰ that all codes have in common, of a head that makes A."""
+    def common_part(self, head: str, steps: Steps) -> Tensor | None:
+        """A⁰, where the head makes A."""
         name = f"{head}0"
         if name not in self._parameters:
             return None
         common = self.get_parameter(name)
         return common + steps[name] if name in steps else common
 
-    def _solve_update(
+    def solve_update(
         self, layout: HeadLayout, aims: Sequence[Aim], moments: Moments
     ) -> tuple[float | None, list[float], str]:
+        """The variance of A's head, and how far A's variances differ from matrix to matrix."""
         first, outputs = next(iter(layout.heads.items()))
         only = replace(layout, heads={first: outputs})
         if aims[0].head is not None:  # what a method says of heads holds for A's
@@ -261,21 +262,24 @@ class LoRAHeads(Updates):
         return (aim.gain or 1.0) / d_in
 
     def write_(self, solutions: Sequence[Solution], draw: Draw) -> None:
-        """Draw A's heads."""
+        """Draw the bases that have no values, and the heads of matrices; let all other heads be zero."""
         super().write_(solutions, draw)
         for layout in self.layouts.values():
-            if layout.tensors[0] not in self.matrices:
-                continue
-            its, first = [solutions[i] for i in layout.tensors], next(iter(layout.heads))
-            assert its[0].variance is not None
-            draw(self.head(first).weight, its[0].variance)
-            if its[0].aim.head is None:
-                pairs = zip(layout.tensors, its, strict=True)
-                unscaled = [self._variance_of_a(i, s.aim) / s.scale**2 for i, s in pairs]
-                common = self.get_parameter(f"{first}0") if self.per_rank else self.head(first).bias
-                draw(common, (1 - self.config.share) * sum(unscaled) / len(unscaled))
-            elif self.per_rank:
-                draw(self.get_parameter(f"{first}0"), 0.0)
+            if layout.tensors[0] in self.matrices:
+                self.write_factors_(layout, [solutions[i] for i in layout.tensors], draw)
+
+    def write_factors_(self, layout: HeadLayout, solutions: Sequence[Solution], draw: Draw) -> None:
+        """Draw the heads of some matrices, which are zero before: here A's, and what all codes have in common of A."""
+        first, solution = next(iter(layout.heads)), solutions[0]
+        assert solution.variance is not None
+        draw(self.head(first).weight, solution.variance)
+        if solution.aim.head is None:
+            pairs = zip(layout.tensors, solutions, strict=True)
+            unscaled = [self._variance_of_a(i, s.aim) / s.scale**2 for i, s in pairs]
+            common = self.get_parameter(f"{first}0") if self.per_rank else self.head(first).bias
+            draw(common, (1 - self.config.share) * sum(unscaled) / len(unscaled))
+        elif self.per_rank:
+            draw(self.get_parameter(f"{first}0"), 0.0)
 
 
 class CoreHeads(Updates):
@@ -294,20 +298,24 @@ class CoreHeads(Updates):
         """One of the fixed factors of a matrix."""
         return self.get_buffer(f"{attribute_name(self.tensors[index])}-{side}")
 
-    def _factor_sizes(self, tensor: TensorSpec) -> dict[str, int]:
+    def factor_sizes(self, tensor: TensorSpec) -> dict[str, int]:
+        """A row of R."""
         return {"R": self.rank}
 
-    def _split(self, index: int, outputs: Sequence[Tensor]) -> Factors:
+    def factors_of(self, index: int, outputs: Sequence[Tensor]) -> Factors:
+        """U·R, the left factor; V is fixed."""
         (core,) = outputs
         return (self._fixed(index, "U") @ self._rows(core),)
 
-    def _update(self, index: int, factors: Factors) -> LowRankUpdate:
+    def update_of(self, index: int, factors: Factors) -> LowRankUpdate:
+        """U·R and Vᵀ."""
         (left,) = factors
         return LowRankUpdate(left, self._fixed(index, "V").mT)
 
-    def _solve_update(
+    def solve_update(
         self, layout: HeadLayout, aims: Sequence[Aim], moments: Moments
     ) -> tuple[float | None, list[float], str]:
+        """R starts at zero."""
         return 0.0, [1.0] * len(aims), "R = 0, U and V from the singular vectors of W⁰"
 
     @torch.no_grad()

@@ -58,10 +58,12 @@ class LowRankHeads(Products):
         super().__init__(config, context, config.rank, sharing="separate", per_rank=config.code_per == "rank")
         self.scattered = {self.tensors[i].name for i in self.matrices}
 
-    def _factor_sizes(self, tensor: TensorSpec) -> dict[str, int]:
+    def factor_sizes(self, tensor: TensorSpec) -> dict[str, int]:
+        """A column of U, and one of V."""
         return dict(zip(("left", "right"), matrix_size(tensor), strict=True))
 
-    def _split(self, index: int, outputs: Sequence[Tensor]) -> Factors:
+    def factors_of(self, index: int, outputs: Sequence[Tensor]) -> Factors:
+        """U and Vᵀ."""
         left, right = (self._columns(values) for values in outputs)
         return left, right.mT
 

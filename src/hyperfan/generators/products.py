@@ -73,18 +73,18 @@ class Products(Generator):
         for name, members in members_by_name(self.names).items():
             tensor, heads = self.tensors[members[0]], {"": self.tensors[members[0]].numel}
             if members[0] in self.matrices:
-                sizes = self._factor_sizes(tensor)
+                sizes = self.factor_sizes(tensor)
                 heads = {f"-{factor}": size * (1 if per_rank else rank) for factor, size in sizes.items()}
             outputs = {f"{name}{suffix}": size for suffix, size in heads.items()}
             layouts[name] = HeadLayout(outputs, members, merge_spans([self.spans[i] for i in members]))
         self._build(layouts, (len(self.tensors),), context)
 
     @abstractmethod
-    def _factor_sizes(self, tensor: TensorSpec) -> dict[str, int]:
+    def factor_sizes(self, tensor: TensorSpec) -> dict[str, int]:
         """How many values of each generated factor one rank of a matrix has, by the factor's name."""
 
     @abstractmethod
-    def _split(self, index: int, outputs: Sequence[Tensor]) -> Factors:
+    def factors_of(self, index: int, outputs: Sequence[Tensor]) -> Factors:
         """The factors of a matrix, from what its heads make, each (…, values) of its code, or (…, rank, values).
 
         One of them is scaled already.
@@ -98,7 +98,7 @@ class Products(Generator):
         """A factor whose rows are ranks, (…, rank, size), from what its head makes."""
         return values if self.per_rank else values.view(*values.shape[:-1], self.rank, values.shape[-1] // self.rank)
 
-    def _both(self, index: int, factors: Factors) -> tuple[Tensor, Tensor]:
+    def left_and_right(self, index: int, factors: Factors) -> tuple[Tensor, Tensor]:
         """Left and right factor of a matrix, (…, rows, rank) and (…, rank, columns)."""
         left, right = factors
         return left, right
@@ -118,7 +118,7 @@ class Products(Generator):
         for i, outputs in self._outputs(codes, skip, steps).items():
             shape = (*codes.shape[:-2], *self.tensors[i].shape)
             if i in self.matrices:
-                left, right = self._both(i, self._split(i, outputs))
+                left, right = self.left_and_right(i, self.factors_of(i, outputs))
                 tensors[i] = (left @ right).reshape(shape)
             else:
                 tensors[i] = outputs[0].reshape(shape)
@@ -132,13 +132,13 @@ class Products(Generator):
     def factors(self, codes: Tensor, indices: Skip) -> dict[int, Factors]:
         """Both factors of each weight, or what is generated of them."""
         others = [i for i in range(len(self.tensors)) if i not in indices]
-        return {i: self._split(i, outputs) for i, outputs in self._outputs(codes, others, NO_STEPS).items()}
+        return {i: self.factors_of(i, outputs) for i, outputs in self._outputs(codes, others, NO_STEPS).items()}
 
     def stand_in(self, index: int, factors: Factors, order: Callable[[Sizes], Order]) -> StandIn:
         """A weight that layers run without; there is one order for it."""
         name = self.tensors[index].name
         base = self.base.value(name) if self.base is not None and name in self.base else None
-        return Product(*self._both(index, factors), base, self.tensors[index].shape)
+        return Product(*self.left_and_right(index, factors), base, self.tensors[index].shape)
 
     def _outputs(self, codes: Tensor, skip: Skip, steps: Steps) -> dict[int, list[Tensor]]:
         """What the heads of each tensor make of its code, (…, values), or of those of its ranks, (…, rank, values).
@@ -157,7 +157,7 @@ class Products(Generator):
                 made = self._product(head, chosen.reshape(-1, self.width), steps)
                 ranks = [self.rank] if self.per_rank and is_matrix else []
                 made = made.view(*chosen.shape[:-2], len(wanted), *ranks, made.shape[-1])
-                common = self._common(head, steps) if ranks else None
+                common = self.common_part(head, steps) if ranks else None
                 made = made if common is None else made + common
                 if k == (self.scaled if is_matrix else 0):
                     made = (made * scale.view(-1, *[1] * (1 + len(ranks)))).to(made.dtype)  # which autocast may lower
@@ -165,7 +165,7 @@ class Products(Generator):
                     found.setdefault(i, []).append(values)
         return found
 
-    def _common(self, head: str, steps: Steps) -> Tensor | None:
+    def common_part(self, head: str, steps: Steps) -> Tensor | None:
         """What is added to all that a head makes of the codes of ranks, (rank, values), if anything is."""
         return None
 

@@ -68,7 +68,6 @@ class SlicedTensors(Generator):
     """A part of each tensor that another generator makes, at a scale of its own."""
 
     config: Slices
-    owns_heads = False
 
     def __init__(self, config: Slices, context: BuildContext) -> None:
         super().__init__(config, context)
@@ -99,9 +98,9 @@ class SlicedTensors(Generator):
         defer = [self.places[i] for i in wanted if i in in_part]
         made, tensors = self.source(codes, skip=others, defer=defer, steps=of_source), {}
         for i, t in ((i, self.tensors[i]) for i in wanted):
-            cut, whole = partial(_first, shape=t.shape, blocks=blocks_in(t)), made[t.name]
-            deferred = isinstance(whole, tuple)
-            part = self.source.stand_in(self.places[i], whole, cheaper).part(cut) if deferred else cut(whole)
+            cut, generated = partial(_first, shape=t.shape, blocks=blocks_in(t)), made[t.name]
+            deferred = isinstance(generated, tuple)
+            part = self.source.stand_in(self.places[i], generated, cheaper).part(cut) if deferred else cut(generated)
             tensors[t.name] = part * self.scale[i]
         return tensors
 

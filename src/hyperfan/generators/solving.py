@@ -32,6 +32,18 @@ def solve(generator: "Generator", aims: Sequence[Aim], moments: Moments) -> list
     return [found[i] for i in range(len(generator.tensors))]
 
 
+def check_aims(generator: "Generator", aims: Sequence[Aim]) -> None:
+    """Raise if heads would start at zero that cannot learn from there: of a product, or of tensors of any target."""
+    for layout in generator.layouts.values():
+        of_layout, is_product = [aims[i] for i in layout.tensors], len(layout.heads) > 1
+        given = _given_variances(generator, layout, of_layout)
+        targets = [a.generated for a in of_layout if a.generated is not None]
+        if given and is_product and not all(given) and any(a.base for a in of_layout):  # two zeros in a row
+            raise _nothing_generated(generator, layout.tensors[0])
+        if not given and 0 in targets and (layout.any_target or is_product):
+            raise _nothing_generated(generator, layout.tensors[targets.index(0)])
+
+
 def solve_layout(
     generator: "Generator", layout: HeadLayout, aims: Sequence[Aim], moments: Moments
 ) -> tuple[float | None, list[float]]:
@@ -39,15 +51,10 @@ def solve_layout(
 
     The variance is ``None`` while a moment is not known.
     """
-    given = [a.head(fans) for a in aims if a.head is not None for fans in generator.fans_of(layout)]
-    if given:
-        if not all(given) and any(a.base for a in aims) and len(layout.heads) > 1:  # two zeros in a row
-            raise _nothing_generated(generator, layout.tensors[0])
+    if given := _given_variances(generator, layout, aims):
         return sum(given) / len(given), [a.factor for a in aims]
     ones = [1.0] * len(aims)
     targets = [a.generated for a in aims if a.generated is not None]
-    if 0 in targets and (layout.any_target or len(layout.heads) > 1):
-        raise _nothing_generated(generator, layout.tensors[targets.index(0)])
     known = [m for m in moments if m is not None]
     if len(known) < len(aims):
         return None, ones
@@ -59,6 +66,11 @@ def solve_layout(
         return 0.0, ones
     scales = [math.sqrt(v / (u * product)) for v, u in zip(targets, unit, strict=True)]
     return float(product ** (1 / len(layout.heads))), scales
+
+
+def _given_variances(generator: "Generator", layout: HeadLayout, aims: Sequence[Aim]) -> list[float]:
+    """The variances that a method sets a layout's heads to, if it is one that does not look at what they make."""
+    return [a.head(fans) for a in aims if a.head is not None for fans in generator.fans_of(layout)]
 
 
 def _of_base(aim: Aim) -> str:

@@ -27,7 +27,7 @@ class Bases(NamedTuple):
 
 def keeps_values(heads: GeneratorConfig, base: BaseArgument) -> bool:
     """Whether values that were there before stay, as a base or under an update."""
-    return heads.starts_as_base or base == "mainnet" or isinstance(base, Mapping)
+    return heads.updates_base or base == "mainnet" or isinstance(base, Mapping)
 
 
 def frozen_names(mainnet: nn.Module) -> set[str]:
@@ -53,9 +53,9 @@ def read_base_arguments(
         raise HyperfanError(f"base_op={base_op!r}: use 'add' or 'multiply'")
     if (reason := heads.why_base_unfit(share, base_op, generated)) is not None:
         raise InitError(reason)
-    base = heads.default_base if base is None else base
-    if heads.fixed_share is not None:
-        return heads.fixed_share, _read_base(base or "start", base_op, mainnet, generated, heads)
+    if heads.updates_base:
+        base = "mainnet" if base is None else base
+        return 0.0, _read_base(base or "start", base_op, mainnet, generated, heads)
     if share is None and (base is not None or base_op != "add"):
         share = conditional_share(embedding)
         if share is None or method.sets_heads:
@@ -83,8 +83,8 @@ def share_of(
     if requested is not None:
         return requested
     usual = conditional_share(embedding)
-    free = generator.base_in_bias and generator.base is None
-    return 1.0 if usual is None or not free or method.sets_heads or fidelity == "paper" else usual
+    is_free = generator.bias_holds_base and not method.sets_heads and fidelity != "paper"
+    return usual if usual is not None and is_free else 1.0
 
 
 def restarted_share(
@@ -96,7 +96,7 @@ def restarted_share(
     fidelity: Fidelity,
 ) -> float:
     """The share of a net that starts anew by another method, as a new net would have it."""
-    if method.sets_heads and not method.has_bases and generator.config.fixed_share is None:
+    if method.sets_heads and not method.has_bases and not generator.config.updates_base:
         if generator.base is not None:
             raise InitError(_no_share(now, method))
         return 1.0

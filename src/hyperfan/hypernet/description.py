@@ -9,7 +9,7 @@ if TYPE_CHECKING:
 def summary(net: "HyperNet") -> str:
     """A hypernet in a line: what is generated, by which heads, and how it starts."""
     values = sum(t.numel for t in net.generated)
-    share = "" if net.share == 1 or net.heads.config.fixed_share is not None else f", share={net.share:g}"
+    share = "" if net.share == 1 or net.heads.config.updates_base else f", share={net.share:g}"
     return (
         f"generates {len(net.generated)} of {len(net.spec)} tensors ({values:,} values) of "
         f"{type(net.skeleton.module).__name__}, d_k={net.heads.head_width}, {net.heads.summary()}, "

@@ -161,6 +161,13 @@ class GeneratedNet(nn.Module):
         self._cache.clear()
         return super().train(mode)
 
+    def _set_mode(self, mode: bool, unless: Sequence[object]) -> None:
+        """Set training mode, but for parts that were given with modes of their own."""
+        self.training = mode
+        for part in self.children():
+            if not any(part is given for given in unless):
+                part.train(mode)
+
     def attach(self, trainer: NetTrainer | None) -> None:
         """Let an optimiser hand the net what it holds from step to step, or, with ``None``, no longer."""
         self.trainer, self._ranks_agree = trainer, False

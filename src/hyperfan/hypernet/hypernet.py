@@ -24,7 +24,7 @@ from hyperfan.hypernet.bases import (
 )
 from hyperfan.hypernet.condition_defaults import what_to_generate
 from hyperfan.hypernet.generated_net import GeneratedNet
-from hyperfan.hypernet.kept_values import KeptValues, read_kept_values, set_mode
+from hyperfan.hypernet.kept_values import KeptValues, read_kept_values
 from hyperfan.hypernet.parts import build_parts, read_heads
 from hyperfan.hypernet.plain import fill_missing_buffers, load_beside_frozen, plain_skeleton, write_tied_once
 from hyperfan.init.plan import Plan
@@ -123,7 +123,7 @@ class HyperNet(GeneratedNet):
         self.plan: Plan = start.first_plan(self)
         """The init as it was written last, or, on the meta device, as it will be."""
         signature.show_arguments(self, mainnet)
-        set_mode(self, mainnet.training, unless=(trunk, self.mainnet))  # modules that were given keep their modes
+        self._set_mode(mainnet.training, unless=(trunk, self.mainnet))  # modules that were given keep their modes
 
     def reset_parameters(
         self, generator: torch.Generator | None = None, *, embeddings: torch.Generator | None = None

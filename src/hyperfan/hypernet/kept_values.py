@@ -1,6 +1,6 @@
 """Values that a start keeps: of a trunk that was given, of frozen parameters, of biases that may be trained."""
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from torch import Tensor, nn
@@ -94,11 +94,3 @@ def read_kept_values(
         trunk_valueless=given is not None and any(p.is_meta for p in given.parameters()),
         keeps_mainnet=all(t.name in valued for t in generated if t.start is None),
     )
-
-
-def set_mode(net: nn.Module, training: bool, unless: Collection[object]) -> None:
-    """Set the training mode of a net and of its parts, but of those that were given with modes of their own."""
-    net.training = training
-    for part in net.children():
-        if not any(part is given for given in unless):
-            part.train(training)

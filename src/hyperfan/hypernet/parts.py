@@ -56,7 +56,7 @@ def build_parts(
     module = make_trunk(trunk, size, device, dtype)
     width = trunk_width(module, size)
     generator = heads.build(BuildContext(tensors, width, embedding.normalise, device, dtype))
-    if bases is not None and (bases.values or bases.multiply or not generator.base_in_bias):
+    if bases is not None and (bases.values or bases.multiply or not generator.bias_may_hold_base):
         generator.add_base(bases.values, device, multiply=bases.multiply)
     groups = noise_groups(embedding, tensors, generator.spans, generator.n, generator.exclusive)
     shared, n = [layout.rows for layout in generator.layouts.values()], generator.n
@@ -67,11 +67,11 @@ def build_parts(
 
 def _identities(embedding: Embedding, heads: GeneratorConfig) -> dict[str, Embedding]:
     """The identities of codes: those of the condition, or that of the heads, drawn as the condition is."""
-    own = heads.identity
-    if own is None:
+    identity = heads.identity
+    if identity is None:
         return embedding.identities
     if embedding.identity is not None:
         raise HyperfanError(
             f"Embedding(identity=…) and heads={heads} both give each code an identity: leave out one of the two"
         )
-    return {CODE: embedding.as_identity(own.size, own.trainable)}
+    return {CODE: embedding.as_identity(identity.size, identity.trainable)}

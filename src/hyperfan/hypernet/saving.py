@@ -202,7 +202,7 @@ def _build(
         init_biases=config["init_biases"],
         heads=heads,
         init=dataclasses.replace(init, needs_nonlinearity=False) if share < 1 else method("m2"),  # the plan is saved
-        share=share if heads.fixed_share is None else None,
+        share=None if heads.updates_base else share,
         base_op=config["base_op"],
         base=_given_base(config["base"], mainnet),
         fidelity=config["fidelity"],

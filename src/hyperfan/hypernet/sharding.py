@@ -8,8 +8,6 @@ from torch import nn
 
 from hyperfan.distributed.sharded import sharded_modules
 from hyperfan.errors import HyperfanError
-from hyperfan.generators.head_shards import is_shardable
-from hyperfan.generators.linear_map import Head
 
 if TYPE_CHECKING:
     from hyperfan.hypernet.hypernet import HyperNet
@@ -30,8 +28,7 @@ def shard_heads_(net: "HyperNet", mesh: Any) -> set[nn.Parameter]:
         mesh = dist.device_mesh.init_device_mesh(kind, (dist.get_world_size(),))  # as fully_shard does
     if mesh.ndim != 1:
         raise HyperfanError(f"shard_heads_() shards heads along one dimension, and the mesh has {mesh.ndim}: pass one")
-    heads = [part.map for part in net.heads.parts() if isinstance(part.map, Head)]
-    for head in heads:
-        if not head.sharded and is_shardable(head.bias, mesh.size()):
-            head.shard_(mesh)
-    return {p for head in heads if head.sharded for p in (head.weight, head.bias)}
+    maps = [part.map for part in net.heads.parts()]
+    for linear_map in maps:
+        linear_map.shard_(mesh)
+    return {p for linear_map in maps if linear_map.sharded for p in (linear_map.weight, linear_map.bias)}

@@ -25,8 +25,8 @@ def show_arguments(net: "HyperNet", mainnet: nn.Module) -> None:
 
 
 def _signature(function: Any, mainnet: nn.Module) -> inspect.Signature:
-    net_self, *own = inspect.signature(function).parameters.values()
-    keywords = {p.name: p for p in own if p.kind == Parameter.KEYWORD_ONLY and p.name != "labels"}
+    net_self, *parameters = inspect.signature(function).parameters.values()
+    keywords = {p.name: p for p in parameters if p.kind == Parameter.KEYWORD_ONLY and p.name != "labels"}
     theirs = [p for p in _arguments(mainnet) if p.name not in keywords]
     before = [p for p in theirs if p.kind not in (Parameter.KEYWORD_ONLY, Parameter.VAR_KEYWORD)]
     behind = [p for p in theirs if p.kind == Parameter.VAR_KEYWORD]

@@ -104,8 +104,8 @@ def _why_kept(net: "HyperNet", tensor: TensorSpec, *, first: bool = False) -> st
 
 def _can_draw(net: "HyperNet", tensor: TensorSpec) -> bool:
     """Whether it is known how to draw a plain parameter, or must be, because it has no values that it could keep."""
-    needs_gain = tensor.role == "weight" and net.init.needs_nonlinearity
-    return not needs_gain or has_known_gain(tensor, net.fidelity) or tensor.name in net.kept_values.valueless
+    scaled_by_gain = tensor.role == "weight" and net.init.needs_nonlinearity
+    return not scaled_by_gain or has_known_gain(tensor, net.fidelity) or tensor.name in net.kept_values.valueless
 
 
 def _frozen(net: "HyperNet", buffer: str) -> bool:
@@ -123,7 +123,7 @@ def _draft(net: "HyperNet", plain: Sequence[TensorSpec]) -> Draft:
     What a method cannot do is refused here, before anything is written.
     """
     targets, listed = _targets(net, net.generated), {t.name for t in (*net.generated, *plain)}
-    return Draft(
+    draft = Draft(
         targets,
         targets.aims(),
         _trunk_rows(net),
@@ -131,6 +131,8 @@ def _draft(net: "HyperNet", plain: Sequence[TensorSpec]) -> Draft:
         [kept_row(t, _why_kept(net, t, first=True) or AS_IT_CAME) for t in net.spec if t.name not in listed],
         _inner_rows(net),
     )
+    net.heads.check_aims(draft.aims)
+    return draft
 
 
 def _write(
@@ -141,8 +143,6 @@ def _write(
 ) -> Plan:
     """Draw everything; returns the plan as it was written."""
     heads, codes, exact = net.heads, net.code_source, net.fidelity == "exact"
-    moments: Moments = _expected_moments(net)
-    solutions = heads.solve(draft.aims, moments)  # which raises before anything is written
     constants = _constant_embeddings(net)
 
     draw = partial(fill_, distribution=net.distribution, generator=generator)
@@ -157,12 +157,12 @@ def _write(
     else:
         redraw_zero_codes_(codes, embeddings or generator)
     _fill(net, draft.inner, draw)
-    if exact:
-        if any(aim.target is not None for aim in draft.aims):
-            heads.level_inner_(codes)
-        moments = heads.measured_moments(codes)
-        solutions = heads.solve(draft.aims, moments)
+    if exact and any(aim.target is not None for aim in draft.aims):
+        heads.level_inner_(codes)
+    moments: Moments = heads.measured_moments(codes) if exact else _expected_moments(net)
+    solutions = heads.solve(draft.aims, moments)
     heads.write_(solutions, draw)
+    # What is missing shows only in the tensors that the heads make, so that the scales solved for are not yet the last.
     factors = _missing_factors(net, draft.aims) if exact else {}
     if not heads.exclusive:
         factors = {t.name: factors.get(t.name, 1.0) * constants.get(t.name, 1.0) for t in net.generated}
@@ -197,7 +197,7 @@ def rescale(net: "HyperNet", factors: Mapping[str, float]) -> Plan:
 
 def _targets(net: "HyperNet", tensors: Sequence[TensorSpec]) -> Targets:
     multiplies = net.heads.base is not None and net.heads.base.multiply
-    needs_gain = net.heads.needs_gain
+    needs_gain = not net.heads.config.updates_base
     return Targets(tensors, net.init, net.fidelity, net.share, multiplies=multiplies, needs_gain=needs_gain)
 
 
@@ -215,7 +215,7 @@ def _has_small_codes(net: "HyperNet") -> bool:
     """
     config, heads = net.embeddings.config, net.heads
     on_base = net.share < 1 or net.init.generates_nothing
-    studied = config.given and heads.base_in_bias and heads.base is None and on_base
+    studied = config.given and heads.bias_holds_base and on_base
     drawn = isinstance(net.trunk, ReluMLP) and net.init.trunk_preserves and not net.kept_values.keeps_trunk
     return net.fidelity == "exact" and studied and drawn
 

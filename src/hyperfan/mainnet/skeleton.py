@@ -98,9 +98,9 @@ class Skeleton:
             if value is None:
                 place[local] = None
             elif store == "_parameters":
-                own = value.requires_grad or value.is_meta
-                place[local] = nn.Parameter(value.detach().clone() if own else value.detach(), value.requires_grad)
-                frozen |= {} if own else {path: value}
+                copied = value.requires_grad or value.is_meta
+                place[local] = nn.Parameter(value.detach().clone() if copied else value.detach(), value.requires_grad)
+                frozen |= {} if copied else {path: value}
             else:
                 place[local] = value.detach().clone()
         self.lend(frozen)

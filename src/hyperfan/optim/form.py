@@ -178,8 +178,8 @@ def hand_out(form: Form, map: LinearMap, shape: Sequence[int] | None) -> Sequenc
     held: Sequence[Tensor] = apply_function(Held, ((form, mine),), *pair) if training else form.tensors(mine)
     if not sharded:
         return held
-    whole = head_shards.joined(held[0], map.held[0])
-    return (whole,) if shape is None else whole.view(-1, *shape).unbind(0)
+    outputs = head_shards.joined(held[0], map.held[0])
+    return (outputs,) if shape is None else outputs.view(-1, *shape).unbind(0)
 
 
 _HELD = Held._backward_cls

@@ -207,8 +207,8 @@ def _signature(cls: type[HyperNetOptimiser]) -> inspect.Signature:
     ours = [p for p in inspect.signature(cls.__init__).parameters.values() if p.name != "self"]
     theirs = inspect.signature(cls.torch_class.__init__).parameters.values()
     impossible = ("self", "params", "capturable", "differentiable")
-    own = [p for p in ours if p.kind is p.KEYWORD_ONLY]
-    by_keyword = [*own, *([] if any(p.name == "params" for p in own) else [_PARAMS])]
+    keyword_only = [p for p in ours if p.kind is p.KEYWORD_ONLY]
+    by_keyword = [*keyword_only, *([] if any(p.name == "params" for p in keyword_only) else [_PARAMS])]
     options = [p for p in theirs if p.name not in impossible]
     both = [*(p for p in options if p.kind is not p.KEYWORD_ONLY), *by_keyword]
     return inspect.Signature([ours[0], *both, *(p for p in options if p.kind is p.KEYWORD_ONLY)])

@@ -36,8 +36,9 @@ def run_each(
     """Run once for each of so many inputs or groups, with its own of the tensors in ``many``."""
     runs, apart = [], {name: tensors[name].unbind() for name in many}  # of t[i] each backward fills all of t
     for i in range(count):
-        own = {name: apart[name][i] if name in many else t for name, t in tensors.items()}
-        runs.append(run(own, pytree.tree_map_only(Tensor, partial(_part, i if grouped else slice(i, i + 1)), example)))
+        of_code = {name: apart[name][i] if name in many else t for name, t in tensors.items()}
+        part = partial(_part, i if grouped else slice(i, i + 1))
+        runs.append(run(of_code, pytree.tree_map_only(Tensor, part, example)))
     outputs = [pytree.tree_flatten(output) for output, _ in runs]
     joined = [_join(leaves, grouped) for leaves in zip(*(leaves for leaves, _ in outputs), strict=True)]
     return pytree.tree_unflatten(joined, outputs[0][1]), _join_recordings([recording for _, recording in runs])

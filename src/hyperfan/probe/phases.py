@@ -26,10 +26,10 @@ def with_phases(tensors: "Tensors", share: float, made: Mapping[str, Tensor]) ->
             weight = tensors.get(name)
             if weight is None or not weight.target or isinstance(weight.mean, Tensor):
                 continue
-            whole, realised = weight.target / (1 - share), mean_square(made[name].detach())
-            if realised > math.sqrt(weight.target * whole):  # nearer to all of it
+            total, realised = weight.target / (1 - share), mean_square(made[name].detach())
+            if realised > math.sqrt(weight.target * total):  # nearer to all of it
                 phases = sine_phases(bias.reading.fan_in)
                 output = None if weight.layer_output is None else weight.layer_output + phases
-                changed[name] = replace(weight, target=whole, layer_output=output, equation="v = gain/fan_in·entry")
+                changed[name] = replace(weight, target=total, layer_output=output, equation="v = gain/fan_in·entry")
                 changed[bias.spec.name] = replace(bias, target=phases, equation=SINE_PHASES)
     return {**tensors, **changed}

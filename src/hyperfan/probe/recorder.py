@@ -141,13 +141,13 @@ def _projections(
 @contextmanager
 def attributes_restored(module: nn.Module) -> Iterator[None]:
     """Let a run leave nothing behind in attributes, as what modules keep of one call for the next, with its graph."""
-    own = vars(nn.Module()).keys()
-    before = {m: {key: _copied(value) for key, value in vars(m).items() if key not in own} for m in module.modules()}
+    common = vars(nn.Module()).keys()
+    before = {m: {key: _copied(value) for key, value in vars(m).items() if key not in common} for m in module.modules()}
     try:
         yield
     finally:
         for m, attributes in before.items():
-            for key in vars(m).keys() - own - attributes.keys():
+            for key in vars(m).keys() - common - attributes.keys():
                 delattr(m, key)
             for key, (value, content) in attributes.items():
                 if type(value) is dict:

@@ -71,9 +71,9 @@ def correlation(net: HyperNet, conditions: Sequence[Mapping[str, Any]], names: S
                 lengths[name] += 1
                 unit = (made[name] / norm).double()
                 sums[name] = unit if name not in sums else sums[name] + unit
-    whole = [name for name in names if lengths[name] == count]
-    if not whole:
+    nonzero = [name for name in names if lengths[name] == count]
+    if not nonzero:
         return None
-    sizes = {name: sums[name].numel() for name in whole}
-    cosines = {name: (sums[name].square().sum().item() - count) / (count * (count - 1)) for name in whole}
-    return sum(cosines[name] * sizes[name] for name in whole) / sum(sizes.values())
+    sizes = {name: sums[name].numel() for name in nonzero}
+    cosines = {name: (sums[name].square().sum().item() - count) / (count * (count - 1)) for name in nonzero}
+    return sum(cosines[name] * sizes[name] for name in nonzero) / sum(sizes.values())

@@ -34,11 +34,11 @@ def run_page(runs: Sequence[RunData]) -> str:
         Setting(r.name, (r.rows,), look, (f"run-{k}",)) for k, (r, look) in enumerate(zip(runs, found, strict=True))
     ]
     curves = [c for run in runs for part in run.sections for panel in part.panels for c in panel.curves]
-    own = dict.fromkeys(name for curve in curves for name in curve.switches)
+    settings = dict.fromkeys(name for curve in curves for name in curve.switches)
     groups: dict[str, list[Switch]] = {
         "Runs": [(f"run-{k}", s.label, s.look) for k, s in enumerate(lines)],
         "Layers": [(f"layer-{i}", layer, None) for i, layer in enumerate(layers)],
-        "Settings": [(name, name.removeprefix("setting-"), None) for name in own],
+        "Settings": [(name, name.removeprefix("setting-"), None) for name in settings],
     }
     lead = tag("p", text(runs[0].outcome()), class_="lead")
     if len(runs) > 1:

@@ -16,13 +16,13 @@ from hyperfan.codes import Embedding
 from hyperfan.experiments.lora import D2L, OURS, PER_TASK, T2L, TORCH, Lora
 from hyperfan.experiments.seeds import generator
 from hyperfan.generators import LoRA
-from hyperfan.generators.aims import Aim, Draw, Solution
+from hyperfan.generators.aims import Aim, Draw, Moments, Solution
 from hyperfan.generators.config import BuildContext
 from hyperfan.generators.generator import Factors, Generator
 from hyperfan.generators.layout import HeadLayout
-from hyperfan.generators.lora import LoRAHeads, Updates, update_size
+from hyperfan.generators.lora import LoRAHeads, update_size
 from hyperfan.hypernet import HyperNet
-from hyperfan.init.methods.charakorn2025 import doc_to_lora_variances
+from hyperfan.init.methods.charakorn2025 import doc_to_lora_variances, text_to_lora_variance
 
 
 class StartedHeads(LoRAHeads):
@@ -30,23 +30,22 @@ class StartedHeads(LoRAHeads):
 
     NOTE: str
 
-    def _solve_update(
-        self, layout: HeadLayout, aims: Sequence[Aim], moments: Sequence[float | None]
+    def solve_update(
+        self, layout: HeadLayout, aims: Sequence[Aim], moments: Moments
     ) -> tuple[float | None, list[float], str]:
+        """The variance of H_A, whatever the aims."""
         return self.variances(*update_size(self.tensors[layout.tensors[0]]))[0], [1.0] * len(aims), self.NOTE
 
     @abstractmethod
     def variances(self, d_out: int, d_in: int) -> tuple[float, float, float, float]:
         """The variances of H_A, β_A, H_B and β_B."""
 
-    def write_(self, solutions: Sequence[Solution], draw: Draw) -> None:
-        """Draw both heads of each weight."""
-        Updates.write_(self, solutions, draw)
-        for layout in self.layouts.values():
-            a, b = (self.head(name) for name in layout.heads)
-            variances = self.variances(*update_size(self.tensors[layout.tensors[0]]))
-            for values, variance in zip((a.weight, a.bias, b.weight, b.bias), variances, strict=True):
-                draw(values, variance)
+    def write_factors_(self, layout: HeadLayout, solutions: Sequence[Solution], draw: Draw) -> None:
+        """Draw both heads of some weights."""
+        a, b = (self.head(name) for name in layout.heads)
+        variances = self.variances(*update_size(self.tensors[layout.tensors[0]]))
+        for values, variance in zip((a.weight, a.bias, b.weight, b.bias), variances, strict=True):
+            draw(values, variance)
 
 
 class TextToLoRAHeads(StartedHeads):
@@ -56,7 +55,7 @@ class TextToLoRAHeads(StartedHeads):
 
     def variances(self, d_out: int, d_in: int) -> tuple[float, float, float, float]:
         """A's bias alone."""
-        return 0.0, 1 / (3 * d_in), 0.0, 0.0
+        return 0.0, text_to_lora_variance(d_in), 0.0, 0.0
 
 
 class TorchLinearHeads(StartedHeads):
@@ -98,8 +97,9 @@ class DocToLoRAHeads(StartedHeads):
             for name, start in (("scale_a", 1.0), ("scale_b", 0.0), ("common_b", 0.0)):
                 draw(self.get_parameter(f"{name}_{i}"), 0.0, mean=start)
 
-    def _split(self, index: int, outputs: Sequence[Tensor]) -> Factors:
-        b, a = super()._split(index, outputs)
+    def factors_of(self, index: int, outputs: Sequence[Tensor]) -> Factors:
+        """B and A, each with its factor for each rank, and with the common part of B."""
+        b, a = super().factors_of(index, outputs)
         scale_a, scale_b, common = (self.get_parameter(f"{n}_{index}") for n in ("scale_a", "scale_b", "common_b"))
         return b * scale_b + self.config.factor * common, a * scale_a
 

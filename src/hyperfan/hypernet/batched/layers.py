@@ -81,8 +81,8 @@ def _convolve(s: Samples, func: Any, nd: int, x: Any, weight: Any, bias: Any, se
         rows = x.transpose(0, 1).flatten(1, 2)
         made = func(rows, weight.flatten(0, 1), None, groups=groups * s.n, **settings)
         made = made.unflatten(1, (s.n, -1)).transpose(0, 1)
-    own = s.has(bias) or s.has(weight)
-    return _per_channel(s, torch.add, s.mark(made), bias if own else None, nd)
+    per_sample = s.has(bias) or s.has(weight)
+    return _per_channel(s, torch.add, s.mark(made), bias if per_sample else None, nd)
 
 
 def _per_channel(s: Samples, function: Any, x: Tensor, p: Tensor | None, nd: int) -> Any:
@@ -181,9 +181,9 @@ def _channel_norm(s: Samples, run: Callable[[Tensor, Any, Any], Tensor], x: Any,
     if not s.any((x, weight, bias)):
         return run(x, weight, bias)
     x = s.batched(x)
-    own = s.any((weight, bias))
-    made = s.mark(fold(s, lambda x: run(x, *((None, None) if own else (weight, bias))), x))
-    for function, p in ((torch.mul, weight), (torch.add, bias)) if own else ():
+    per_sample = s.any((weight, bias))
+    made = s.mark(fold(s, lambda x: run(x, *((None, None) if per_sample else (weight, bias))), x))
+    for function, p in ((torch.mul, weight), (torch.add, bias)) if per_sample else ():
         made = _per_channel(s, function, made, p, x.ndim - 3)
     return made
 

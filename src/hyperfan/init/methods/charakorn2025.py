@@ -23,6 +23,11 @@ Use LoRA's default, a share of 0.1, unless you repeat one of the two.
 """
 
 
+def text_to_lora_variance(d_in: int) -> float:
+    """T2L's Var(β) of A, as peft draws it; H, and β of B, are zero."""
+    return 1 / (3 * d_in)
+
+
 def doc_to_lora_variances(d_in: int, d_out: int, rank: int, latent: int) -> tuple[float, float]:
     """D2L's Var(H), of A and of B, and Var(β) of A, where all layers have these sizes.
 

@@ -79,7 +79,7 @@ def alike(e: Evidence) -> Iterator[Finding]:
 def without_effect(e: Evidence) -> Iterator[Finding]:
     """Find nets that are the same under all conditions, and learn to differ."""
     net, drawn = e.subject.net, [t.tensor for t in e.readings.tensors if t.target]
-    if net is None or e.conditions is None or e.constant or net.heads.config.starts_as_base:
+    if net is None or e.conditions is None or e.constant or net.heads.config.updates_base:
         return
     if drawn and set(drawn) <= set(e.unconditioned):
         seen = "no generated tensor changes with the condition yet; after one step they do"

@@ -66,7 +66,7 @@ def deviation_from_target(e: Evidence) -> Iterator[Finding]:
         if e.subject.net is None:
             remedy = "scale each layer by what it puts out on data; hyperfan.calibrate_ does so for a HyperNet"
         yield Finding(_name(ratio, backward=False), "warning", tuple(off), seen, cause, remedy)
-    if e.subject.net is not None and e.subject.net.heads.config.starts_as_base:
+    if e.subject.net is not None and e.subject.net.heads.config.updates_base:
         return  # and the gradients of a base are no matter of an init
     growths = [e.measured.backward_growth, *(t.backward_growth for t in e.twins)]
     per_layer = math.log(MAX_BACKWARD_GROWTH_PER_LAYER) * (len(e.measured.gradients) - 1)

@@ -74,8 +74,8 @@ def _makes_up_for_its_bias(e: Evidence, t: TensorReading) -> bool:
     if not t.target or not share or (bias := next(beside, None)) is None or not bias.target:
         return False
     missing = max(1 - bias.realised.value / bias.target, 0.0)
-    whole = t.target * (1 + missing * share / (1 - share))
-    return t.realised.value >= t.target and not _is_off(t.realised, whole, MAX_VARIANCE_RATIO)
+    total = t.target * (1 + missing * share / (1 - share))
+    return t.realised.value >= t.target and not _is_off(t.realised, total, MAX_VARIANCE_RATIO)
 
 
 def _is_off(realised: Scale, target: float | None, factor: float) -> bool:
@@ -166,8 +166,8 @@ def _remedy(e: Evidence, name: FindingName, tensors: Sequence[str]) -> str:
     if name == FindingName.DETACHED:
         return "hand the hypernet's outputs to torch.func.functional_call as they are; check p.requires_grad"
     in_trunk = name == FindingName.CONSTANT_OUTPUT or any(e.subject.generated[t].moment == 0 for t in tensors)
-    own = restart_trunk if in_trunk else restart
-    remedy = restart_heads(e, tensors) if e.subject.net is None else own(e)
+    restart_all = restart_trunk if in_trunk else restart
+    remedy = restart_heads(e, tensors) if e.subject.net is None else restart_all(e)
     if name == FindingName.ZERO_FACTORS:
         return f"start one of the two at its scale, and only the other at 0; {remedy}"
     if name == FindingName.ZERO_GRADIENT:

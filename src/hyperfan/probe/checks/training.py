@@ -57,10 +57,10 @@ def left_out(e: Evidence) -> Iterator[Finding]:
     makers = [name for name in trained if name.startswith(("heads.", HYPERNET_PART))]
     severity: Severity = "error" if all(name in lacking for name in makers) else "warning"
     values, of = (sum(p.numel() for p in some.values()) for some in (lacking, trained))
-    seen = f"{values:,} of {of:,} values that require gradients are in no group of the {type(optimiser).__name__}"
+    kind, is_ours = type(optimiser).__name__, type(optimiser).__module__.startswith("hyperfan")
+    seen = f"{values:,} of {of:,} values that require gradients are in no group of the {kind}"
     cause = "it was built from a part of the parameters, from those of another net, or before these were made"
-    own = type(optimiser).__module__.startswith("hyperfan")
-    call = f"hyperfan.{type(optimiser).__name__}(net, …)" if own else f"{type(optimiser).__name__}(net.parameters(), …)"
+    call = f"hyperfan.{kind}(net, …)" if is_ours else f"{kind}(net.parameters(), …)"
     remedy = f"{call}; what should stay as it is, requires_grad_(False)"
     yield Finding(FindingName.LEFT_OUT, severity, tuple(lacking), seen, cause, remedy)
 
