@@ -27,10 +27,15 @@ def ratio(name: str) -> float:
     return benchmark(name)["ratio"]["median"]
 
 
-def claims(experiment: str) -> dict[str, dict[str, Any]]:
-    """The claims of an experiment, by name."""
-    summary = json.loads((ROOT / f"results/{experiment}/summary.json").read_text())
-    return {claim["name"]: claim for claim in summary["claims"]}
+def summary(experiment: str) -> dict[str, Any]:
+    """The numbers of an experiment's page."""
+    return json.loads((ROOT / f"results/{experiment}/summary.json").read_text())
+
+
+def facts(experiment: str, name: str) -> list[bool | None]:
+    """The facts of a claim: whether each is so, or ``None`` if it is not decided."""
+    claim = next(each for each in summary(experiment)["claims"] if each["name"] == name)
+    return list(claim["facts"].values())
 
 
 def zoo() -> dict[str, int]:
@@ -49,39 +54,27 @@ def peers() -> dict[str, float]:
 
 def unseen() -> dict[str, str]:
     """Comparisons that the claim on unseen conditions wins, and all of them."""
-    won, of = re.match(r"(\d+) of (\d+) facts", claims("conditions")["S4"]["counts"]).groups()
-    return {"won": won, "of": of}
+    found = facts("conditions", "S4")
+    return {"won": str(found.count(True)), "of": str(len(found))}
 
 
 def beside_linear() -> dict[str, str]:
     """Comparisons with the start of nn.Linear: in which the default is no worse, all, and in which it is."""
-    facts = list(claims("conditions")["S1"]["facts"].values())
-    return {"good": str(facts.count(True)), "of": str(len(facts)), "worse": str(facts.count(False))}
+    found = facts("conditions", "S1")
+    return {"good": str(found.count(True)), "of": str(len(found)), "worse": str(found.count(False))}
 
 
 def lora() -> dict[str, str]:
     """Mean training loss over that of other starts."""
-    measured = claims("lora")["L1"]["measured"]  # for each start at the rates chosen on other seeds first
-    starts = {"linear": "nn.Linear", "text": "Text-to-LoRA"}
-    return {
-        name: f"{next(m['estimate']['value'] for label, m in measured.items() if start in label):.3g}"
-        for name, start in starts.items()
-    }
+    over = summary("lora")["ours over rivals"]
+    return {name: f"{over[start]['during']['value']:.3g}" for name, start in (("linear", "torch"), ("text", "t2l"))}
 
 
 def lora_rates() -> dict[str, str]:
     """Learning rates with the least loss at the end: of a hypernet for LoRA, of a LoRA per task, and of the example."""
-    page = (ROOT / "results/lora/README.md").read_text(encoding="utf-8")
-    rows = [[cell.strip() for cell in line.split("|")] for line in page.splitlines()]
-    head = next(row for row in rows if row[1:2] == ["start"] and "mean training loss" in row)
-    first = {row[1]: row for row in reversed(rows) if len(row) == len(head)}
-    ends = {
-        name: first[name][head.index("loss at the end, trained tasks")]
-        for name in ("hyperfan, B = 0", "a LoRA per task")
-    }
-    ours, alone = (end.partition(" at ")[2] for end in ends.values())
+    best = summary("lora")["best rates"]
     example = benchmark("examples_by_hand")["found"]["lora"]["best_rate"]["ours"]
-    return {"ours": ours, "alone": alone, "example": example}
+    return {"ours": f"{best['ours']['end']:g}", "alone": f"{best['per-task']['end']:g}", "example": example}
 
 
 def steps() -> dict[str, float]:
@@ -100,12 +93,10 @@ def peer_starts() -> dict[str, float]:
 
 def default_share() -> dict[str, str]:
     """Loss at the end under unseen conditions at the default share over that at 1, with SGD and with AdamW."""
-    page = (ROOT / "results/conditions/README.md").read_text(encoding="utf-8")
-    rows = [[cell.strip() for cell in line.split("|")] for line in page.splitlines()]
-    head = next(row for row in rows if "ρ = 0.01" in row and "optimiser" in row)
-    unseen = [row for row in rows if row[1:3] == ["given", "loss at the end, unseen conditions"]]
-    found = sorted((row[head.index("ρ = 0.01")] for row in unseen), key=float)
-    return {"low": found[0], "high": found[-1]}
+    rows = summary("conditions")["over published"]
+    unseen = [row for row in rows if (row["conditions"], row["measure"]) == ("given", "unseen")]
+    found = sorted(row["starts"][row["default"]] for row in unseen)
+    return {"low": f"{found[0]:.2g}", "high": f"{found[-1]:.2g}"}
 
 
 def mixture() -> dict[str, float]:
@@ -134,7 +125,7 @@ QUOTES: dict[str, dict[str, Callable[[], dict[str, Any]]]] = {
         "{linear} times the mean training loss": lora,
         "{text} times that of Text-to-LoRA's start": lora,
         "[{claims} claims](results/README.md)": lambda: {
-            "claims": (ROOT / "results/README.md").read_text(encoding="utf-8").count("\n| [")
+            "claims": sum(len(summary(path.parent.name)["claims"]) for path in ROOT.glob("results/*/summary.json"))
         },
     },
     "docs/guides/any-mainnet.md": {"has {nets} nets that were designed elsewhere, {transformers} of them": zoo},

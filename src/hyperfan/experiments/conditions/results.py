@@ -33,7 +33,7 @@ from hyperfan.experiments.conditions.claims import (
     NONE,
     UNSEEN,
 )
-from hyperfan.experiments.conditions.claims.comparisons import comparison_fields
+from hyperfan.experiments.conditions.claims.comparisons import comparison_fields, means_over_published
 from hyperfan.experiments.conditions.claims.starts import MEASURED_JOBS, SEEDS, AtStart, at_start
 from hyperfan.experiments.conditions.claims.trunks import trunk_tables
 from hyperfan.experiments.conditions.training import JOBS_BY_NAME, TEST_CONDITIONS, TEST_POINTS
@@ -182,9 +182,10 @@ class ConditionsResults(Results[Conditions, ConditionsRun]):
                 yield measure, losses_by_share(jobs, self.base.shares, LINEAR, title)
 
     def summary(self) -> dict[str, Any]:
-        """The numbers of each job, and of untrained nets."""
+        """The numbers of each job, means over jobs, and the numbers of untrained nets."""
         starts = {job: {name: asdict(s) for name, s in found.items()} for job, found in self.starts.items()}
-        return {"settings": [_numbers(run) for run in self.found.values()], "starts": starts}
+        settings = [_numbers(run) for run in self.found.values()]
+        return {"settings": settings, "over published": list(means_over_published(self)), "starts": starts}
 
     def fields(self) -> dict[str, Any]:
         """The settings and tables."""

@@ -1,9 +1,10 @@
 """What is read from runs of the LoRA experiment, drawn and published."""
 
+import contextlib
 import math
 import statistics
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from hyperfan.charts.palette import LINEAR, looks
@@ -14,6 +15,7 @@ from hyperfan.experiments.lora import (
     OURS,
     PER_TASK,
     PLACES,
+    RIVALS,
     SHIFTS,
     STARTS,
     T2L,
@@ -153,6 +155,11 @@ def compare_starts(
     return losses_and_scores([d for d in drawn if d.losses], title, SCORE, NOTE if len(runs) > 1 else NOTE_OF_ONE)
 
 
+def measures_of(start: str) -> list[str]:
+    """The measures that a start has: nothing is held out of a LoRA per task."""
+    return [measure for measure in MEASURES if start != PER_TASK or measure not in (HELD_LOSS, HELD_RIGHT)]
+
+
 def cell(measure: str, value: float) -> str:
     """A measure in a table."""
     if not math.isfinite(value):
@@ -205,12 +212,23 @@ class LoraResults(Results[Lora, LoraRun]):
         yield "loss", compare_starts(self.compared, self.rates(DURING), self.rates(HELD_RIGHT), title)
 
     def summary(self) -> dict[str, Any]:
-        """Every measure of each start at every rate, seed by seed."""
+        """Every measure of each start at every rate, seed by seed; and by start and measure best rates and ratios."""
         settings = []
         for start, rate in self.base.members:
             values = {words: [run.score(m, start, rate) for run in self.compared] for m, words in MEASURES.items()}
             settings.append({"start": start, "rate": rate, **values})
-        return {"settings": settings}
+        best = {start: {m: self.best(start, m) for m in measures_of(start)} for start in self.base.starts}
+        return {"settings": settings, "best rates": best, "ours over rivals": dict(self._over_rivals(best))}
+
+    def _over_rivals(self, best: dict[str, dict[str, float]]) -> Iterator[tuple[str, dict[str, Any]]]:
+        """Each rival with ours over it by each measure, or for shares less it; not where a run diverged."""
+        for rival in RIVALS:
+            found = {}
+            for measure in MEASURES:
+                with contextlib.suppress(RunError):
+                    ours, other = ((start, best[start][measure]) for start in (OURS, rival))
+                    found[measure] = asdict(self.compare(measure, ours, other))
+            yield rival, found
 
     def fields(self) -> dict[str, Any]:
         """The settings and tables."""
@@ -250,7 +268,7 @@ class LoraResults(Results[Lora, LoraRun]):
         for start in self.base.starts:
             cells = []
             for measure in MEASURES:
-                if start == PER_TASK and measure in (HELD_LOSS, HELD_RIGHT):
+                if measure not in measures_of(start):
                     cells.append("")
                     continue
                 rate = self.best(start, measure)
@@ -290,7 +308,6 @@ class LoraResults(Results[Lora, LoraRun]):
         rows = []
         for start, rate in self.base.members:
             medians = {m: statistics.median(run.score(m, start, rate) for run in self.compared) for m in MEASURES}
-            without = (HELD_LOSS, HELD_RIGHT) if start == PER_TASK else ()
-            cells = ["" if m in without else cell(m, value) for m, value in medians.items()]
+            cells = [cell(m, value) if m in measures_of(start) else "" for m, value in medians.items()]
             rows.append([STARTS[start], f"{rate:g}", *cells])
         return markdown_table(["start", "rate", *MEASURES.values()], rows)

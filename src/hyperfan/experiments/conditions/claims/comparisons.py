@@ -1,12 +1,12 @@
 """Comparisons of starts that the page has beside its claims, as fields of its text."""
 
 import itertools
-from collections.abc import Iterable
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING, Any
 
 from hyperfan.experiments.conditions import KINDS, LINEAR, RATES, TABLED, Optimiser
 from hyperfan.experiments.conditions.claims import ALL, END, FORGETTING, MEASURES, NONE, OURS, UNSEEN, named
-from hyperfan.experiments.conditions.claims.trunks import mean_cell, with_each_optimiser
+from hyperfan.experiments.conditions.claims.trunks import geometric_mean, with_each_optimiser
 from hyperfan.experiments.results.pairs import median_ratio
 from hyperfan.experiments.results.statistics import Estimate
 from hyperfan.text import markdown_table, two_digits
@@ -40,18 +40,26 @@ def _over_published(run: "ConditionsRun", measure: str, start: str) -> Estimate:
     return median_ratio(*(run.scores(measure, s, run.best(s)) for s in (start, ALL)))
 
 
-def _mean(runs: "list[ConditionsRun]", measure: str, start: str) -> str:
+def _mean(runs: "list[ConditionsRun]", measure: str, start: str) -> float:
     """The geometric mean over jobs of the medians of a start's loss over that of hyperfan-in as published."""
-    return mean_cell([_over_published(run, measure, start).value for run in runs])
+    return geometric_mean([_over_published(run, measure, start).value for run in runs])
+
+
+def means_over_published(results: "ConditionsResults") -> Iterator[dict[str, Any]]:
+    """The means of every start, and which is the default, by the kind of conditions, the measure and the optimiser."""
+    for (kind, jobs), measure, optimiser in itertools.product(KINDS.items(), (END, UNSEEN), RATES):
+        if runs := _of_jobs(results, jobs, optimiser, measure):
+            means = {start: _mean(runs, measure, start) for start in results.base.starts}
+            row = {"conditions": kind, "measure": measure, "optimiser": optimiser}
+            yield {**row, "starts": means, "default": named(OURS, runs[0].config.job)}
 
 
 def _relative(results: "ConditionsResults") -> str:
-    """A table of the means of every start, by the kind of conditions, the measure and the optimiser."""
-    rows = []
-    for (kind, jobs), measure, optimiser in itertools.product(KINDS.items(), (END, UNSEEN), RATES):
-        if runs := _of_jobs(results, jobs, optimiser, measure):
-            cells = [_mean(runs, measure, start) for start in results.base.starts]
-            rows.append([kind, MEASURES[measure], optimiser, *cells])
+    """The table of these means."""
+    rows = [
+        [row["conditions"], MEASURES[row["measure"]], row["optimiser"], *map(two_digits, row["starts"].values())]
+        for row in means_over_published(results)
+    ]
     return markdown_table(["conditions", "", "optimiser", *results.base.starts], rows)
 
 
@@ -59,7 +67,7 @@ def _given_gain(results: "ConditionsResults", measure: str) -> str:
     """The mean of the default's loss over that of hyperfan-in as published, where conditions are given."""
     of = {optimiser: _of_jobs(results, KINDS["given"], optimiser, measure) for optimiser in RATES}
     return with_each_optimiser(
-        {o: _mean(runs, measure, named(OURS, runs[0].config.job)) for o, runs in of.items() if runs}
+        {o: two_digits(_mean(runs, measure, named(OURS, runs[0].config.job))) for o, runs in of.items() if runs}
     )
 
 

@@ -77,7 +77,7 @@ def _of_kind(runs: "list[ConditionsRun]", kind: str, optimiser: str) -> "list[Co
 
 
 def _mean(runs: "list[ConditionsRun]", start: str) -> str:
-    return mean_cell([_ratio(run, measure, start).value for run in runs for measure in _measures(run)])
+    return two_digits(geometric_mean([_ratio(run, measure, start).value for run in runs for measure in _measures(run)]))
 
 
 def _given_means(runs: "list[ConditionsRun]", start: str) -> str:
@@ -95,13 +95,13 @@ def with_each_optimiser(values: Mapping[str, str]) -> str:
     return " and ".join(f"{value} with {optimiser}" for optimiser, value in values.items())
 
 
-def mean_cell(values: Sequence[float]) -> str:
-    """The geometric mean of ratios as a cell of a table.
+def geometric_mean(values: Sequence[float]) -> float:
+    """The geometric mean of ratios, which may be zero or infinite.
 
-    >>> mean_cell([0.5, 8.0]), mean_cell([0.5, math.inf])
-    ('2', '∞')
+    >>> geometric_mean([0.5, 8.0]), geometric_mean([0.5, math.inf])
+    (2.0, inf)
     """
-    return two_digits(math.prod(values) ** (1 / len(values)))
+    return math.prod(values) ** (1 / len(values))
 
 
 def _facts(runs: "list[ConditionsRun]") -> str:
