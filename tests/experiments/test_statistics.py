@@ -90,3 +90,14 @@ def test_pairs_are_smaller_or_no_larger_only_where_that_is_certain(ratios, small
     ones, claim = [1.0] * len(ratios), Claim("C", "title", "statement")
     assert is_smaller(claim, "smaller", ratios, ones) is smaller
     assert is_no_larger(claim, "no larger", ratios, ones) is no_larger
+
+
+def test_a_label_that_a_claim_has_already_is_an_error():
+    claim, estimate = Claim("C", "title", "statement"), Estimate.of([1.0, 2.0])
+    claim.measure("loss", estimate)
+    with pytest.raises(ValueError, match="two values under the label 'loss'"):
+        claim.measure("loss", estimate)
+    claim.decide("loss", True)
+    with pytest.raises(ValueError, match="two values under the label 'loss'"):
+        claim.decide("loss", False)
+    assert claim.facts == {"loss": True}

@@ -4,11 +4,12 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from enum import StrEnum
 from importlib.resources import files
-from typing import Any
+from typing import Any, TypeVar
 
 from hyperfan.experiments.results.statistics import Estimate
 from hyperfan.text import markdown_table
 
+V = TypeVar("V")
 Fact = bool | None
 """Whether something is so; ``None`` where the interval does not decide it."""
 ANSWERS = {True: "yes", False: "no", None: "not decided"}
@@ -73,13 +74,13 @@ class Claim:
         return Verdict.UNDECIDED
 
     def measure(self, label: str, estimate: Estimate, form: str = ".3g", note: str = "") -> Estimate:
-        """Record a measurement."""
-        self.measured[label] = Measurement(estimate, form, note)
+        """Record a measurement; raises if there is one of this label."""
+        _set_new(self.measured, label, Measurement(estimate, form, note))
         return estimate
 
     def decide(self, label: str, fact: Fact) -> Fact:
-        """Record a fact."""
-        self.facts[label] = fact
+        """Record a fact; raises if there is one of this label."""
+        _set_new(self.facts, label, fact)
         return fact
 
     @property
@@ -174,6 +175,13 @@ def claim_sections(claims: Sequence[Claim]) -> str:
         )
         sections.append("\n".join(line.rstrip() for line in text.rstrip().splitlines()) + "\n")
     return "\n".join(sections)
+
+
+def _set_new(values: dict[str, V], label: str, value: V) -> None:
+    """Set the value of a label that has none yet: a page would lose the value of one that has."""
+    if label in values:
+        raise ValueError(f"a claim has two values under the label '{label}': name what they differ in")
+    values[label] = value
 
 
 def _facts(labels: Collection[str]) -> str:
