@@ -2,7 +2,7 @@
 
 import math
 from dataclasses import dataclass, replace
-from typing import ClassVar, Literal
+from typing import ClassVar, Literal, NamedTuple
 
 from hyperfan.errors import RunError, nearest
 from hyperfan.experiments.experiment import Experiment, SeedsConfiguration
@@ -25,26 +25,44 @@ RATES: dict[Optimiser, tuple[float, ...]] = {
     "AdamW": (3e-4, 1e-3, 3e-3, 1e-2, 3e-2),
 }
 """Learning rates that every start is tried at."""
-JOBS = (
-    "turned",
-    "projection",
-    "joint",
-    "preferences",
-    "tasks",
-    "few-shot",
-    "policy",
-    "field",
-    "clients",
-    "sequence",
-    "remembered",
-)
-"""Names of the jobs, which ``jobs.py`` and ``pictures.py`` describe."""
-TABLED = ("tasks", "clients", "sequence", "remembered")
+
+
+class JobEntry(NamedTuple):
+    """What is known of a job before it is imported.
+
+    Args:
+        job: its class, as an entry point.
+        tabled: whether its conditions are a table of trained embeddings; otherwise they are given.
+        duration: how many times as long as the others it is trained.
+        needs_data: whether it needs a data set.
+    """
+
+    job: str
+    tabled: bool = False
+    duration: int = 1
+    needs_data: bool = False
+
+
+JOB_TABLE = {
+    "turned": JobEntry("hyperfan.experiments.conditions.jobs:Turned"),
+    "projection": JobEntry("hyperfan.experiments.conditions.jobs:Projection"),
+    "joint": JobEntry("hyperfan.experiments.conditions.jobs:Joint", duration=3),
+    "preferences": JobEntry("hyperfan.experiments.conditions.jobs:Preferences"),
+    "tasks": JobEntry("hyperfan.experiments.conditions.jobs:Tasks", tabled=True),
+    "few-shot": JobEntry("hyperfan.experiments.conditions.jobs:FewShot"),
+    "policy": JobEntry("hyperfan.experiments.conditions.jobs:Policy"),
+    "field": JobEntry("hyperfan.experiments.conditions.pictures:Field", needs_data=True),
+    "clients": JobEntry("hyperfan.experiments.conditions.pictures:Clients", tabled=True, needs_data=True),
+    "sequence": JobEntry("hyperfan.experiments.conditions.jobs:Sequence", tabled=True),
+    "remembered": JobEntry("hyperfan.experiments.conditions.jobs:Remembered", tabled=True),
+}
+"""All jobs by name, in the order of pages."""
+JOBS = tuple(JOB_TABLE)
+"""Names of the jobs."""
+TABLED = tuple(name for name, entry in JOB_TABLE.items() if entry.tabled)
 """Jobs whose conditions are a table of trained embeddings."""
 KINDS = {"given": tuple(job for job in JOBS if job not in TABLED), "tasks": TABLED}
 """Jobs by what their conditions are."""
-LONGER = {"joint": 3}
-"""How many times as long a job is trained."""
 STAGES = 4
 """Tasks of the jobs in which they come one after another."""
 
@@ -148,7 +166,7 @@ PROFILES = {
 
 def setting(base: Conditions, job: str, optimiser: Optimiser) -> Conditions:
     """A job with an optimiser."""
-    return replace(base, job=job, optimiser=optimiser, steps=base.steps * LONGER.get(job, 1))
+    return replace(base, job=job, optimiser=optimiser, steps=base.steps * JOB_TABLE[job].duration)
 
 
 def trunk_setting(base: Conditions, job: str, optimiser: Optimiser) -> Conditions:

@@ -12,9 +12,9 @@ from torch import Tensor
 
 from hyperfan.experiments.conditions import (
     CODE_SQUARES,
+    JOB_TABLE,
     JOBS,
     LINEAR,
-    LONGER,
     RATES,
     SMALL_OUTPUT_VARIANCE,
     STAGES,
@@ -203,7 +203,7 @@ class ConditionsResults(Results[Conditions, ConditionsRun]):
             "code_count": len(CODE_SQUARES),
             "small_outputs": f"{SMALL_OUTPUT_VARIANCE:g}",
             "stages": STAGES,
-            "joint_times": LONGER["joint"],
+            "joint_times": JOB_TABLE["joint"].duration,
             "start_seeds": SEEDS,
             "test_conditions": TEST_CONDITIONS,
             "test_points": TEST_POINTS,

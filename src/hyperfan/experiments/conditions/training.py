@@ -4,6 +4,7 @@ import math
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
+from pkgutil import resolve_name
 from typing import Any
 
 import torch
@@ -12,6 +13,7 @@ from torch import Tensor, nn
 from hyperfan.codes import Embedding
 from hyperfan.experiments.conditions import (
     CODE_SQUARES,
+    JOB_TABLE,
     LINEAR_TRUNK,
     SMALL_OUTPUT_VARIANCE,
     SMALL_OUTPUTS,
@@ -19,22 +21,7 @@ from hyperfan.experiments.conditions import (
     WEIGHTS_ALONE,
     Conditions,
 )
-from hyperfan.experiments.conditions.jobs import (
-    NONLINEARITIES,
-    Batch,
-    FewShot,
-    Job,
-    Joint,
-    Policy,
-    Preferences,
-    Projection,
-    Remembered,
-    Sequence,
-    Tasks,
-    Turned,
-    World,
-)
-from hyperfan.experiments.conditions.pictures import Clients, Field
+from hyperfan.experiments.conditions.jobs import NONLINEARITIES, Batch, Job, World
 from hyperfan.experiments.conditions.stack import ConditionStack, values_of
 from hyperfan.experiments.draws import draw_as_torch, draw_init, head_layers, trunk_layers
 from hyperfan.experiments.seeds import generator
@@ -43,19 +30,7 @@ from hyperfan.experiments.stack_training import StackTraining
 from hyperfan.hypernet import HyperNet
 from hyperfan.metrics import Kind, Row
 
-JOBS_BY_NAME: dict[str, Job] = {
-    "turned": Turned(),
-    "projection": Projection(),
-    "joint": Joint(),
-    "preferences": Preferences(),
-    "tasks": Tasks(),
-    "few-shot": FewShot(),
-    "policy": Policy(),
-    "field": Field(),
-    "clients": Clients(),
-    "sequence": Sequence(),
-    "remembered": Remembered(),
-}
+JOBS_BY_NAME: dict[str, Job] = {name: resolve_name(entry.job)() for name, entry in JOB_TABLE.items()}
 TEST_CONDITIONS, TEST_POINTS = 32, 16
 """Known and unseen conditions in a test, at most, and points under each of them."""
 

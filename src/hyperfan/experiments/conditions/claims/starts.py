@@ -7,16 +7,15 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from hyperfan.experiments.conditions import JOBS, Conditions, setting
+from hyperfan.experiments.conditions import JOB_TABLE, Conditions, setting
 from hyperfan.experiments.conditions.jobs import NONLINEARITIES
 from hyperfan.experiments.conditions.stack import ConditionStack, values_of
 from hyperfan.experiments.conditions.training import JOBS_BY_NAME, build, draw, widths
 from hyperfan.experiments.seeds import generator
 from hyperfan.experiments.stack import Tensors
 
-NEEDS_DATA = ("field", "clients")
-"""Jobs that are left out here, so that a page can be made without data."""
-MEASURED_JOBS = tuple(job for job in JOBS if job not in NEEDS_DATA)
+MEASURED_JOBS = tuple(name for name, entry in JOB_TABLE.items() if not entry.needs_data)
+"""Jobs without data sets, so that a page can be made without data."""
 SEEDS, PAIRED_CONDITIONS, INPUTS = 3, 8, 4
 """Nets, conditions whose pairs are looked at, and inputs on which gradients are taken."""
 
