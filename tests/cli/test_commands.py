@@ -1,12 +1,15 @@
 """The command line, called as a user would."""
 
 import json
+from typing import get_args, get_type_hints
 
 import pytest
 
 from hyperfan.cli.main import main
+from hyperfan.cli.nets import HypernetOptions
 from hyperfan.cli.output import status
 from hyperfan.experiments.compare import METHODS
+from hyperfan.generators.layout import Sharing
 
 FACTORIES = """
 import torch
@@ -28,6 +31,9 @@ def with_example():
 
 def hypernet():
     return hf.HyperNet(mainnet(), 5, init="hyperfan-out", fidelity="paper")
+
+def blocks():
+    return nn.Sequential(*(nn.Sequential(nn.Linear(4, 4), nn.ReLU(), nn.Linear(4, 4), nn.ReLU()) for _ in range(3)))
 
 def broken():
     raise KeyError("no such thing")
@@ -77,6 +83,17 @@ def test_plan_options_reach_the_hypernet(capsys):
     assert [r["tensor"] for r in plan["rows"]][:4] == ["0.weight", "0.bias", "2.weight", "2.bias"]
     assert plan["rows"][0]["head"] == "0/weight"
     assert "trunk.2.weight" in [r["tensor"] for r in plan["rows"] if r["made_by"] == "trunk"]
+
+
+def test_heads_are_an_option_of_every_sharing(capsys):
+    (options, _) = get_args(get_type_hints(HypernetOptions)["heads"])
+    assert get_args(options) == get_args(Sharing)
+    counts = {}
+    for sharing in get_args(Sharing):
+        code, out, _ = run(capsys, "plan", "factories_for_cli:blocks", "--heads", sharing, "--json")
+        assert code == 0
+        counts[sharing] = len({row["head"] for row in json.loads(out)["rows"] if row["made_by"] == "head"})
+    assert counts == {"shared": 1, "separate": 6, "module": 2}  # of 3 blocks with 2 layers
 
 
 def test_plan_of_a_hypernet_and_of_a_mainnet_with_an_example(capsys):

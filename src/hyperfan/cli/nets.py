@@ -67,7 +67,8 @@ class HypernetOptions:
         embedding: Size of the embedding.
         generate: weights, weights+biases, or a glob pattern on parameter names.
         trunk: Hidden widths of a ReLU trunk.
-        heads: One head for all tensors of one shape, or one for each. Without it, what fits the embedding.
+        heads: One head for all tensors of one shape, or one for each, or one for all tensors of one module in repeated
+            layers. Without it, what fits the embedding.
         init: An init method; "hyperfan methods" lists them.
         fidelity: Exact moments, or the paper's table to the letter.
         nonlinearity: The nonlinearity after every hidden layer, if it cannot be found.
@@ -76,7 +77,7 @@ class HypernetOptions:
     embedding: int = 32
     generate: str = "weights"
     trunk: tuple[int, ...] = ()
-    heads: Literal["shared", "separate"] | None = None
+    heads: Literal["shared", "separate", "module"] | None = None
     init: str = "hyperfan-in"
     fidelity: Literal["exact", "paper"] = "exact"
     nonlinearity: str | None = None
