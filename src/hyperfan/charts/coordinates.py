@@ -10,6 +10,8 @@ from hyperfan.charts.palette import THEORY, looks
 from hyperfan.charts.panel import Curve, Note, Panel
 from hyperfan.charts.scale import Interval, Of
 
+Along = Literal["width", "depth"]
+"""What is varied from net to net."""
 WORDS = {"activations": "Outputs", "gradients": "Gradients"}
 MAX_NAMED = 5
 """Curves of a panel that are named beside it."""
@@ -23,7 +25,7 @@ NOTE = (
 class AlongPanel(NamedTuple):
     """Ratios to plain nets along a size: curve → size → ratio; ``at`` is the size that is held, if there is one."""
 
-    along: Literal["width", "depth"]
+    along: Along
     at: int | None
     of: Of
     curves: Mapping[str, Mapping[int, Interval]]

@@ -6,19 +6,18 @@ the same code are one matrix, since a few large products cost less than many sma
 
 import itertools
 from collections.abc import Callable, Sequence
-from typing import Literal
 
 import torch
 from torch import Tensor
 from torch.optim.adam import adam
 from torch.optim.adamw import adamw
 
+from hyperfan.experiments.optimisers import Optimiser
 from hyperfan.experiments.state import join_states, part_of
 from hyperfan.hypernet import HyperNet
 
 Tensors = dict[str, Tensor]
 TensorFunction = Callable[[Tensor], Tensor]
-Optimiser = Literal["SGD", "Adam", "AdamW"]
 BETAS, EPS, DECAY = (0.9, 0.999), 1e-8, 1e-2
 """Torch's defaults; the decay is AdamW's."""
 HEAD, HEAD_BIAS = "heads.weight", "heads.bias"

@@ -9,13 +9,13 @@ import itertools
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
+from hyperfan.charts.coordinates import Along
 from hyperfan.charts.scale import MISSING, Interval, Of
 from hyperfan.probe.diagnosis import Diagnosis, LayerReading
 from hyperfan.probe.moments import REACH_99_TO_95, Scale
 
-Along = Literal["width", "depth"]
 OF: tuple[Of, ...] = ("activations", "gradients")
 MIN_SLOPE: Mapping[Along, float] = {"width": 0.15, "depth": 0.1}
 """The near end of a slope's 99 % interval from which a scale counts as dependent: the exponent of the width, of

@@ -2,12 +2,12 @@
 
 import math
 from dataclasses import dataclass, replace
-from typing import ClassVar, Literal, NamedTuple
+from typing import ClassVar, NamedTuple
 
 from hyperfan.errors import RunError, nearest
 from hyperfan.experiments.experiment import Experiment, SeedsConfiguration
+from hyperfan.experiments.optimisers import SgdOrAdamW
 
-Optimiser = Literal["SGD", "AdamW"]
 SHARES = (1.0, 0.5, 0.2, 0.05, 0.01, 0.0)
 """Generated shares of the variance: 1 is hyperfan-in as published, 0 is Bias-HyperInit (Beck et al. 2022)."""
 LINEAR = "nn.Linear"
@@ -20,7 +20,7 @@ SMALL_OUTPUTS, SMALL_OUTPUT_VARIANCE = "small outputs", 0.1
 """The default with a last layer that starts at this part of its variance."""
 VARIANTS = (*CODE_SQUARES, LINEAR_TRUNK, WEIGHTS_ALONE, SMALL_OUTPUTS)
 """Starts that differ from the default in one thing at most."""
-RATES: dict[Optimiser, tuple[float, ...]] = {
+RATES: dict[SgdOrAdamW, tuple[float, ...]] = {
     "SGD": (1e-3, 3e-3, 1e-2, 3e-2, 1e-1, 3e-1),
     "AdamW": (3e-4, 1e-3, 3e-3, 1e-2, 3e-2),
 }
@@ -92,7 +92,7 @@ class Conditions(SeedsConfiguration):
     COMPARED_PER_CHOOSING: ClassVar = 3
 
     job: str = "turned"
-    optimiser: Optimiser = "AdamW"
+    optimiser: SgdOrAdamW = "AdamW"
     shares: tuple[float, ...] = SHARES
     variants: tuple[str, ...] = ()
     seeds: int = 12
@@ -164,12 +164,12 @@ PROFILES = {
 }
 
 
-def setting(base: Conditions, job: str, optimiser: Optimiser) -> Conditions:
+def setting(base: Conditions, job: str, optimiser: SgdOrAdamW) -> Conditions:
     """A job with an optimiser."""
     return replace(base, job=job, optimiser=optimiser, steps=base.steps * JOB_TABLE[job].duration)
 
 
-def trunk_setting(base: Conditions, job: str, optimiser: Optimiser) -> Conditions:
+def trunk_setting(base: Conditions, job: str, optimiser: SgdOrAdamW) -> Conditions:
     """The default of a job with its variants, on two thirds of the seeds."""
     share, seeds = 0.5 if job in TABLED else 0.01, math.ceil(2 * base.seeds / 3)
     return replace(setting(base, job, optimiser), shares=(share,), variants=VARIANTS, seeds=seeds)

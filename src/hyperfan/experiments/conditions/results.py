@@ -19,7 +19,6 @@ from hyperfan.experiments.conditions import (
     SMALL_OUTPUT_VARIANCE,
     STAGES,
     Conditions,
-    Optimiser,
     setting,
 )
 from hyperfan.experiments.conditions.claims import (
@@ -37,6 +36,7 @@ from hyperfan.experiments.conditions.claims.comparisons import comparison_fields
 from hyperfan.experiments.conditions.claims.starts import MEASURED_JOBS, SEEDS, AtStart, at_start
 from hyperfan.experiments.conditions.claims.trunks import trunk_tables
 from hyperfan.experiments.conditions.training import JOBS_BY_NAME, TEST_CONDITIONS, TEST_POINTS
+from hyperfan.experiments.optimisers import SgdOrAdamW
 from hyperfan.experiments.results.runs import NamedFigure
 from hyperfan.experiments.results.side_by_side import (
     SideBySide,
@@ -150,12 +150,12 @@ class ConditionsResults(Results[Conditions, ConditionsRun]):
         """One job must be there."""
         self.run(JOBS[0], "AdamW")
 
-    def run(self, job: str, optimiser: Optimiser) -> ConditionsRun:
+    def run(self, job: str, optimiser: SgdOrAdamW) -> ConditionsRun:
         """The runs of a job, at rates that were chosen on other seeds; raises if there are none."""
         return self.runs.with_chooser(setting(self.base, job, optimiser))
 
     @functools.cached_property
-    def found(self) -> dict[tuple[str, Optimiser], ConditionsRun]:
+    def found(self) -> dict[tuple[str, SgdOrAdamW], ConditionsRun]:
         """The runs that are there, by job and optimiser."""
         pairs = itertools.product(JOBS, RATES)
         return self.runs.with_choosers({pair: setting(self.base, *pair) for pair in pairs})

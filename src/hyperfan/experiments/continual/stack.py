@@ -6,7 +6,8 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from hyperfan.experiments.stack import HEAD_BIAS, Optimiser, TaskStack, TensorFunction, Tensors
+from hyperfan.experiments.optimisers import Optimiser
+from hyperfan.experiments.stack import HEAD_BIAS, TaskStack, TensorFunction, Tensors
 
 
 class RegressionStack(TaskStack):

@@ -16,8 +16,9 @@ from hyperfan.errors import RunError
 from hyperfan.experiments.continual import TASKS, Continual
 from hyperfan.experiments.continual.stack import RegressionStack
 from hyperfan.experiments.draws import draw_init
+from hyperfan.experiments.optimisers import OPTIMISER_NAMES
 from hyperfan.experiments.seeds import generator
-from hyperfan.experiments.stack import Optimiser, values_and_embeddings_of
+from hyperfan.experiments.stack import values_and_embeddings_of
 from hyperfan.experiments.stack_training import TaskTraining
 from hyperfan.files import rounded
 from hyperfan.hypernet import HyperNet
@@ -25,7 +26,6 @@ from hyperfan.init import method
 from hyperfan.models import regression_net
 
 TRUNK = (10, 10)
-OPTIMISERS: dict[str, Optimiser] = {"sgd": "SGD", "adam": "Adam"}
 
 
 def build(config: Continual, init: str) -> HyperNet:
@@ -94,7 +94,7 @@ class ContinualTraining(TaskTraining[RegressionStack, tuple[Tensor, Tensor]]):
         for init in config.inits:
             net = build(config, init)
             nets = [values_and_embeddings_of(draw_init(net, seed)) for seed in self.seeds]
-            optimiser = OPTIMISERS[config.optimiser]
+            optimiser = OPTIMISER_NAMES[config.optimiser]
             self.stacks[f"{init}/"] = RegressionStack(nets, config.rates, widths(), optimiser, config.beta)
             self.plan[init] = net.plan.to_dict()
 

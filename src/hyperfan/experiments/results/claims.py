@@ -6,6 +6,7 @@ from enum import StrEnum
 from importlib.resources import files
 from typing import Any, TypeVar
 
+from hyperfan.experiments.optimisers import OPTIMISER_NAMES as OPTIMISER_NAMES  # claims take it from here
 from hyperfan.experiments.results.statistics import Estimate
 from hyperfan.text import markdown_table
 
@@ -13,8 +14,6 @@ V = TypeVar("V")
 Fact = bool | None
 """Whether something is so; ``None`` where the interval does not decide it."""
 ANSWERS = {True: "yes", False: "no", None: "not decided"}
-OPTIMISER_NAMES = {"sgd": "SGD", "adam": "Adam"}
-"""What optimisers are called on a page."""
 
 
 class Verdict(StrEnum):

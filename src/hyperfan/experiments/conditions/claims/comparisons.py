@@ -4,9 +4,10 @@ import itertools
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
-from hyperfan.experiments.conditions import KINDS, LINEAR, RATES, TABLED, Optimiser
+from hyperfan.experiments.conditions import KINDS, LINEAR, RATES, TABLED
 from hyperfan.experiments.conditions.claims import ALL, END, FORGETTING, MEASURES, NONE, OURS, UNSEEN, named
 from hyperfan.experiments.conditions.claims.trunks import geometric_mean, with_each_optimiser
+from hyperfan.experiments.optimisers import SgdOrAdamW
 from hyperfan.experiments.results.pairs import median_ratio
 from hyperfan.experiments.results.statistics import Estimate
 from hyperfan.text import markdown_table, two_digits
@@ -28,7 +29,7 @@ def comparison_fields(results: "ConditionsResults") -> dict[str, str]:
 
 
 def _of_jobs(
-    results: "ConditionsResults", jobs: Iterable[str], optimiser: Optimiser, measure: str
+    results: "ConditionsResults", jobs: Iterable[str], optimiser: SgdOrAdamW, measure: str
 ) -> "list[ConditionsRun]":
     """The runs of jobs that are there and have a measure."""
     found = [results.found[job, optimiser] for job in jobs if (job, optimiser) in results.found]
