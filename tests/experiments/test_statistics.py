@@ -1,5 +1,6 @@
 """Intervals and tests, against definitions written out."""
 
+import functools
 import itertools
 import math
 import random
@@ -9,7 +10,7 @@ import pytest
 
 from hyperfan.errors import RunError
 from hyperfan.experiments.results.claims import Claim
-from hyperfan.experiments.results.pairs import is_no_larger, is_smaller
+from hyperfan.experiments.results.pairs import ChosenBy, compare_at_best_rates, is_no_larger, is_smaller
 from hyperfan.experiments.results.statistics import Estimate, ratios, signed_rank
 
 
@@ -101,3 +102,20 @@ def test_a_label_that_a_claim_has_already_is_an_error():
     with pytest.raises(ValueError, match="two values under the label 'loss'"):
         claim.decide("loss", False)
     assert claim.facts == {"loss": True}
+
+
+def test_settings_are_compared_at_the_best_rates_of_either_choice():
+    rates = [{ChosenBy.OTHERS: 0.1, ChosenBy.COMPARED: 0.2}, {ChosenBy.OTHERS: 3.0, ChosenBy.COMPARED: 3.0}]
+    seen = {}
+
+    def below(bound, label, a, b):
+        seen[label] = (a, b)
+        return a < bound
+
+    for bound, fact in ((0.3, True), (0.15, None), (0.05, False)):
+        compare = functools.partial(below, bound)
+        assert compare_at_best_rates("a at {:g} over b at {:g}", [of.get for of in rates], compare) is fact
+    assert seen == {
+        "a at 0.1 over b at 3": (0.1, 3.0),
+        "a at 0.2 over b at 3; rates by the seeds compared": (0.2, 3.0),
+    }

@@ -20,7 +20,7 @@ from hyperfan.experiments.demonstrations import (
 from hyperfan.experiments.demonstrations.stack import PathStack, errors
 from hyperfan.experiments.demonstrations.training import build, demonstrated, draw, widths
 from hyperfan.experiments.results.claims import Claim, Claims, Fact
-from hyperfan.experiments.results.pairs import ChosenBy, agreed, is_smaller, median_ratio, opposite
+from hyperfan.experiments.results.pairs import compare_at_best_rates, is_smaller, median_ratio, opposite
 from hyperfan.experiments.stack import values_and_embeddings_of
 
 if TYPE_CHECKING:
@@ -43,7 +43,7 @@ NEEDED = "hyperfan-in"
 def _nothing(c: Claim, results: "DemonstrationsResults") -> None:
     kaiming = results.run(KAIMING)
     for name, measure in itertools.product(COMPARED, MEASURES):
-        smaller = agreed(_is_smaller(c, results.run(name), kaiming, name, measure, by) for by in ChosenBy)
+        smaller = _is_smaller(c, results.run(name), kaiming, name, measure)
         if measure in FACTS:
             c.decide(f"{name}: nothing {FACTS[measure]}", opposite(smaller))
     ours, theirs = (median_ratio(results.run(name).scores(DURING), kaiming.scores(DURING)) for name in (NEEDED, THEIRS))
@@ -57,13 +57,14 @@ def _nothing(c: Claim, results: "DemonstrationsResults") -> None:
     )
 
 
-def _is_smaller(
-    c: Claim, run: "DemonstrationsRun", kaiming: "DemonstrationsRun", name: str, measure: str, by: ChosenBy
-) -> Fact:
+def _is_smaller(c: Claim, run: "DemonstrationsRun", kaiming: "DemonstrationsRun", name: str, measure: str) -> Fact:
     """Whether a measure is smaller in the runs of a setting than in Kaiming's."""
-    lr, other = run.rate(by), kaiming.rate(by)
-    label = f"{name}, at {lr:g}, over {KAIMING}, at {other:g}: {MEASURES[measure]}{by}"
-    return is_smaller(c, label, run.scores(measure, lr), kaiming.scores(measure, other))
+
+    def at(label: str, lr: float, other: float) -> Fact:
+        return is_smaller(c, label, run.scores(measure, lr), kaiming.scores(measure, other))
+
+    label = f"{name}, at {{:g}}, over {KAIMING}, at {{:g}}: {MEASURES[measure]}"
+    return compare_at_best_rates(label, [run.rate, kaiming.rate], at)
 
 
 CLAIMS: Claims = {

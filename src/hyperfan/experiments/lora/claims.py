@@ -1,11 +1,12 @@
 """What is claimed about starts of LoRA hypernets, as facts that an interval can decide."""
 
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING
 
 from hyperfan.experiments.lora import OURS, PER_TASK, RIVALS, STARTS
 from hyperfan.experiments.results.claims import Claim, Claims, Fact
-from hyperfan.experiments.results.pairs import LOSS_MARGIN, ChosenBy, agreed
+from hyperfan.experiments.results.pairs import LOSS_MARGIN, compare_at_best_rates
 from hyperfan.experiments.results.statistics import Estimate
 
 if TYPE_CHECKING:
@@ -45,13 +46,12 @@ def is_no_lower(difference: Estimate) -> Fact:
 def _compare(c: Claim, results: "LoraResults", measure: str, a: str, b: str, decide: Decide) -> Fact:
     """Compare two starts by a measure."""
 
-    def at(by: ChosenBy) -> Fact:
-        sides = [(start, results.best(start, measure, by)) for start in (a, b)]
-        word = " less " if measure in SHARES else " over "
-        label = f"{MEASURES[measure]}, {word.join(f'{STARTS[start]} at {lr:g}' for start, lr in sides)}{by}"
-        return decide(c.measure(label, results.compare(measure, *sides)))
+    def at(label: str, *rates: float) -> Fact:
+        return decide(c.measure(label, results.compare(measure, *zip((a, b), rates, strict=True))))
 
-    return agreed(map(at, ChosenBy))
+    word = " less " if measure in SHARES else " over "
+    label = f"{MEASURES[measure]}, {word.join(f'{STARTS[start]} at {{:g}}' for start in (a, b))}"
+    return compare_at_best_rates(label, [partial(results.best, start, measure) for start in (a, b)], at)
 
 
 def _against_rivals(measure: str, decide: Decide, words: str) -> Callable[[Claim, "LoraResults"], None]:
@@ -70,15 +70,15 @@ def _per_task(c: Claim, results: "LoraResults") -> None:
     reached = _compare(c, results, RIGHT, OURS, PER_TASK, is_no_lower)
     c.decide(f"on trained tasks it is no worse than {STARTS[PER_TASK]}", reached)
 
-    def knows_more(by: ChosenBy) -> Fact:
-        rate = results.best(OURS, HELD_RIGHT, by)
+    def knows_more(label: str, rate: float) -> Fact:
         gained = Estimate.of(
             [run.score(HELD_RIGHT, OURS, rate) - run.without_words(HELD_RIGHT) for run in results.compared]
         )
-        label = f"{MEASURES[HELD_RIGHT]}, less those of the language model without words, at {rate:g}{by}"
         return c.measure(label, gained).within(low=0)
 
-    c.decide("on held-out tasks it knows more than the language model without words", agreed(map(knows_more, ChosenBy)))
+    label = f"{MEASURES[HELD_RIGHT]}, less those of the language model without words, at {{:g}}"
+    more = compare_at_best_rates(label, [partial(results.best, OURS, HELD_RIGHT)], knows_more)
+    c.decide("on held-out tasks it knows more than the language model without words", more)
     found = [Estimate.of([r.score(m, OURS, results.best(OURS, m)) for r in results.compared]) for m in SHARES]
     c.measure("strings right where words tell the task", Estimate.of([r.with_words for r in results.compared]), ".0%")
     c.headline = f"{found[0].format('.0%')} right, held-out tasks {found[1].format('.0%')}"

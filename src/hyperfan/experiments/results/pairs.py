@@ -1,7 +1,7 @@
 """Settings compared seed by seed, since runs of one seed share data and draws: is one smaller than the other?"""
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from enum import StrEnum
 
 from hyperfan.experiments.results.claims import Claim, Fact
@@ -34,6 +34,24 @@ def agreed(facts: Iterable[Fact]) -> Fact:
     """
     found = set(facts)
     return found.pop() if len(found) == 1 else None
+
+
+def compare_at_best_rates(
+    label: str, rates: Sequence[Callable[[ChosenBy], float]], compare: Callable[..., Fact]
+) -> Fact:
+    """Compare settings at their best rates by either choice; decided is what comes out alike at both.
+
+    Args:
+        label: of a measurement, with a field for the rate of each setting.
+        rates: the best rate of each setting by a choice.
+        compare: decides the fact from the label, to which the choice is added, and the rates.
+    """
+
+    def at(by: ChosenBy) -> Fact:
+        chosen = [rate(by) for rate in rates]
+        return compare(f"{label.format(*chosen)}{by}", *chosen)
+
+    return agreed(map(at, ChosenBy))
 
 
 def opposite(fact: Fact) -> Fact:

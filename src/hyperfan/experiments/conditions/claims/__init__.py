@@ -3,11 +3,12 @@
 import itertools
 import statistics
 from collections.abc import Callable, Iterable
+from functools import partial
 from typing import TYPE_CHECKING
 
 from hyperfan.experiments.conditions import JOBS, LINEAR, RATES, TABLED, start_name
 from hyperfan.experiments.results.claims import Claim, Claims, Fact
-from hyperfan.experiments.results.pairs import ChosenBy, agreed, is_no_larger, is_smaller
+from hyperfan.experiments.results.pairs import compare_at_best_rates, is_no_larger, is_smaller
 from hyperfan.hypernet.condition_defaults import GIVEN_SHARE, TASKS_SHARE
 
 if TYPE_CHECKING:
@@ -38,12 +39,11 @@ def compare_starts(c: Claim, run: "ConditionsRun", measure: str, starts: tuple[s
     """Compare two starts of a run by a measure."""
     what = f"{run.config.job}, {run.config.optimiser}: {MEASURES[measure]}"
 
-    def at(by: ChosenBy) -> Fact:
-        sides = [(start, run.rate(by, start)) for start in starts]
-        label = f"{what}, {' over '.join(f'{start} at {lr:g}' for start, lr in sides)}{by}"
-        return compare(c, label, *(run.scores(measure, *side) for side in sides))
+    def at(label: str, *rates: float) -> Fact:
+        return compare(c, label, *(run.scores(measure, *side) for side in zip(starts, rates, strict=True)))
 
-    c.decide(what, agreed(map(at, ChosenBy)))
+    label = f"{what}, {' over '.join(f'{start} at {{:g}}' for start in starts)}"
+    c.decide(what, compare_at_best_rates(label, [partial(run.rate, start=start) for start in starts], at))
 
 
 def _compare(
