@@ -10,7 +10,7 @@ import pytest
 
 from hyperfan.errors import RunError
 from hyperfan.experiments.results.claims import Claim
-from hyperfan.experiments.results.pairs import ChosenBy, compare_at_best_rates, is_no_larger, is_smaller
+from hyperfan.experiments.results.pairs import ChosenBy, compare_at_best_rates, is_no_larger, is_no_smaller, is_smaller
 from hyperfan.experiments.results.statistics import Estimate, ratios, signed_rank
 
 
@@ -78,19 +78,25 @@ def test_equal_lists_do_not_differ():
 
 
 @pytest.mark.parametrize(
-    ("ratios", "smaller", "no_larger"),
+    ("ratios", "smaller", "no_larger", "no_smaller"),
     [
-        ([0.5] * 12, True, True),
-        ([1.0, 1.01] * 6, False, True),
-        ([1.5] * 12, False, False),
-        ([0.6, 1.7] * 6, None, None),  # no certainty either way
-        ([0.5] * 5, None, None),  # too few
+        ([0.5] * 12, True, True, False),
+        ([0.95, 0.96] * 6, True, True, False),
+        ([0.99, 1.01] * 6, None, True, True),  # a little smaller or larger
+        ([1.05, 1.04] * 6, False, False, True),
+        ([1.5] * 12, False, False, True),
+        ([0.6, 1.7] * 6, None, None, None),  # no certainty either way
+        ([0.5] * 5, None, None, None),  # too few
+        ([1.5] * 5, None, None, None),
     ],
 )
-def test_pairs_are_smaller_or_no_larger_only_where_that_is_certain(ratios, smaller, no_larger):
+def test_pairs_are_smaller_or_no_larger_or_no_smaller_only_where_that_is_certain(
+    ratios, smaller, no_larger, no_smaller
+):
     ones, claim = [1.0] * len(ratios), Claim("C", "title", "statement")
     assert is_smaller(claim, "smaller", ratios, ones) is smaller
     assert is_no_larger(claim, "no larger", ratios, ones) is no_larger
+    assert is_no_smaller(claim, "no smaller", ratios, ones) is no_smaller
 
 
 def test_a_label_that_a_claim_has_already_is_an_error():

@@ -20,7 +20,7 @@ from hyperfan.experiments.demonstrations import (
 from hyperfan.experiments.demonstrations.stack import PathStack, errors
 from hyperfan.experiments.demonstrations.training import build, demonstrated, draw, widths
 from hyperfan.experiments.results.claims import Claim, Claims, Fact
-from hyperfan.experiments.results.pairs import compare_at_best_rates, is_smaller, median_ratio, opposite
+from hyperfan.experiments.results.pairs import compare_at_best_rates, is_no_smaller, measure_ratio, median_ratio
 from hyperfan.experiments.stack import values_and_embeddings_of
 
 if TYPE_CHECKING:
@@ -43,25 +43,25 @@ NEEDED = "hyperfan-in"
 def _nothing(c: Claim, results: "DemonstrationsResults") -> None:
     kaiming = results.run(KAIMING)
     for name, measure in itertools.product(COMPARED, MEASURES):
-        smaller = _is_smaller(c, results.run(name), kaiming, name, measure)
+        no_smaller = _is_no_smaller(c, results.run(name), kaiming, name, measure)
         if measure in FACTS:
-            c.decide(f"{name}: nothing {FACTS[measure]}", opposite(smaller))
+            c.decide(f"{name}: nothing {FACTS[measure]}", no_smaller)
     ours, theirs = (median_ratio(results.run(name).scores(DURING), kaiming.scores(DURING)) for name in (NEEDED, THEIRS))
     c.headline = f"loss in training {ours.format()} of Kaiming's, theirs {theirs.format()}"
     for name, measure in itertools.product(COMPARED, (DURING, END)):
         label = f"{name} over {KAIMING}, both at their rate, {THEIR_RATE:g}: {MEASURES[measure]}"
-        is_smaller(c, label, *(results.run(n).scores(measure, THEIR_RATE) for n in (name, KAIMING)))
+        measure_ratio(c, label, *(results.run(n).scores(measure, THEIR_RATE) for n in (name, KAIMING)))
     c.remark = (
         "At their widths, the mean square that the mainnet's weights start with, over the variance that they need by "
         f"the plan of {NEEDED}: {weight_ratios(results.starts)}."
     )
 
 
-def _is_smaller(c: Claim, run: "DemonstrationsRun", kaiming: "DemonstrationsRun", name: str, measure: str) -> Fact:
-    """Whether a measure is smaller in the runs of a setting than in Kaiming's."""
+def _is_no_smaller(c: Claim, run: "DemonstrationsRun", kaiming: "DemonstrationsRun", name: str, measure: str) -> Fact:
+    """Whether a measure is as large in the runs of a setting as in Kaiming's, but for a little at most."""
 
     def at(label: str, lr: float, other: float) -> Fact:
-        return is_smaller(c, label, run.scores(measure, lr), kaiming.scores(measure, other))
+        return is_no_smaller(c, label, run.scores(measure, lr), kaiming.scores(measure, other))
 
     label = f"{name}, at {{:g}}, over {KAIMING}, at {{:g}}: {MEASURES[measure]}"
     return compare_at_best_rates(label, [run.rate, kaiming.rate], at)

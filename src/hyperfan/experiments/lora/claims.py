@@ -29,8 +29,8 @@ Decide = Callable[[Estimate], Fact]
 
 
 def is_less(ratio: Estimate) -> Fact:
-    """Whether a ratio is below 1. It is not if it is certainly at most a little below."""
-    return ratio.is_below(1, refuted_above=1 / LOSS_MARGIN)
+    """Whether a ratio is below 1. It is not if it is certainly above."""
+    return ratio.is_below(1, refuted_above=1)
 
 
 def is_no_more(ratio: Estimate) -> Fact:

@@ -77,20 +77,32 @@ def measure_ratio(c: Claim, label: str, a: Sequence[float], b: Sequence[float]) 
 
 
 def is_smaller(c: Claim, label: str, a: Sequence[float], b: Sequence[float]) -> Fact:
-    """Whether a is smaller, seed by seed. It is not if it is certainly at most a little smaller."""
-    ratio, p = measure_ratio(c, label, a, b)
-    if ratio.low is None or ratio.high is None or ratio.n < MIN_PAIRS:
-        return None
-    if ratio.high < 1 and p < SIGNIFICANT_P:
-        return True
-    return False if ratio.low > 1 / LOSS_MARGIN else None
+    """Whether a is smaller, seed by seed. It is not if it is certainly larger."""
+    _, smaller = _compare(c, label, a, b)
+    return smaller
 
 
 def is_no_larger(c: Claim, label: str, a: Sequence[float], b: Sequence[float]) -> Fact:
     """Whether a is as small as b, seed by seed, but for a little at most. It is not if it is certainly larger."""
-    ratio, p = measure_ratio(c, label, a, b)
-    if ratio.low is None or ratio.high is None or ratio.n < MIN_PAIRS:
-        return None
-    if ratio.low > 1 and p < SIGNIFICANT_P:
+    ratio, smaller = _compare(c, label, a, b)
+    if smaller is False:
         return False
-    return True if ratio.high < LOSS_MARGIN else None
+    return True if _is_enough(ratio) and ratio.is_below(LOSS_MARGIN, refuted_above=1) else None
+
+
+def is_no_smaller(c: Claim, label: str, a: Sequence[float], b: Sequence[float]) -> Fact:
+    """Whether a is as large as b, seed by seed, but for a little at most. It is not if it is certainly smaller."""
+    ratio, smaller = _compare(c, label, a, b)
+    if smaller:
+        return False
+    return True if _is_enough(ratio) and ratio.is_above(1 / LOSS_MARGIN, refuted_below=1) else None
+
+
+def _compare(c: Claim, label: str, a: Sequence[float], b: Sequence[float]) -> tuple[Estimate, Fact]:
+    """Record the median of the ratios; returns it with whether a is smaller, where it certainly is or is larger."""
+    ratio, p = measure_ratio(c, label, a, b)
+    return ratio, ratio.is_below(1, refuted_above=1) if _is_enough(ratio) and p < SIGNIFICANT_P else None
+
+
+def _is_enough(ratio: Estimate) -> bool:
+    return ratio.n >= MIN_PAIRS
