@@ -1,10 +1,12 @@
 """From metrics to a verdict, on runs that are made up so that the answer is known, and on real ones that are small."""
 
+import itertools
 import json
 import math
 from dataclasses import replace
 
 import pytest
+import torch
 from toy import Silent
 
 from hyperfan.errors import RunError
@@ -23,8 +25,17 @@ from hyperfan.experiments.lora import (
     compared,
     grid,
 )
-from hyperfan.experiments.lora.claims import END, HELD_RIGHT, MEASURES, is_less, is_no_lower, is_no_more
+from hyperfan.experiments.lora.claims import (
+    END,
+    HELD_RIGHT,
+    MEASURES,
+    UNCONDITIONED_SHARE,
+    is_less,
+    is_no_lower,
+    is_no_more,
+)
 from hyperfan.experiments.lora.results import LoraResults, LoraRun
+from hyperfan.experiments.lora.strings import Language, split
 from hyperfan.experiments.results.pairs import ChosenBy
 from hyperfan.experiments.results.runs import Runs, read_run
 from hyperfan.experiments.results.statistics import Estimate
@@ -93,7 +104,20 @@ def test_each_rival_has_its_fact(rival):
 
 def test_a_lora_per_task_that_is_better_and_a_hypernet_that_knows_nothing_new_speak_against_l4():
     assert decided(rights={PER_TASK: 0.7})["L4"].verdict == "holds in part"
-    assert decided(rights={OURS: 0.01, PER_TASK: 0.7})["L4"].verdict != "holds"
+    assert decided(rights={OURS: 0.2, PER_TASK: 0.7})["L4"].verdict == "does not hold"
+    one_task = decided(rights={OURS: UNCONDITIONED_SHARE})["L4"]  # of four: any condition may have been ignored
+    assert list(one_task.facts.values()) == [False, None]
+
+
+@pytest.mark.parametrize("profile", ["paper", "laptop"])
+def test_a_net_without_conditions_is_right_in_one_held_out_task_at_most(profile):
+    config, (_, held) = PROFILES[profile], split(0)
+    assert len(held) == 1 / UNCONDITIONED_SHARE
+    language = Language(config.letters, config.length)
+    every = torch.cartesian_prod(*[torch.arange(config.letters)] * config.length)
+    answers = torch.stack([language.answers(every, task.expand(len(every), 2)) for task in held])
+    for i, j in itertools.combinations(range(len(held)), 2):
+        assert (answers[i] != answers[j]).any(-1).all()
 
 
 def test_rates_are_chosen_on_other_seeds_and_facts_must_come_out_alike_on_both_choices():

@@ -34,6 +34,7 @@ from hyperfan.experiments.lora.claims import (
     RIGHT,
     RIGHT_MARGIN,
     SHARES,
+    UNCONDITIONED_SHARE,
 )
 from hyperfan.experiments.lora.strings import split
 from hyperfan.experiments.lora.training import HELD_OUT, NAMED_PART, PRETRAINING_RATE, TRAINED
@@ -257,6 +258,7 @@ class LoraResults(Results[Lora, LoraRun]):
             "doc_scale": f"{self._doc_scale():.1g}",
             "told_part": f"{NAMED_PART:.0%}",
             "pretraining_rate": PRETRAINING_RATE,
+            "unconditioned_share": f"{UNCONDITIONED_SHARE:.0%}",
             "right_margin": f"{RIGHT_MARGIN:.0%}",
             "time": "about 15 minutes on one core",
             "alpha": c.alpha,
