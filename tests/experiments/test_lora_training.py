@@ -29,6 +29,7 @@ from hyperfan.experiments.lora import (
 from hyperfan.experiments.lora.starts import build
 from hyperfan.experiments.lora.strings import Language, split, vectors
 from hyperfan.experiments.lora.training import LoraTraining
+from hyperfan.init.methods.charakorn2025 import text_to_lora_variance
 from hyperfan.metrics import Kind, read_metrics
 
 SMOKE = PROFILES["smoke"]
@@ -87,7 +88,7 @@ def test_starts_have_the_variances_of_their_formulas(nets):
     d_in, d_k, rank = WIDE.width, WIDE.code, WIDE.rank
     doc = 0.25 / (d_k + rank * 2 * d_in)
     wanted = {
-        T2L: (0, 1 / (3 * d_in), 0, 0),
+        T2L: (0, text_to_lora_variance(d_in), 0, 0),
         D2L: (doc, 0.04 / (rank * d_in), doc, 0),
         TORCH: (1 / (3 * d_k),) * 4,
     }

@@ -216,6 +216,7 @@ class DemonstrationsResults(Results[Demonstrations, DemonstrationsRun]):
             "their_embedding": paper.embedding,
             "their_hidden": _widths(paper.hidden),
             "their_target": _widths(paper.target),
+            "width_ratios": self._width_ratios(),
             "their_rate": THEIR_RATE,
             "rates": ", ".join(f"{lr:g}" for lr in c.rates),
             "eps": EPS,
@@ -232,6 +233,12 @@ class DemonstrationsResults(Results[Demonstrations, DemonstrationsRun]):
             "needed": NEEDED,
             "time": "many days on one core" if c.total == paper.total else "about half an hour on one core",
         }
+
+    def _width_ratios(self) -> str:
+        """From the smallest to the largest ratio of a width to theirs."""
+        ours, theirs = ([[c.embedding], c.hidden, c.target] for c in (self.base, self.full_size))
+        ratios = [a / b for pair in zip(ours, theirs, strict=True) for a, b in zip(*pair, strict=False)]
+        return " to ".join(f"{ratio:.2g}" for ratio in dict.fromkeys((min(ratios), max(ratios))))
 
     def _best(self) -> str:
         rows = []

@@ -1,6 +1,7 @@
 """What is read from runs of the LoRA experiment, drawn and published."""
 
 import contextlib
+import itertools
 import math
 import statistics
 from collections.abc import Iterator, Sequence
@@ -43,7 +44,13 @@ from hyperfan.experiments.results.runs import NamedFigure, Run
 from hyperfan.experiments.results.side_by_side import edge_sentences
 from hyperfan.experiments.results.statistics import Estimate
 from hyperfan.experiments.results.write import Results
-from hyperfan.init.methods.charakorn2025 import doc_to_lora_variances
+from hyperfan.generators import LoRA
+from hyperfan.init.methods.charakorn2025 import (
+    D2L_COMMON,
+    D2L_GENERATED,
+    doc_to_lora_variances,
+    text_to_lora_variance,
+)
 from hyperfan.metrics import Kind, Row
 from hyperfan.report import StartScores, losses_and_scores
 from hyperfan.text import markdown_table, table
@@ -250,13 +257,18 @@ class LoraResults(Results[Lora, LoraRun]):
             "blank_loss": f"{Estimate.of([run.without_words(END) for run in runs]).value:.2g}",
             "blank_right": f"{Estimate.of([run.without_words(RIGHT) for run in runs]).value:.1%}",
             "start_count": len(set(c.starts) - {PER_TASK}),
+            "rate_factors": self._rate_factors(),
             "rate_counts": " or ".join(map(str, sorted({len(rates) for rates in self._tried.values()}))),
             "linear_during": self._during_over_ours(TORCH),
             "doc_during": self._during_over_ours(D2L),
             "text_during": self._during_over_ours(T2L),
             "linear_loss": f"{statistics.fmean(self._before(run, TORCH) for run in runs):.2g}",
             "doc_scale": f"{self._doc_scale():.1g}",
-            "told_part": f"{NAMED_PART:.0%}",
+            "named_part": f"{NAMED_PART:.0%}",
+            "update_share": LoRA.share,
+            "doc_generated": D2L_GENERATED,
+            "doc_common": D2L_COMMON,
+            "text_scale": f"√{1 / c.width / text_to_lora_variance(c.width):g}",
             "pretraining_rate": PRETRAINING_RATE,
             "unconditioned_share": f"{UNCONDITIONED_SHARE:.0%}",
             "right_margin": f"{RIGHT_MARGIN:.0%}",
@@ -300,6 +312,12 @@ class LoraResults(Results[Lora, LoraRun]):
     def _tried(self) -> dict[str, list[float]]:
         """The rates of each start."""
         return {start: [rate for each, rate in self.base.members if each == start] for start in self.base.starts}
+
+    def _rate_factors(self) -> str:
+        """By which factors the rates of a start are apart; empty where each has one."""
+        pairs = [pair for rates in self._tried.values() for pair in itertools.pairwise(sorted(rates))]
+        factors = sorted({f"{high / low:.3g}" for low, high in pairs})
+        return f", a factor of {' or '.join(factors)} apart" if factors else ""
 
     def _edges(self) -> str:
         """Which starts learn fastest at an end of their range of rates, where another might be better still."""

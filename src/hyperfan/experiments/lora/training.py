@@ -141,7 +141,7 @@ class LoraTraining(GridTraining):
         if trained_for < 0:
             return
         if trained_for == 0:
-            yield self._told(step)
+            yield self._tested_with_words(step)
         if trained_for and trained_for % c.log_every == 0:
             yield {"kind": Kind.LOSSES, "step": step, "losses": (self.sums / c.log_every).tolist()}
             self.sums.zero_()
@@ -150,7 +150,7 @@ class LoraTraining(GridTraining):
             for of, tasks in ((TRAINED, self.trained), (HELD_OUT, self.held_out)):
                 yield self._tested(step, of, tasks)
 
-    def _told(self, step: int) -> Row:
+    def _tested_with_words(self, step: int) -> Row:
         """The language model where words tell it the task."""
         tasks = torch.cat([self.trained, self.held_out])[:, None].expand(-1, self.config.test_strings, -1)
         strings = self.language.draw(tasks[..., 0].numel(), generator(self.config.seed, "test", "told"))

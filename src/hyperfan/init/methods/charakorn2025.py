@@ -22,6 +22,9 @@ factor, and adds what is common within r ranks: B learns from the first step, A 
 Use LoRA's default, a share of 0.1, unless you repeat one of the two.
 """
 
+D2L_GENERATED, D2L_COMMON = 0.25, 0.04
+"""The numerators of D2L's Var(H) and Var(β)."""
+
 
 def text_to_lora_variance(d_in: int) -> float:
     """T2L's Var(β) of A, as peft draws it; H, and β of B, are zero."""
@@ -35,4 +38,4 @@ def doc_to_lora_variances(d_in: int, d_out: int, rank: int, latent: int) -> tupl
     >>> round(generated / (generated + common), 2)
     0.75
     """
-    return 0.25 / (latent + rank * (d_in + d_out)), 0.04 / (rank * d_in)
+    return D2L_GENERATED / (latent + rank * (d_in + d_out)), D2L_COMMON / (rank * d_in)
