@@ -238,6 +238,8 @@ def test_results_are_written_and_follow_from_their_record(runs, tmp_path):
     write_results(EXPERIMENT, runs, out, SMOKE)
     page = (out / "README.md").read_text()
     assert all(f"**{job}**" in page for job in JOBS)
+    assert "| clients | 8 | normal, variance 1, then trained | 16 | 0 | 4 | 16 | 49-5-5-10, relu | 8-5 | 8 |" in page
+    assert "| joint | 8 | normal, variance 1 | 256 | 32 | 16 | 8 | 3-5-5-1, tanh | 8-5-5 | 24 |" in page
     assert {p.name for p in (out / "figures").iterdir()} == {"end.svg", "unseen.svg", "forgetting.svg"}
     summary = json.loads((out / "summary.json").read_text())
     assert [c["name"] for c in summary["claims"]] == list(CLAIMS)

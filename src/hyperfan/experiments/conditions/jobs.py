@@ -36,12 +36,17 @@ class World:
     batch: Callable[[Tensor, int, Generator, bool], Batch]
 
 
+TRAINED = "normal, variance 1, then trained"
+"""The distribution of conditions in a table."""
+
+
 class Job(ABC):
     """A job: what is learnt under which conditions.
 
     Attributes:
         label: what it is, in a few words.
         size: of a condition.
+        distribution: of a condition's values, in a few words.
         known: conditions in training.
         unseen: conditions that only tests have.
         batch: conditions in a batch.
@@ -56,6 +61,7 @@ class Job(ABC):
     label: ClassVar[str]
     size: ClassVar[int]
     inputs: ClassVar[int]
+    distribution: ClassVar[str] = "normal, variance 1"
     known: ClassVar[int] = 128
     unseen: ClassVar[int] = 32
     batch: ClassVar[int] = 16
@@ -166,6 +172,7 @@ class Tasks(Job):
 
     label = "tasks: a table of trained embeddings"
     size = inputs = 8
+    distribution = TRAINED
     known, unseen = 16, 0
     FEATURES: ClassVar[int] = 24
 
@@ -201,6 +208,7 @@ class Preferences(Job):
 
     label = "preferences between three losses"
     size, inputs = 3, 6
+    distribution = "uniform on the simplex, standardised"
     SHARPNESS: ClassVar[float] = 4.0
 
     def world(self, seed: int, data_dir: Path | None) -> World:
@@ -245,6 +253,7 @@ class FewShot(Job):
 
     label = "few shots of a function"
     size, inputs = 8, 1
+    distribution = "values of a sine with noise"
     known = 256
     REACH: ClassVar[float] = 3.0
     NOISE: ClassVar[float] = 0.1

@@ -9,7 +9,7 @@ from torch import Generator, Tensor
 from torch.nn.functional import avg_pool2d, log_softmax
 
 from hyperfan.data import mnist
-from hyperfan.experiments.conditions.jobs import Batch, Job, Mainnets, World
+from hyperfan.experiments.conditions.jobs import TRAINED, Batch, Job, Mainnets, World
 from hyperfan.experiments.seeds import generator
 
 CLASSES, MNIST_SIDE = 10, 28
@@ -37,6 +37,7 @@ class Field(Job):
 
     label = "neural field of a digit"
     size, inputs = 196, 2
+    distribution = "pixels, standardised"
     known = 256
     points = 32
     nonlinearity = "sin"
@@ -67,6 +68,7 @@ class Clients(Job):
 
     label = "federated clients"
     size, inputs, outputs = 8, 49, CLASSES
+    distribution = TRAINED
     known, unseen = 16, 0
     batch, points = 4, 16
     SIDE: ClassVar[int] = 7

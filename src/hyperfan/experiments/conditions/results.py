@@ -12,7 +12,6 @@ from torch import Tensor
 
 from hyperfan.experiments.conditions import (
     CODE_SQUARES,
-    JOB_TABLE,
     JOBS,
     LINEAR,
     RATES,
@@ -20,6 +19,7 @@ from hyperfan.experiments.conditions import (
     STAGES,
     Conditions,
     setting,
+    trunk_setting,
 )
 from hyperfan.experiments.conditions.claims import (
     ALL,
@@ -35,7 +35,8 @@ from hyperfan.experiments.conditions.claims import (
 from hyperfan.experiments.conditions.claims.comparisons import comparison_fields, means_over_published
 from hyperfan.experiments.conditions.claims.starts import MEASURED_JOBS, SEEDS, AtStart, at_start
 from hyperfan.experiments.conditions.claims.trunks import trunk_tables
-from hyperfan.experiments.conditions.training import JOBS_BY_NAME, TEST_CONDITIONS, TEST_POINTS
+from hyperfan.experiments.conditions.pictures import CLASSES, MAX_PICTURES, Clients, Field
+from hyperfan.experiments.conditions.training import JOBS_BY_NAME, TEST_CONDITIONS, TEST_POINTS, widths
 from hyperfan.experiments.optimisers import SgdOrAdamW
 from hyperfan.experiments.results.runs import NamedFigure
 from hyperfan.experiments.results.side_by_side import (
@@ -203,7 +204,16 @@ class ConditionsResults(Results[Conditions, ConditionsRun]):
             "code_count": len(CODE_SQUARES),
             "small_outputs": f"{SMALL_OUTPUT_VARIANCE:g}",
             "stages": STAGES,
-            "joint_times": JOB_TABLE["joint"].duration,
+            "job_sizes": self._job_sizes(),
+            "field_side": Field.SIDE,
+            "field_known": Field.known,
+            "field_unseen": Field.unseen,
+            "client_side": Clients.SIDE,
+            "client_classes": Clients.CLASSES_EACH,
+            "client_pictures": Clients.PICTURES_EACH,
+            "classes": CLASSES,
+            "max_pictures": f"{MAX_PICTURES:,}",
+            "trunk_choosing": trunk_setting(c, JOBS[0], "SGD").choosing().seeds,
             "start_seeds": SEEDS,
             "test_conditions": TEST_CONDITIONS,
             "test_points": TEST_POINTS,
@@ -227,6 +237,18 @@ class ConditionsResults(Results[Conditions, ConditionsRun]):
                 cells = [f"**{two_digits(m)}**" if m == min(medians) else two_digits(m) for m in medians]
                 rows.append([job, optimiser, *cells])
         return markdown_table(["job", "optimiser", *self.base.starts], rows)
+
+    def _job_sizes(self) -> str:
+        """What conditions, batches and nets of each job are."""
+        of_conditions = ["values", "distribution", "in training", "unseen", "in a batch", "points"]
+        rows = []
+        for name, job in JOBS_BY_NAME.items():
+            mainnet = f"{_widths(widths(job, self.base.width))}, {job.nonlinearity}"
+            trunk = _widths([job.size, *[self.base.width] * job.trunk_layers])
+            conditions = [job.size, job.distribution, job.known, job.unseen, job.batch, job.points]
+            steps = setting(self.base, name, self.base.optimiser).steps
+            rows.append([name, *map(str, conditions), mainnet, trunk, str(steps)])
+        return markdown_table(["job", *of_conditions, "mainnet", "trunk", "batches"], rows)
 
     def _sequence(self) -> str:
         rows = []
@@ -285,6 +307,10 @@ def _numbers(run: ConditionsRun) -> dict[str, Any]:
         for start in run.config.starts
     }
     return {"job": run.config.job, "optimiser": run.config.optimiser, "starts": of_start}
+
+
+def _widths(widths: Sequence[int]) -> str:
+    return "-".join(map(str, widths))
 
 
 def _range(values: Sequence[float]) -> str:
