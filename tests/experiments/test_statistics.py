@@ -99,6 +99,20 @@ def test_pairs_are_smaller_or_no_larger_or_no_smaller_only_where_that_is_certain
     assert is_no_smaller(claim, "no smaller", ratios, ones) is no_smaller
 
 
+@pytest.mark.parametrize(("finite", "smaller"), [(12, True), (1, None), (0, None)])
+def test_pairs_of_which_both_diverged_say_nothing(finite, smaller):
+    a, b = [0.5] * finite + [math.inf] * 20, [1.0] * finite + [math.inf] * 20
+    claim = Claim("C", "title", "statement")
+    assert is_smaller(claim, "smaller", a, b) is is_no_larger(claim, "no larger", a, b) is smaller
+    assert claim.measured["smaller"].estimate.n == finite
+    assert "; 20 pairs of which both diverged left out" in claim.measured["smaller"].note
+
+
+def test_a_missing_value_is_no_pair_that_diverged():
+    with pytest.raises(RunError, match="a run is missing"):
+        is_smaller(Claim("C", "title", "statement"), "smaller", [math.nan, 1.0], [math.nan, 2.0])
+
+
 def test_a_label_that_a_claim_has_already_is_an_error():
     claim, estimate = Claim("C", "title", "statement"), Estimate.of([1.0, 2.0])
     claim.measure("loss", estimate)

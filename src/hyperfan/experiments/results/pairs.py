@@ -60,13 +60,13 @@ def opposite(fact: Fact) -> Fact:
 
 
 def median_ratio(a: Sequence[float], b: Sequence[float]) -> Estimate:
-    """The median of the ratios, seed by seed, of pairs of which one at least is finite; if none is, they are equal.
+    """The median of the ratios, seed by seed, without pairs of which both diverged; 1 of none if no pair is left.
 
     >>> median_ratio([1.0, 2.0, math.inf], [2.0, 4.0, math.inf])
     Estimate(value=0.5, n=2, low=0.5, high=0.5)
     """
-    pairs = [(x, y) for x, y in zip(a, b, strict=True) if math.isfinite(x) or math.isfinite(y)]
-    return Estimate.median([r for x, y in pairs for r in ratios([x], [y])] or ratios(a, b))
+    kept = [r for x, y in zip(a, b, strict=True) if min(x, y) != math.inf for r in ratios([x], [y])]
+    return Estimate.median(kept) if kept else Estimate(1.0, 0, None, None)
 
 
 def measure_ratio(c: Claim, label: str, a: Sequence[float], b: Sequence[float]) -> tuple[Estimate, float]:
