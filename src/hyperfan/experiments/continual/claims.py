@@ -44,18 +44,19 @@ GROWTH_DEPTH, GROWTH_EMBEDDING, GROWTH_SEEDS, GROWTH_INPUTS = 10, 16, 40, 100
 
 def _smaller(c: Claim, results: "ContinualResults") -> None:
     sgd = results.grid("sgd")
-    untrained, moments = [], {"at the start of": sgd.initial, "during": sgd.during, "at the end of": sgd.final}
+    moments = {"at the start of": sgd.initial, "during": sgd.during, "at the end of": sgd.final}
     for init, other in itertools.product(HYPERFANS, KAIMINGS):
         losses = [sgd.initial(each, sgd.best(each))[:, 0].tolist() for each in (init, other)]
         c.decide(
             f"{init}: smaller at initialisation than {other}",
             is_smaller(c, f"{init} over {other}: loss before training", *losses),
         )
-        untrained.append(median_ratio(*losses).format())
+        c.headline = (
+            c.headline or f"before training {median_ratio(*losses).format()} of {other.removeprefix('kaiming-')}'s loss"
+        )
         for when, losses_at in moments.items():
             facts = (_smaller_in_every_task(c, sgd, (init, other), when, losses_at, by) for by in ChosenBy)
             c.decide(f"{init}: smaller {when} every task than {other}", agreed(facts))
-    c.headline = f"before training {untrained[0]} of fan-in's, {untrained[1]} of fan-out's"
     c.remark = (
         f"Points have noise of variance {NOISE**2:g}, so the loss of a task that is fitted well ends about there. Near "
         "the edge of divergence the last bit of a number decides which runs survive, and another CPU may round it "

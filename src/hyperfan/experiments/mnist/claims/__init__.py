@@ -120,7 +120,7 @@ def _biases(c: Claim, e: "MnistResults") -> None:
             )
             c.decide(f"{init}: the {of} moves less than under {BASELINE}, {how}", less.within(1))
             if not c.headline:
-                c.headline = f"the {of} moves {more.format()} times as far, Xavier's {less.format()} times that"
+                c.headline = f"the {of} moves {more.format()} times as far as without"
 
 
 def _means(c: Claim, e: "MnistResults") -> None:
@@ -146,7 +146,7 @@ def _means(c: Claim, e: "MnistResults") -> None:
         c.decide(f"{init}: a training loss that is not less than 1/{LOSS_FACTOR:g} of both", no_lower)
     best = max(gains, key=lambda init: gains[init][1].value)
     lowest = min(losses_over_in, key=lambda init: losses_over_in[init].value)
-    c.headline = f"{lowest.removeprefix('hyperfan-')}: training loss {losses_over_in[lowest].format()} of hyperfan-in's"
+    c.headline = f"{lowest.removeprefix('hyperfan-')} mean: {losses_over_in[lowest].format()} of hyperfan-in's loss"
     c.remark = "The paper says so of classical nets too, which is not tested."
     if gains[best][1].within(0):
         c.remark += f" {capitalise(best)} is certainly above both in accuracy, by {_points(gains[best][1])}."
@@ -162,7 +162,7 @@ def _sharing(c: Claim, e: "MnistResults") -> None:
         less = ratio(separate, shared, lambda r: r.training_loss(epoch=epochs))
         c.measure(f"{init}, separate over shared: training loss in epoch {epochs}", less)
         c.decide(f"{init}: their training loss is not less than 1/{LOSS_FACTOR:g} of it", _no_lower(less))
-        c.headline = f"{init}, separate over shared: {_points(gain)}, training loss {less.format()}"
+        c.headline = f"{init}: training loss {less.format()} times as large if not"
 
 
 def _adam(c: Claim, e: "MnistResults") -> None:

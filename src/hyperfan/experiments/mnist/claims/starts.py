@@ -121,7 +121,7 @@ def flow(c: Claim, e: "MnistResults") -> None:
             formula = (d_j if init == "hyperfan-out" else d_i) / e.base.embedding
             flow = Estimate.ratio([statistics.geometric_mean(s.flow[layers]) for s in e.starts(init=init)])
             if label == MIDDLE:
-                c.headline = f"{init}, {label}: {flow.format()}, by the formula {formula:g}"
+                c.headline = f"{label}: {flow.format()}, by the formula {formula:g}"
             c.measure(f"{init}, {label}: Var(∂L/∂h)/Var(∂L/∂W), formula {formula:g}", flow)
             right.append(flow.within(formula / FORMULA_TOLERANCE, formula * FORMULA_TOLERANCE))
             shrink.append(flow.within(high=1))
