@@ -12,6 +12,7 @@ from torch import Tensor
 
 from hyperfan.experiments.conditions import (
     CODE_SQUARES,
+    JOB_TABLE,
     JOBS,
     LINEAR,
     RATES,
@@ -246,7 +247,7 @@ class ConditionsResults(Results[Conditions, ConditionsRun]):
             mainnet = f"{_widths(widths(job, self.base.width))}, {job.nonlinearity}"
             trunk = _widths([job.size, *[self.base.width] * job.trunk_layers])
             conditions = [job.size, job.distribution, job.known, job.unseen, job.batch, job.points]
-            steps = setting(self.base, name, self.base.optimiser).steps
+            steps = self.base.steps * JOB_TABLE[name].duration
             rows.append([name, *map(str, conditions), mainnet, trunk, str(steps)])
         return markdown_table(["job", *of_conditions, "mainnet", "trunk", "batches"], rows)
 
