@@ -14,7 +14,8 @@ from hyperfan.codes import Embedding
 from hyperfan.data.regression import NOISE
 from hyperfan.experiments.draws import draw_init
 from hyperfan.experiments.experiment import HYPERFANS, KAIMINGS
-from hyperfan.experiments.results.claims import OPTIMISER_NAMES, Claim, Claims, Fact, all_of, any_of
+from hyperfan.experiments.optimisers import OPTIMISER_NAMES
+from hyperfan.experiments.results.claims import Claim, Claims, Fact, all_of, any_of
 from hyperfan.experiments.results.pairs import (
     SIGNIFICANT_P,
     ChosenBy,

@@ -24,7 +24,7 @@ from hyperfan.experiments.continual import (
 )
 from hyperfan.experiments.continual.claims import CLAIMS, GROWTH_SEEDS
 from hyperfan.experiments.continual.training import points
-from hyperfan.experiments.results.claims import OPTIMISER_NAMES
+from hyperfan.experiments.optimisers import OPTIMISER_NAMES
 from hyperfan.experiments.results.runs import NamedFigure
 from hyperfan.experiments.results.side_by_side import SideBySide, edge, nan_to_inf, quartile_cells
 from hyperfan.experiments.results.write import Results

@@ -6,7 +6,6 @@ from enum import StrEnum
 from importlib.resources import files
 from typing import Any, TypeVar
 
-from hyperfan.experiments.optimisers import OPTIMISER_NAMES as OPTIMISER_NAMES  # claims take it from here
 from hyperfan.experiments.results.statistics import Estimate
 from hyperfan.text import markdown_table
 

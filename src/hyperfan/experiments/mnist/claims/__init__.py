@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Literal
 from hyperfan.experiments.experiment import CLASSICAL, HYPERFANS
 from hyperfan.experiments.mnist import ADAM_BATCHES, ADAM_RATES, MEANS, SGD_RATES, SHORT_EPOCHS
 from hyperfan.experiments.mnist.claims.starts import BASELINE, explodes, flow, keeps_scale, relu, weights_beside
-from hyperfan.experiments.results.claims import OPTIMISER_NAMES, Claim, Claims, Fact, all_of, any_of
+from hyperfan.experiments.optimisers import OPTIMISER_NAMES
+from hyperfan.experiments.results.claims import Claim, Claims, Fact, all_of, any_of
 from hyperfan.experiments.results.runs import difference, mean_share, ratio
 from hyperfan.experiments.results.statistics import Estimate
 from hyperfan.text import capitalise
