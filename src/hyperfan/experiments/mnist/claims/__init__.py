@@ -163,7 +163,7 @@ def _sharing(c: Claim, e: "MnistResults") -> None:
         less = ratio(separate, shared, lambda r: r.training_loss(epoch=epochs))
         c.measure(f"{init}, separate over shared: training loss in epoch {epochs}", less)
         c.decide(f"{init}: their training loss is not less than 1/{LOSS_FACTOR:g} of it", _no_lower(less))
-        c.headline = f"{init}: training loss {less.format()} times as large if not"
+        c.headline = f"separate heads: {less.format()} of {init}'s loss"
 
 
 def _adam(c: Claim, e: "MnistResults") -> None:
