@@ -92,6 +92,8 @@ def test_the_optimiser_of_the_step(capsys):
     assert told["adamw"]["stable_rate"] < told["sgd"]["stable_rate"]  # a step on every coordinate goes farther
     assert main(["diagnose", "nets_to_diagnose:fast"]) == 1  # the factory's choice stands where none is made
     assert "one step of Adam at 0.1" in capsys.readouterr().out
+    main(["diagnose", "nets_to_diagnose:fast", "--lr", "0.2"])
+    assert "one step of Adam at 0.2" in capsys.readouterr().out
     with pytest.raises(SystemExit, match="2"):
         main(["diagnose", "nets_to_diagnose:healthy", "--optimiser", "lion"])
     said = capsys.readouterr().err

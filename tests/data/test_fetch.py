@@ -47,7 +47,8 @@ def offer(monkeypatch, name, *contents, site):
 
 @pytest.fixture
 def imagenette_site(monkeypatch):
-    content = archive(tarfile.TarInfo("imagenette2-160/noisy_imagenette.csv"))
+    unwanted = "noisy_imagenette.csv", f"val/{IMAGENETTE[0]}/{IMAGENETTE[0]}_2.JPEG/../../../../../out.JPEG"
+    content = archive(*(tarfile.TarInfo(f"imagenette2-160/{name}") for name in unwanted))
     with mirrors(content) as site:
         offer(monkeypatch, "imagenette", content, site=site)
         yield site
@@ -127,6 +128,7 @@ def tiny_imagenet_archive(*extra, annotated=True):
 
 def test_a_zip_archive_becomes_a_folder_and_nothing_leaves_it(monkeypatch, tmp_path):
     escapes = ["../out.JPEG", "/tmp/out.JPEG", "tiny-imagenet-200/val/images/../../../../out.JPEG",
+               "tiny-imagenet-200/val/images/val_2.JPEG/../../../../../out.JPEG",
                "tiny-imagenet-200/train/n02124075/images/..\\out.JPEG"]  # fmt: skip
     with mirrors(tiny_imagenet_archive(*escapes)) as site:
         offer(monkeypatch, "tiny-imagenet", site.content, site=site)

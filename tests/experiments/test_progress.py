@@ -9,6 +9,7 @@ from toy import InterruptedAfter, Toy
 from hyperfan.experiments import progress
 from hyperfan.experiments.loop import run
 from hyperfan.experiments.progress import Progress
+from hyperfan.experiments.sweep.table import SweepTable
 
 
 @pytest.fixture
@@ -68,6 +69,19 @@ def test_a_resumed_run_is_timed_from_where_it_went_on(lines, clock, out):
     clock(30.0)
     lines.update(531, 1000, ("epoch", 100))
     assert out.getvalue() == "toy: epoch 6/10  1 batches/s  8 min left\n"
+
+
+def test_a_resumed_sweep_is_timed_from_where_it_went_on(tmp_path, clock, out):
+    """Of two runs of 5 batches one had come to the fourth, and the other one makes two."""
+    runs = {tmp_path / f"{seed}": Toy(seed=seed) for seed in range(2)}
+    for path, step in zip(runs, (4, 2), strict=True):
+        table = SweepTable(Console(file=out), runs)
+        path.mkdir()
+        (path / "metrics.jsonl").write_text(f'{{"kind": "train", "step": {step}, "loss": 0.5}}\n')
+    clock(40.0)
+    table.show({path: "here"}, {}, shortage=str)
+    title = runs[path].title
+    assert out.getvalue() == f"0 of 2 runs over, 1 under way, about 80 s left; {title}: batch 2 of 5\n"
 
 
 def test_lines_of_a_run(tmp_path, out):

@@ -88,6 +88,8 @@ def test_equal_lists_do_not_differ():
         ([0.6, 1.7] * 6, None, None, None),  # no certainty either way
         ([0.5] * 5, None, None, None),  # too few
         ([1.5] * 5, None, None, None),
+        ([0.8] * 10 + [10.0] * 2, None, True, None),  # maybe by chance, as the test of ranks has it
+        ([1.25] * 10 + [0.1] * 2, None, None, True),
     ],
 )
 def test_pairs_are_smaller_or_no_larger_or_no_smaller_only_where_that_is_certain(

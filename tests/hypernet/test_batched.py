@@ -83,6 +83,9 @@ BATCHED = {
     "differences": lambda self, z: z.diff(dim=1, prepend=z[:, :1] - 1) + torch.diff(z, append=self.scale.view(1, 1, 4)[
         ..., :1].expand(1, 3, 1)) + self.table.diff(2, 0).sum(),
     "norms": lambda self, z: F.layer_norm(z, (4,), self.scale, self.scale) + F.normalize(z, dim=-1),
+    "norms with an eps": lambda self, z: F.layer_norm(z, (4,), self.scale, eps=0.3) + F.rms_norm(
+        z, (4,), self.scale, eps=0.3) + F.group_norm(z, 3, eps=0.3) + F.batch_norm(
+        z, self.table[:3, 0], self.table[:3, 1].square(), eps=0.3) + F.normalize(z, dim=-1, eps=3.0),
     "pools": lambda self, z: F.avg_pool1d(z, 2) + F.max_pool1d(z, 2) + F.pad(z, (1, 1))[..., :2],
     "own size": lambda self, z: z / z.shape[0] + z.size(1) + z.numel() + len(z) + z.dim(),
     "constants": lambda self, z: z + torch.arange(4.0).to(z).view(1, 1, 4) * self.table.mean(0),

@@ -248,6 +248,7 @@ def test_shared_heads_have_a_scale_for_each_gain():
     assert second.scale / first.scale == pytest.approx(2**0.5)
     a = net.heads.head("200x200-A")
     assert_variance(a(net.codes()[1:2]) * second.scale, 2 / 200)
+    assert a.bias.abs().max().item() == pytest.approx((3 * 0.9 * 1.5 / 200) ** 0.5, rel=2e-3)  # of 1600 uniform values
     with pytest.raises(hf.HyperfanError, match="would make all tensors of head 200x200 equal"):
         hf.HyperNet(main, hf.Embedding(32, per="net"), heads=hf.LoRA(8, sharing="shared"))
 

@@ -140,14 +140,15 @@ def test_heads_of_attention_are_cut_each_by_itself():
         return nn.TransformerEncoderLayer(width, 2, 2 * width, dropout=0.0, batch_first=True)
 
     embedding = hf.Embedding(5, given=True, per="net", identity=2)
-    large = hf.HyperNet(attention(8), embedding, trunk=(16,), example=torch.randn(1, 3, 8))
+    settings = {"trunk": (16,), "generate": "weights+biases"}
+    large = hf.HyperNet(attention(8), embedding, **settings, example=torch.randn(1, 3, 8))
     small = large.for_mainnet(attention(4), example=torch.randn(1, 3, 4))
     codes = torch.randn(6, 5)
-    whole, made = (net.generate(embedding=codes)["self_attn.in_proj_weight"] for net in (large, small))
-    names = [t.name for t in small.generated]
-    scale = small.heads.scale[names.index("self_attn.in_proj_weight")]
-    parts = torch.cat([whole[:, 8 * i : 8 * i + 4, :4] for i in range(3)], 1)
-    assert torch.equal(made, parts * scale)
+    whole, made = (net.generate(embedding=codes) for net in (large, small))
+    scale = dict(zip((t.name for t in small.generated), small.heads.scale, strict=True))
+    for name, cut in (("self_attn.in_proj_weight", (..., slice(4))), ("self_attn.in_proj_bias", ...)):
+        parts = torch.cat([whole[name][:, 8 * i : 8 * i + 4] for i in range(3)], 1)[cut]
+        assert torch.equal(made[name], parts * scale[name])
     assert small(torch.randn(6, 3, 4), embedding=codes[0]).shape == (6, 3, 4)
 
 

@@ -326,6 +326,14 @@ def test_what_is_no_configuration_is_one_line(saved, text):
         load(saved)
 
 
+def test_a_save_removes_no_file_outside_of_its_folder(saved):
+    (saved.parent / "mine").touch()
+    config = json.loads((saved / "config.json").read_text())
+    (saved / "config.json").write_text(json.dumps({**config, "weights": "../mine"}))
+    hf.HyperNet(mlp(), 4).save_pretrained(saved, overwrite=True)
+    assert (saved.parent / "mine").exists()
+
+
 @needs.POSIX
 def test_a_full_disk_is_one_line_and_leaves_what_was_saved(saved):
     """A limit on the size of files stands for it."""

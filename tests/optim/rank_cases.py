@@ -122,7 +122,12 @@ def train(
     ranks: range,
     no_sync: Callable[[], contextlib.AbstractContextManager[None]] = contextlib.nullcontext,
 ) -> None:
-    """Train on the parts of some ranks: of one, or, in one process, of all."""
+    """Train on the parts of some ranks: of one, or, in one process, of all.
+
+    A gradient that somebody holds stays as it was in later steps, whatever memory these are exchanged in.
+    """
+    held: list[tuple[Tensor, Tensor]] = []
+    same = True
     for step in range(case.steps):
         opt.zero_grad()
         for part in range(case.accumulated):
@@ -131,8 +136,12 @@ def train(
                 with contextlib.nullcontext() if last else no_sync():
                     loss = loss_of(case, net, step, part, rank, world) / case.accumulated
                     (loss / len(ranks)).backward()
+        same &= all(torch.equal(grad.to_dense(), copied) for grad, copied in held)
         clip(case, net, opt)
+        grads = [p.grad for group in opt.param_groups for p in group["params"] if p.grad is not None]
+        held = [(grad, grad.to_dense().clone()) for grad in grads]
         opt.step()
+    assert same  # in the end, as the other processes go on
 
 
 def oracle(case: Case, world: int) -> dict[str, Tensor]:

@@ -159,12 +159,14 @@ def test_the_picture_shows_every_layer_and_the_plain_nets(sick, healthy):
     assert "scale that depends on the width" in page
 
 
-def test_a_curve_of_missing_values_is_drawn_with_a_gap():
+def test_a_curve_of_missing_values_is_drawn_with_a_gap_and_the_band_is_that_of_the_layer_that_scatters_most():
     nan = Interval(math.nan, math.nan, math.nan)
     from hyperfan.charts.coordinates import AlongPanel, coordinate_chart
 
-    panel = AlongPanel("width", None, "activations", {"0": {8: nan, 16: nan}, "1": {8: Interval(1, 0.9, 1.1), 16: nan}})
+    seen = {"0": nan, "1": Interval(3, 1.5, 6), "2": Interval(1, 0.9, 1.1)}
+    panel = AlongPanel("width", None, "activations", {layer: {8: at, 16: nan} for layer, at in seen.items()})
     ET.fromstring(coordinate_chart([panel]))
+    assert coordinate_panels([panel])[0].curves[0].band == [(0.5, 2.0), (1.0, 1.0)]
 
 
 @pytest.mark.parametrize(

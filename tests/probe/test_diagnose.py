@@ -978,6 +978,17 @@ def test_a_prediction_below_its_target_is_explained_where_plain_nets_scatter():
     assert "scatter" not in str(well)
 
 
+def test_what_codes_scatter_adds_up_from_layer_to_layer_forward_and_backward(monkeypatch):
+    """Beside twins that do not scatter themselves."""
+    monkeypatch.setattr("hyperfan.probe.evidence.predicted_scale", lambda draws: Scale(1.0, 1.0, 1.0))
+    layers = hf.diagnose(hf.HyperNet(mlp(), 16, fidelity="paper"), *vectors()).layers
+    ahead = [math.log(r.predicted.high) for r in layers]
+    back = [math.log(r.predicted_gradient.high) for r in layers]
+    assert ahead[0] > 0
+    assert ahead == pytest.approx([ahead[0] * i for i in range(1, len(layers) + 1)])
+    assert back == pytest.approx(ahead[::-1])
+
+
 def test_a_diagnosis_prints_and_goes_to_json():
     torch.manual_seed(0)
     x, y = vectors()
@@ -1199,3 +1210,10 @@ def test_noise_is_looked_at_as_in_training(noise):
         x, y = vectors()
         diagnosis = hf.diagnose(ours(mlp(), x, hf.Embedding(16, noise=noise)), x, y)
         assert "wrong scale of a head" not in {f.name for f in diagnosis.findings}
+
+
+def test_the_share_of_noise_is_that_of_many_draws_though_few_are_looked_at():
+    """U(−3, 3) has three times the variance of an embedding, whose 512 coordinates scatter by some per cent."""
+    net = hf.HyperNet(nn.Sequential(nn.Linear(96, 64)), hf.Embedding(512, noise=3.0))
+    (found,) = (f for f in hf.diagnose(net, torch.randn(20, 96)).findings if f.name == "noise larger than signal")
+    assert float(re.search(r"the noise is ([\d.]+) times the signal", found.evidence)[1]) == pytest.approx(3, rel=0.2)
