@@ -495,3 +495,14 @@ def test_a_net_started_anew_in_mid_run(heads, change):
                 change(net)
 
     pair.train(6, between)
+
+
+def test_an_optimiser_of_other_modules_alone_is_refused():
+    """Nothing of the net would move; a frozen net is meant to stay as it is."""
+    net, encoder = build(hf.Embedding(7)), nn.Linear(3, 7)
+    with pytest.raises(hf.HyperfanError, match=r"AdamW\(nn.ModuleList\(\[net, encoder\]\), lr=…\)"):
+        hf.AdamW(net, params=encoder.parameters())
+    with pytest.raises(hf.HyperfanError, match=r"takes the net, not list: .*ModuleList\(\[net, encoder\]\)"):
+        hf.AdamW([*net.parameters(), *encoder.parameters()])
+    hf.AdamW(net, params=[*net.embeddings.parameters(), *list(net.heads.parameters())[:1]])
+    hf.AdamW(net.requires_grad_(False), params=encoder.parameters())

@@ -949,6 +949,38 @@ def test_what_an_optimiser_does_not_hold_of_a_foreign_hypernet():
     assert "parameters that the optimiser does not hold" not in [f.name for f in look_at(optimiser=both).findings]
 
 
+def test_an_encoder_that_is_in_no_optimiser_is_missed():
+    """Its parameters are those that the embedding passed was computed from."""
+    x, y = vectors(32)
+    encoder, net = nn.Linear(5, 16), ours(mlp(depth=1), x, hf.Embedding(16, given=True, per="net"))
+    e = encoder(torch.randn(len(x), 5))
+    found = hf.diagnose(net, x, y, embedding=e, optimiser=hf.AdamW(net, lr=1e-5)).findings
+    (missed,) = (f for f in found if f.name == "parameters that the optimiser does not hold")
+    assert (missed.where, missed.severity) == (("encoder 0", "encoder 1"), "warning")
+    assert missed.remedy.startswith("hyperfan.AdamW(nn.ModuleList([net, encoder]), …)")
+    both = hf.AdamW(nn.ModuleList([net, encoder]), lr=1e-5)
+    found = hf.diagnose(net, x, y, embedding=e, optimiser=both).findings
+    assert "parameters that the optimiser does not hold" not in [f.name for f in found]
+
+
+@pytest.mark.parametrize(("learnt", "found"), [(False, True), (True, False)])
+def test_codes_of_an_encoder_that_is_trained_need_not_differ_yet(learnt, found):
+    """They learn to, and standardised their small deviation would multiply the encoder's steps."""
+    x, y = vectors(100)
+    e = (1.0 + 0.2 * torch.randn(100, 16)).requires_grad_(learnt)
+    net = ours(mlp(depth=1), x, hf.Embedding(16, given=True, per="net"), example_embeddings=e.detach())
+    names = [f.name for f in hf.diagnose(net, x, y, embedding=e).findings]
+    assert ("conditions that are alike" in names) is found
+
+
+def test_codes_of_an_encoder_that_are_off_scale_are_given_as_examples():
+    x, y = vectors(100)
+    e = (10.0 * torch.randn(100, 16)).requires_grad_()
+    net = ours(mlp(depth=1), x, hf.Embedding(16, given=True, per="net"))
+    (off,) = hf.diagnose(net, x, y, embedding=e).findings
+    assert off.remedy.startswith("HyperNet(…, example_embeddings=e)")
+
+
 def test_a_remedy_is_printed_once():
     torch.manual_seed(5)
     printed = str(look(FAULTS["exploding"].plant()))

@@ -3,7 +3,7 @@
 import inspect
 import warnings
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, ClassVar, get_args
 
 import torch
@@ -41,8 +41,10 @@ class HyperNetOptimiser(torch.optim.Optimizer):
     def __init__(self, net: nn.Module, *args: Any, params: Any = None, **options: Any) -> None:
         name = self.torch_class.__name__
         if not isinstance(net, nn.Module):
-            seen = type(net).__name__
-            raise HyperfanError(f"hyperfan.{name} takes the net, not {seen}: {name}(net, lr=…); groups go to params=")
+            raise HyperfanError(
+                f"hyperfan.{name} takes the net, not {type(net).__name__}: {name}(net, lr=…), and with an encoder "
+                f"{name}(nn.ModuleList([net, encoder]), lr=…); groups go to params="
+            )
         nets = [m for m in net.modules() if isinstance(m, HyperNet)]
         if not nets:
             raise HyperfanError(
@@ -53,8 +55,19 @@ class HyperNetOptimiser(torch.optim.Optimizer):
                 raise HyperfanError(f"{option}=True: hyperfan.{name} steps heads in a way that cannot be; leave it out")
         self._trainers: list[MapTrainer] = []
         super().__init__(net.parameters() if params is None else params, *args, **options)
+        self._check_holds_some(nets)
         self._step_supports_amp_scaling = False  # so that a GradScaler unscales the gradients itself
         self._attach(nets)
+
+    def _check_holds_some(self, nets: Iterable[HyperNet]) -> None:
+        """Raise if no parameter that is trained is of a net: nothing of what it generates would move."""
+        trained = {id(p) for net in nets for p in net.parameters() if p.requires_grad}
+        if trained and not trained & self._groups().keys():
+            name = self.torch_class.__name__
+            raise HyperfanError(
+                "params= has no parameter of the hypernet, which would stay as it is: to train other modules with it, "
+                f"{name}(nn.ModuleList([net, encoder]), lr=…)"
+            )
 
     @property
     def plan(self) -> TrainingPlan:

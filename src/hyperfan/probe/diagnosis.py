@@ -18,6 +18,8 @@ from hyperfan.text import capitalise, number, table
 TRUNK_PART, EMBEDDING_PART, BASE_PART, PLAIN_PART, HYPERNET_PART = "trunk", "embedding", "base", "plain", "hypernet"
 """Names of parts: the trunk, the embeddings, bases of generated tensors, the mainnet's plain parameters, and all of a
 foreign hypernet."""
+ENCODER_PART = "encoder"
+"""Name of what computed the embedding that is passed to a diagnosis."""
 Table = tuple[list[str], list[list[str]]]
 """A header, and rows."""
 MIN_SKEW = 1.5

@@ -1,6 +1,6 @@
 """A hypernet that is not ours as the subject of a diagnosis or a calibration."""
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -14,7 +14,7 @@ from hyperfan.mainnet.skeleton import Skeleton
 from hyperfan.probe.diagnosis import HYPERNET_PART
 from hyperfan.probe.moments import mean_square
 from hyperfan.probe.per_code import in_one_batch, inputs_in_common
-from hyperfan.probe.subject import GeneratedTensor, Subject, with_targets
+from hyperfan.probe.subject import GeneratedTensor, Subject, leaves, with_targets
 
 MAX_ROUNDINGS = 8
 """Difference between equal rows of a matrix product, over the rounding error of its largest value."""
@@ -105,21 +105,3 @@ def _with_head(tensor: GeneratedTensor, made: Tensor) -> GeneratedTensor:
 def _rows_equal(t: Tensor) -> bool:
     """Whether all rows are equal but for rounding, which may differ from row to row of a matrix product."""
     return bool((t - t[:1]).abs().max() <= MAX_ROUNDINGS * torch.finfo(t.dtype).eps * t.abs().max())
-
-
-def leaves(tensors: Iterable[Tensor]) -> list[Tensor]:
-    """The parameters that some tensors were computed from, by walking back through their graph."""
-    tensors = list(tensors)
-    found: dict[int, Tensor] = {id(t): t for t in tensors if t.is_leaf}
-    visited: set[Any] = set()
-    waiting: list[Any] = [t.grad_fn for t in tensors if t.grad_fn is not None]
-    while waiting:
-        node = waiting.pop()
-        if node in visited:
-            continue
-        visited.add(node)
-        leaf = getattr(node, "variable", None)
-        if isinstance(leaf, Tensor):
-            found[id(leaf)] = leaf
-        waiting += [following for following, _ in node.next_functions if following is not None]
-    return list(found.values())

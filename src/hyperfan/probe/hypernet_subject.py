@@ -18,10 +18,10 @@ from hyperfan.hypernet.plain import named_tensors
 from hyperfan.init.registry import method
 from hyperfan.mainnet.read import arguments, read
 from hyperfan.mainnet.skeleton import duplicate
-from hyperfan.probe.diagnosis import BASE_PART, EMBEDDING_PART, TRUNK_PART, head_part
+from hyperfan.probe.diagnosis import BASE_PART, EMBEDDING_PART, ENCODER_PART, TRUNK_PART, head_part
 from hyperfan.probe.per_code import in_one_batch, inputs_in_common
 from hyperfan.probe.relation import CONDITIONS, ConditionReading, calls, correlation
-from hyperfan.probe.subject import SEED, GeneratedTensor, Subject, with_targets
+from hyperfan.probe.subject import SEED, GeneratedTensor, Subject, leaves, with_targets
 
 EXPECTED_EMBEDDINGS = 64
 """Embeddings in the mean that those given at the call are compared with."""
@@ -47,6 +47,10 @@ class HyperNetSubject(Subject):
             if isinstance(module, nn.modules.dropout._DropoutNd):
                 module.eval()
         self._user_parameters: dict[str, Tensor] = {name: p for name, p in net.named_parameters() if p.requires_grad}
+        if embedding is not None and embedding.requires_grad:
+            of_net = {id(p) for p in self._user_parameters.values()}
+            before = [p for p in leaves([embedding]) if id(p) not in of_net]
+            self._user_parameters |= {f"{ENCODER_PART} {i}": p for i, p in enumerate(before)}
         self._task = 0 if task is None and config.tasks is not None else task
         self._embedding = _condition(copied, example) if embedding is None and config.given else embedding
         spec, noise, theory = net.spec, config.noise > 0, net.init
@@ -96,7 +100,7 @@ class HyperNetSubject(Subject):
         return call(self.net, self.example, self._task, self._embedding, self.random, self.grouped)
 
     def user_parameters(self, parts: Mapping[str, Sequence[Tensor]]) -> dict[str, Tensor]:
-        """The trained parameters of the net that was copied, by name."""
+        """The trained parameters of the net that was copied, by name, and those that made the embedding given."""
         return self._user_parameters
 
     def hypernet_parts(self, generated: Mapping[str, Tensor]) -> dict[str, list[Tensor]]:

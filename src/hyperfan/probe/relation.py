@@ -22,6 +22,7 @@ class ConditionReading:
 
     Args:
         given: whether they are given at the call, and not the embeddings of tasks.
+        learnt: whether those given require gradients, as the codes of an encoder that is trained with the net.
         count: number of conditions.
         values: number of values in all of them.
         square: mean square of their values.
@@ -31,6 +32,7 @@ class ConditionReading:
     """
 
     given: bool
+    learnt: bool
     count: int
     values: int
     square: float
@@ -46,7 +48,8 @@ class ConditionReading:
         spread = None
         if len(rows) > 1:
             spread = rows.var(0, correction=0).mean().item() / square if square else 0.0
-        return cls(given, len(rows), rows.numel(), square, square / expected, code_ratio, spread)
+        learnt = given and conditions.requires_grad
+        return cls(given, learnt, len(rows), rows.numel(), square, square / expected, code_ratio, spread)
 
 
 def calls(net: HyperNet, embeddings: Tensor | None) -> list[dict[str, Any]]:

@@ -243,3 +243,21 @@ class Subject(ABC):
     def user_parameters(self, parts: Mapping[str, Sequence[Tensor]]) -> dict[str, Tensor]:
         """The user's parameters that are to be trained, by name; those of a foreign hypernet have their part's."""
         return {f"{part} {i}": p for part, parameters in parts.items() for i, p in enumerate(parameters)}
+
+
+def leaves(tensors: Iterable[Tensor]) -> list[Tensor]:
+    """The parameters that some tensors were computed from, by walking back through their graph."""
+    tensors = list(tensors)
+    found: dict[int, Tensor] = {id(t): t for t in tensors if t.is_leaf}
+    visited: set[Any] = set()
+    waiting: list[Any] = [t.grad_fn for t in tensors if t.grad_fn is not None]
+    while waiting:
+        node = waiting.pop()
+        if node in visited:
+            continue
+        visited.add(node)
+        leaf = getattr(node, "variable", None)
+        if isinstance(leaf, Tensor):
+            found[id(leaf)] = leaf
+        waiting += [following for following, _ in node.next_functions if following is not None]
+    return list(found.values())

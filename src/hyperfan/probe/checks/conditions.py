@@ -58,9 +58,10 @@ def not_standardised(e: Evidence) -> Iterator[Finding]:
 
 
 def alike(e: Evidence) -> Iterator[Finding]:
-    """Find conditions that do not differ, or hardly."""
+    """Find conditions that do not differ, or hardly; those of an encoder that is trained learn to."""
     c = e.conditions
-    if c is None or c.spread is None or not c.spread < (MIN_GIVEN_SPREAD if c.given else MIN_SPREAD):
+    least = MIN_GIVEN_SPREAD if c is not None and c.given and not c.learnt else MIN_SPREAD
+    if c is None or c.spread is None or not c.spread < least:
         return
     differ = "are equal" if c.spread == 0 else f"differ by {c.spread:.2g} of their mean square"
     kind = "conditions given" if c.given else "tasks' embeddings"

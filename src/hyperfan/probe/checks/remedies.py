@@ -45,8 +45,13 @@ def restart_trunk(e: Evidence) -> str:
 
 
 def standardise(e: Evidence) -> str:
-    """Standardise the conditions given, or tell their size, where it is all that sets them apart from usual ones."""
+    """Standardise the conditions given, or tell their size, where it is all that sets them apart from usual ones.
+
+    Codes of an encoder that is trained are not standardised: a small deviation would multiply the encoder's steps.
+    """
     c, call = e.conditions, f"standardise them, {STANDARDISED} of many conditions"
+    if c is not None and c.learnt:
+        return "HyperNet(…, example_embeddings=e), with codes of a batch by the encoder as it starts"
     if c is None or c.square > MAX_SQUARE or (c.spread is not None and c.spread < MIN_GIVEN_SPREAD):
         return call
     return f"{call}; or std= that of the conditions given"

@@ -11,10 +11,9 @@ from hyperfan.probe.checks.remedies import STANDARDISED, restart, restart_heads,
 from hyperfan.probe.diagnosis import EMBEDDING_PART, TRUNK_PART, TensorReading
 from hyperfan.probe.evidence import Evidence
 from hyperfan.probe.findings import Finding, FindingName, Severity
-from hyperfan.probe.foreign_subject import leaves
 from hyperfan.probe.losses import main_output
 from hyperfan.probe.moments import Scale
-from hyperfan.probe.subject import with_targets
+from hyperfan.probe.subject import leaves, with_targets
 
 MAX_VARIANCE_RATIO = 1.5
 """Realised over target variance, from which on the scale is wrong. The smallest usual mistake makes 1.9."""

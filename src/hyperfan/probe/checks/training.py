@@ -8,7 +8,7 @@ import torch
 from hyperfan.hypernet.adapter import CAUSAL_LM, task_type
 from hyperfan.probe.checks.remedies import restart
 from hyperfan.probe.checks.tensors import off_target
-from hyperfan.probe.diagnosis import HYPERNET_PART
+from hyperfan.probe.diagnosis import ENCODER_PART, HYPERNET_PART
 from hyperfan.probe.evidence import Evidence
 from hyperfan.probe.findings import Finding, FindingName, Severity
 from hyperfan.probe.first_step import ADAM_EPSILON
@@ -60,7 +60,8 @@ def left_out(e: Evidence) -> Iterator[Finding]:
     kind, is_ours = type(optimiser).__name__, type(optimiser).__module__.startswith("hyperfan")
     seen = f"{values:,} of {of:,} values that require gradients are in no group of the {kind}"
     cause = "it was built from a part of the parameters, from those of another net, or before these were made"
-    call = f"hyperfan.{kind}(net, …)" if is_ours else f"{kind}(net.parameters(), …)"
+    given = "nn.ModuleList([net, encoder])" if any(name.startswith(ENCODER_PART) for name in lacking) else "net"
+    call = f"hyperfan.{kind}({given}, …)" if is_ours else f"{kind}({given}.parameters(), …)"
     remedy = f"{call}; what should stay as it is, requires_grad_(False)"
     yield Finding(FindingName.LEFT_OUT, severity, tuple(lacking), seen, cause, remedy)
 
