@@ -71,6 +71,7 @@ def _start(c: Claim, found: "ByInit") -> None:
 
 def _learning(c: Claim, found: "ByInit", classes: int) -> None:
     """Compare how far the inits have come, by test accuracy."""
+    lead: list[str] = []
     when, learnt = "test accuracy at the end", f"ln {classes} − training loss of the last quarter"
     for init, runs in found.items():
         c.measure(f"{init}: {when}", mean_share(runs, _accuracy), ".1%")
@@ -85,9 +86,9 @@ def _learning(c: Claim, found: "ByInit", classes: int) -> None:
         c.decide(f"fan-out is about equal to {init}: {when}", apart.within(-margin, margin))
         ahead = c.measure(f"{FAN_OUT} − {init}: {learnt}", difference(found[FAN_OUT], found[init], _learnt))
         if ahead.within(0):
-            c.remark += (
-                f"By training loss, which no fact is about, fan-out is ahead of {init}, by {ahead.format()} nats. "
-            )
+            lead.append(f"of {init} by {ahead.format()} nats")
+    if lead:
+        c.remark += f"By training loss, which no fact is about, fan-out is ahead {' and '.join(lead)}. "
 
 
 def _compare(c: Claim, results: "ImagenetResults", last: Last) -> None:
