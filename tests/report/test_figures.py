@@ -103,6 +103,10 @@ def test_runs_of_different_length_are_averaged_alike():
     assert [y for x, y in drawn if x <= 300] == [2.0] * sum(x <= 300 for x, _ in drawn)
     assert {y for x, y in drawn if x > 300} == {3.0}
     assert texts(training_losses({"panel": both, "other": both}, "title")).count("batch") == 2
+    more = settings({"small": [rows((0.1, 0.2))] * 5})
+    assert any(
+        "mean of up to 5 runs" in text for text in texts(training_losses({"panel": both, "other": more}, "title"))
+    )
     assert texts(losses_and_accuracies({"panel": both, "other": both}, "title")).count("batch") == 4
 
 

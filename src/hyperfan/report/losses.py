@@ -45,10 +45,9 @@ def _by_label(panels: Mapping[str, Sequence[Setting]], rows: Sequence[Loss], tit
         for kind, key, what, axis in rows
         for label, compared in panels.items()
     ]
-    compared = next(iter(panels.values()))
-    entries = [(s.label, s.look) for s in compared]
-    what = " and ".join(what for _, _, what, _ in rows)
-    return figure(title, drawn, len(panels), entries, f"{what.capitalize()}: {_note(compared).lower()}")
+    entries = [(s.label, s.look) for s in next(iter(panels.values()))]
+    what, everything = " and ".join(what for _, _, what, _ in rows), list(itertools.chain(*panels.values()))
+    return figure(title, drawn, len(panels), entries, f"{what.capitalize()}: {_note(everything).lower()}")
 
 
 def loss_panels(settings: Sequence[Setting], unit: str, batches: int, max_means: int | None = None) -> list[Panel]:
