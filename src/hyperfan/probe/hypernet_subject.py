@@ -49,7 +49,7 @@ class HyperNetSubject(Subject):
         self._user_parameters: dict[str, Tensor] = {name: p for name, p in net.named_parameters() if p.requires_grad}
         if embedding is not None and embedding.requires_grad:
             of_net = {id(p) for p in self._user_parameters.values()}
-            before = [p for p in leaves([embedding]) if id(p) not in of_net]
+            before = [p for p in leaves([embedding]) if id(p) not in of_net and p is not embedding]
             self._user_parameters |= {f"{ENCODER_PART} {i}": p for i, p in enumerate(before)}
         self._task = 0 if task is None and config.tasks is not None else task
         self._embedding = _condition(copied, example) if embedding is None and config.given else embedding
@@ -150,7 +150,7 @@ class HyperNetSubject(Subject):
         usual = _conditions(net, EXPECTED_EMBEDDINGS)
         code_ratio = _ratio(*(_conditioned_square(net, conditions) for conditions in (given, usual)))
         rows = given if given.ndim > one else given.unsqueeze(0)
-        return ConditionReading.of(rows, expected, code_ratio, given=True)
+        return ConditionReading.of(rows, expected, code_ratio, given=True, learnt=given.requires_grad)
 
     def correlation(self) -> float | None:
         """Mean correlation between the weights of two conditions: those given, or others like them."""

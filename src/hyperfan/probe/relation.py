@@ -41,14 +41,15 @@ class ConditionReading:
     spread: float | None
 
     @classmethod
-    def of(cls, conditions: Tensor, expected: float, code_ratio: float, *, given: bool) -> "ConditionReading":
+    def of(
+        cls, conditions: Tensor, expected: float, code_ratio: float, *, given: bool, learnt: bool = False
+    ) -> "ConditionReading":
         """Read (count, …) conditions, of whose values this mean square is expected."""
         rows = conditions.detach().double().flatten(1)
         square = rows.square().mean().item()
         spread = None
         if len(rows) > 1:
             spread = rows.var(0, correction=0).mean().item() / square if square else 0.0
-        learnt = given and conditions.requires_grad
         return cls(given, learnt, len(rows), rows.numel(), square, square / expected, code_ratio, spread)
 
 

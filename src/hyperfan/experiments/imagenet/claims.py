@@ -133,7 +133,8 @@ def _without_norm(c: Claim, results: "ImagenetResults") -> None:
     c.remark = (
         f"The others start at {min(others):.3g} to {max(others):.3g} times their loss with batch norm. No fact is "
         "about that: one that vanishes starts beside the loss of guessing too. After "
-        f"{bare_base.total} batches without batch norm no init has more than {max(accuracies):.1%} right."
+        f"{bare_base.total} batches without batch norm no init has more than {max(accuracies):.1%} right, where a run "
+        "that diverged counts as guessing."
     )
 
 

@@ -29,7 +29,8 @@ UNCONDITIONED_SHARE = 1 / len(PLACES)
 """The share of held-out tasks' strings that nets without conditions have right at most.
 
 Such a net has one answer to a string, whatever the task, and it is right in no more than one of these tasks, of which
-there is one for each order: their shifts differ, and with them the sums of the answers' letters.
+there is one for each order: their shifts differ, and with them the sums of the answers' letters, as long as shift times
+length differs too, by the number of letters, as it does in strings of the length that the page is about.
 """
 Decide = Callable[[Estimate], Fact]
 
@@ -77,14 +78,15 @@ def _per_task(c: Claim, results: "LoraResults") -> None:
     c.decide(f"on trained tasks it is no worse than {STARTS[PER_TASK]}", reached)
 
     def uses_condition(label: str, rate: float) -> Fact:
-        right = Estimate.of([run.score(HELD_RIGHT, OURS, rate) for run in results.compared])
+        right = Estimate.mean_share([run.score(HELD_RIGHT, OURS, rate) for run in results.compared])
         return c.measure(label, right, ".0%").within(low=UNCONDITIONED_SHARE)
 
     rates = [partial(results.best, OURS, HELD_RIGHT)]
     more = compare_at_best_rates(f"{MEASURES[HELD_RIGHT]}, at {{:g}}", rates, uses_condition)
     c.decide(f"on held-out tasks it has more than {UNCONDITIONED_SHARE:.0%} right, which takes a condition", more)
-    found = [Estimate.of([r.score(m, OURS, results.best(OURS, m)) for r in results.compared]) for m in SHARES]
-    c.measure("strings right where words tell the task", Estimate.of([r.with_words for r in results.compared]), ".0%")
+    found = [Estimate.mean_share([r.score(m, OURS, results.best(OURS, m)) for r in results.compared]) for m in SHARES]
+    worded = Estimate.mean_share([r.with_words for r in results.compared])
+    c.measure("strings right where words tell the task", worded, ".0%")
     c.headline = f"{found[0].format('.0%')} right, held-out tasks {found[1].format('.0%')}"
 
 

@@ -157,7 +157,7 @@ def compare_starts(
             for step in curves[0]
             if all(math.isfinite(curve[step]) for curve in curves)
         }
-        right = Estimate.of([run.score(HELD_RIGHT, start, right_rates[start]) for run in runs])
+        right = Estimate.mean_share([run.score(HELD_RIGHT, start, right_rates[start]) for run in runs])
         score = None if start == PER_TASK else (right.value, right.low, right.high)
         drawn.append(StartScores(STARTS[start], look, losses, score))
     return losses_and_scores([d for d in drawn if d.losses], title, SCORE, NOTE if len(runs) > 1 else NOTE_OF_ONE)
@@ -291,7 +291,7 @@ class LoraResults(Results[Lora, LoraRun]):
                 rate = self.best(start, measure)
                 found = Estimate.median([run.score(measure, start, rate) for run in self.compared])
                 if measure in SHARES:
-                    found = Estimate.of([run.score(measure, start, rate) for run in self.compared])
+                    found = Estimate.mean_share([run.score(measure, start, rate) for run in self.compared])
                 cells.append(f"{found.format('.0%' if measure in SHARES else '.2g')} at {rate:g}")
             before = statistics.fmean(self._before(run, start) for run in self.compared)
             rows.append([STARTS[start], f"{before:.2g}", *cells])

@@ -273,6 +273,7 @@ class MnistResults(ClassifierResults[Mnist, MnistRun]):
             "margin": ACCURACY_MARGIN,
             "factor": LOSS_FACTOR,
             "tolerance": FORMULA_TOLERANCE,
+            "settled": SETTLED_WITHIN,
             "starts": START_SEEDS,
             "seeds": SEEDS,
             "close": CLOSE_SEEDS,

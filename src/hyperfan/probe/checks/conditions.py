@@ -54,6 +54,8 @@ def not_standardised(e: Evidence) -> Iterator[Finding]:
             f"{c.square:.2g} times as fast as the rest"
         )
         remedy = f"standardise them, {STANDARDISED} of many conditions, and leave std= out"
+        if c.learnt:
+            remedy = f"divide the encoder's codes by {size:.3g}, a constant, and pass codes of that size as examples"
         yield Finding(FindingName.CONDITIONS_OFF_SCALE, "warning", (), seen, cause, remedy)
 
 
@@ -68,6 +70,8 @@ def alike(e: Evidence) -> Iterator[Finding]:
     cause, remedy = "one vector was repeated", "pass a vector for each sample, as net(x, embedding=vectors)"
     if not c.given:
         cause, remedy = "they were set by hand", "net.reset_parameters(), which draws them"
+    elif c.learnt:
+        cause, remedy = "the encoder makes one code of all", "an encoder that reads what sets the conditions apart"
     elif c.spread > 0:
         cause, remedy = "what they have in common was not subtracted", f"{STANDARDISED}, of many conditions"
     seen = f"the {c.count} {kind} {differ}"

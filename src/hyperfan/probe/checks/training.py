@@ -60,7 +60,9 @@ def left_out(e: Evidence) -> Iterator[Finding]:
     kind, is_ours = type(optimiser).__name__, type(optimiser).__module__.startswith("hyperfan")
     seen = f"{values:,} of {of:,} values that require gradients are in no group of the {kind}"
     cause = "it was built from a part of the parameters, from those of another net, or before these were made"
-    given = "nn.ModuleList([net, encoder])" if any(name.startswith(ENCODER_PART) for name in lacking) else "net"
+    given = "net"
+    if any(name.startswith(ENCODER_PART) for name in lacking):
+        given, cause = "nn.ModuleList([net, encoder])", f"{cause}; of an encoder, another optimiser may hold them"
     call = f"hyperfan.{kind}({given}, …)" if is_ours else f"{kind}({given}.parameters(), …)"
     remedy = f"{call}; what should stay as it is, requires_grad_(False)"
     yield Finding(FindingName.LEFT_OUT, severity, tuple(lacking), seen, cause, remedy)

@@ -121,7 +121,7 @@ def _biases(c: Claim, e: "MnistResults") -> None:
             )
             c.decide(f"{init}: the {of} moves less than under {BASELINE}, {how}", less.within(1))
             if not c.headline:
-                c.headline = f"the {of} moves {more.format()} times as far as without"
+                c.headline = f"{init}: the {of} moves {more.format()} times as far"
 
 
 def _means(c: Claim, e: "MnistResults") -> None:
@@ -220,8 +220,7 @@ def _moves_more(
 
 def _measure_settled(c: Claim, e: "MnistResults", found: dict[str, list["MnistRun"]], what: str = "") -> None:
     for (init, runs), relative in itertools.product(found.items(), SETTLING):
-        label = f"{init}{what}: batches until the deviation stays within {SETTLED_WITHIN:.0%} of the final one"
-        label += "" if relative else ", of the classical net's"
+        label = f"{init}{what}: batches until the deviation stays so near to the final one, {SETTLING[relative]}"
         settled = [run.settled(None if relative else beside) for run, beside in _beside_classical(e, runs)]
         c.measure(label, Estimate.ratio(settled), ".0f")
 
