@@ -37,7 +37,7 @@ Decide = Callable[[Estimate], Fact]
 
 def is_less(ratio: Estimate) -> Fact:
     """Whether a ratio is below 1. It is not if it is certainly above."""
-    return ratio.is_below(1, refuted_above=1)
+    return ratio.within(high=1)
 
 
 def is_no_more(ratio: Estimate) -> Fact:

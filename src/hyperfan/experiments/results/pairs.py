@@ -101,7 +101,7 @@ def is_no_smaller(c: Claim, label: str, a: Sequence[float], b: Sequence[float]) 
 def _compare(c: Claim, label: str, a: Sequence[float], b: Sequence[float]) -> tuple[Estimate, Fact]:
     """Record the median of the ratios; returns it with whether a is smaller, where it certainly is or is larger."""
     ratio, p = measure_ratio(c, label, a, b)
-    return ratio, ratio.is_below(1, refuted_above=1) if _is_enough(ratio) and p < SIGNIFICANT_P else None
+    return ratio, ratio.within(high=1) if _is_enough(ratio) and p < SIGNIFICANT_P else None
 
 
 def _is_enough(ratio: Estimate) -> bool:
