@@ -8,6 +8,7 @@ from twins import Twins, assert_same, batches
 
 import hyperfan as hf
 from hyperfan.generators.stand_in import FromCode
+from hyperfan.optim.factor import Factor
 
 LR = 1e-3
 
@@ -66,6 +67,21 @@ def test_nor_is_that_of_a_chain_which_runs_without_its_modules():
     assert_in_factors(net, "2/weight")
     opt.release()
     assert net.skeleton.linear is F.linear
+
+
+@pytest.mark.parametrize("momentum", [{}, {"momentum": 0.9, "nesterov": True, "weight_decay": 0.1}])
+@pytest.mark.parametrize("max_rank", [18, 17])
+def test_layers_that_share_a_head_are_stepped_by_one_product_up_to_a_rank(monkeypatch, max_rank, momentum):
+    monkeypatch.setattr("hyperfan.optim.sgd.RANK_PER_THREAD", max_rank / torch.get_num_threads())
+    torch.manual_seed(0)
+    hidden = (layer for _ in range(3) for layer in (nn.Linear(40, 40), nn.Tanh()))
+    mainnet = nn.Sequential(nn.Linear(4, 40), nn.Tanh(), *hidden, nn.Linear(40, 3))
+    twins = Twins(hf.HyperNet(mainnet.double(), 7), lr=LR, **momentum)
+    written = []
+    join = Factor.join
+    monkeypatch.setattr(Factor, "join", lambda factor, memory: written.append(memory.shape) or join(factor, memory))
+    twins.train(5)
+    assert bool(written) == (max_rank < 3 * 6)
 
 
 def test_a_penalty_on_the_gradient_of_the_input(twins):

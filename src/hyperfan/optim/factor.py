@@ -52,6 +52,18 @@ class Factor:
         self.write_to(memory, 1.0)
         return memory
 
+    def products(self, max_rank: float) -> tuple[Tensor, Tensor] | None:
+        """A (m, rank, n) and B (m, rank, k) if each of several gradients is Aᵀ·B (n, k), up to this rank in all."""
+        if isinstance(self.grads, Tensor):
+            return None
+        found = (getattr(grad, "product", None) for grad in self.grads)
+        pairs: list[tuple[Tensor, Tensor]] = [pair for pair in found if pair is not None]
+        alike = len(pairs) == len(self.grads) and len({(a.shape, b.shape) for a, b in pairs}) == 1
+        if not alike or len(pairs) * len(pairs[0][0]) > max_rank:
+            return None
+        a, b = (torch.stack(factors) for factors in zip(*pairs, strict=True))
+        return a, b
+
     @property
     def row_size(self) -> int:
         """The number of values in one code's row of gradients."""

@@ -83,6 +83,17 @@ class FactoredGradient(Tensor):
             return dense
         return self.value.dense
 
+    @property
+    def product(self) -> tuple[Tensor, Tensor] | None:
+        """A and B, both matrices, of a gradient that is Aᵀ·B."""
+        parts = self.parts
+        if parts is None or len(parts) != 1 or self.value.summed:
+            return None
+        ((factor, scale),) = parts
+        if scale != 1 or factor.codes.ndim != 2 or not isinstance(factor.grads, Tensor):
+            return None
+        return factor.codes, factor.grads
+
     def add_to_(self, target: Tensor, alpha: float, beta: float = 1.0) -> None:
         """``target ← beta·target + alpha·self``, without writing this out."""
         parts = self.parts

@@ -30,6 +30,11 @@ from hyperfan.optim.optimiser import HyperNetOptimiser
 from hyperfan.optim.plan import TrainingKind
 
 CONDITION_LIMIT = 1e4
+RANK_PER_THREAD = 24
+"""Up to so many rows, one product of the factors δᵀ·x of all layers is faster than G, written out, and K·G.
+
+It multiplies more and moves less through memory: threads share the one, and not the other.
+"""
 MOMENTUM, MOMENTUM_OF_OUTPUTS = "momentum_buffer", "momentum_of_outputs"
 """Keys of the optimiser's state: torch's buffer, and, in its place while a map is collapsed, M."""
 Add = Callable[[Tensor, float, float], object]
@@ -166,10 +171,16 @@ class Collapsed(Form):
         if self._factor is not None and not isinstance(factor.grads, Tensor):
             (row,) = factor.grads  # one code: its gradient need not be multiplied out
             add_to_(target.view(row.shape), row, alpha * self._factor, beta)
-        else:
-            if self._memory is None:
-                self._memory = torch.empty_like(target)
-            addmm_(target, self.gram.to(target), factor.join(self._memory), alpha, beta)
+            return
+        gram, products = self.gram.to(target), factor.products(RANK_PER_THREAD * torch.get_num_threads())
+        if products is not None:
+            a, b = products
+            mixed = gram[:, None, :, None] * a[:, :, None]  # (m, rank, m, n): that of layer j in layer i's step
+            addmm_(target.view(-1, b.shape[-1]), mixed.flatten(2).flatten(0, 1).mT, b.flatten(0, 1), alpha, beta)
+            return
+        if self._memory is None:
+            self._memory = torch.empty_like(target)
+        addmm_(target, gram, factor.join(self._memory), alpha, beta)
 
 
 def _add_nothing(target: Tensor, alpha: float, beta: float) -> None:
