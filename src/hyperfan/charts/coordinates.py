@@ -8,7 +8,7 @@ from hyperfan.charts.axis import Axis, digits, log_axis
 from hyperfan.charts.figure import figure
 from hyperfan.charts.palette import THEORY, looks
 from hyperfan.charts.panel import Curve, Note, Panel
-from hyperfan.charts.scale import Interval, Of
+from hyperfan.charts.scale import Interval, Signal
 
 Along = Literal["width", "depth"]
 """What is varied from net to net."""
@@ -27,7 +27,7 @@ class AlongPanel(NamedTuple):
 
     along: Along
     at: int | None
-    of: Of
+    of: Signal
     curves: Mapping[str, Mapping[int, Interval]]
 
 

@@ -11,7 +11,7 @@ from hyperfan.charts.markup import short_name
 from hyperfan.charts.palette import FIRST, NO_INITS, THEORY, Look, looks
 from hyperfan.charts.panel import Curve, Note, Panel
 
-Of = Literal["activations", "gradients"]
+Signal = Literal["activations", "gradients"]
 AXES = {
     "activations": "Root mean square of each layer's output, on a logarithmic axis",
     "gradients": "Root mean square of the gradient at each layer, on a logarithmic axis",
@@ -51,7 +51,7 @@ class Reading(Protocol):
     def layer(self) -> str:
         """Its name."""
 
-    def scales(self, of: Of) -> Sequence[MeanSquare | None]:
+    def scales(self, of: Signal) -> Sequence[MeanSquare | None]:
         """Mean squares as measured and as predicted; ``None`` where there is none."""
 
 
@@ -96,7 +96,7 @@ class Measurements:
 
 
 def scale_chart(
-    series: Mapping[str, Readings], of: Of = "activations", title: str = "", inits: Mapping[str, str] = NO_INITS
+    series: Mapping[str, Readings], of: Signal = "activations", title: str = "", inits: Mapping[str, str] = NO_INITS
 ) -> str:
     """A self-contained SVG: root mean squares by layer, a grey line for the theory and points for measurements.
 
@@ -118,7 +118,7 @@ def layer_names(series: Mapping[str, Readings]) -> list[str]:
     return list(dict.fromkeys(reading.layer for readings in series.values() for reading in readings))
 
 
-def scale_measurements(series: Mapping[str, Readings], of: Of, given: Sequence[Look] = ()) -> list[Measurements]:
+def scale_measurements(series: Mapping[str, Readings], of: Signal, given: Sequence[Look] = ()) -> list[Measurements]:
     """Root mean squares of layers; each label has the look given, or else that of the init it starts with."""
     rows = []
     for (label, readings), look in zip(series.items(), given or looks(list(series)), strict=True):

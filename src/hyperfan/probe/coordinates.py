@@ -13,7 +13,7 @@ from hyperfan.errors import HyperfanError
 from hyperfan.files import finite_or_none
 from hyperfan.probe.diagnosis import Diagnosis, Table
 from hyperfan.probe.findings import SEVERITIES, Finding, FindingName, without_notes, worst_first
-from hyperfan.probe.trends import MIN_SLOPE, OF, Size, Trend, all_trends, along_size, farthest_layer
+from hyperfan.probe.trends import MIN_SLOPE, SIGNALS, Size, Trend, all_trends, along_size, farthest_layer
 from hyperfan.text import capitalise, number, table
 
 
@@ -72,7 +72,7 @@ class CoordinateCheck:
         rows = []
         for size, seen in self.diagnoses.items():
             bad = without_notes(seen.findings)
-            far = [farthest_layer(seen, of) for of in OF]
+            far = [farthest_layer(seen, of) for of in SIGNALS]
             cells = [cell for layer, ratio in far for cell in (layer, write(ratio))]
             held = [str(v) if v is not None else "–" for v in size]
             found = bad[0].name if bad else "healthy"
@@ -183,7 +183,7 @@ def _dependences(trends: Sequence[Trend], first: Diagnosis) -> Iterator[Finding]
     remedy = "HyperNet(mainnet, …, init='hyperfan-in'), which knows the fans of every layer"
     if not ours:
         remedy = "hyperfan.init.hyperfan_in_uniform_(head.weight, shape) on the head of every weight"
-    for along, of in itertools.product(causes, OF):
+    for along, of in itertools.product(causes, SIGNALS):
         off = [t for t in trends if t.along == along and t.of == of and t.dependent]
         if not off:
             continue

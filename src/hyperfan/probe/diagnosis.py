@@ -8,7 +8,7 @@ from typing import Any
 
 from hyperfan.charts.axis import digits
 from hyperfan.charts.html import notebook_diagnosis
-from hyperfan.charts.scale import Of, scale_chart
+from hyperfan.charts.scale import Signal, scale_chart
 from hyperfan.files import finite_or_none
 from hyperfan.probe.findings import Finding, in_places, remedies_once, without_notes
 from hyperfan.probe.first_step import FIRST_STEPS, OptimiserName
@@ -58,7 +58,7 @@ class LayerReading:
     measured_gradient: Scale | None
     histogram: Histogram = field(repr=False)
 
-    def scales(self, of: Of) -> tuple[Scale | None, Scale | None]:
+    def scales(self, of: Signal) -> tuple[Scale | None, Scale | None]:
         """Mean squares as measured and as predicted, of outputs or of gradients; ``None`` where there is none."""
         if of == "activations":
             return self.measured, self.predicted

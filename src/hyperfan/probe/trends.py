@@ -12,11 +12,11 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from hyperfan.charts.coordinates import Along
-from hyperfan.charts.scale import MISSING, Interval, Of
+from hyperfan.charts.scale import MISSING, Interval, Signal
 from hyperfan.probe.diagnosis import Diagnosis, LayerReading
 from hyperfan.probe.moments import REACH_99_TO_95, Scale
 
-OF: tuple[Of, ...] = ("activations", "gradients")
+SIGNALS: tuple[Signal, ...] = ("activations", "gradients")
 MIN_SLOPE: Mapping[Along, float] = {"width": 0.15, "depth": 0.1}
 """The near end of a slope's 99 % interval from which a scale counts as dependent: the exponent of the width, of
 which a forgotten fan makes 0.5; and the logarithm of the factor from layer to layer."""
@@ -49,7 +49,7 @@ class Trend:
 
     along: Along
     at: int | None
-    of: Of
+    of: Signal
     layer: str
     slope: float
     low: float
@@ -79,18 +79,18 @@ def all_trends(diagnoses: Mapping[Size, Diagnosis]) -> Iterator[Trend]:
     """Along the width at each depth, layer by layer; then along the depth at each width, at the ends of the net."""
     widths, depths = (list(dict.fromkeys(values)) for values in zip(*diagnoses, strict=True))
     if len(widths) > 1:
-        for depth, of in itertools.product(depths, OF):
+        for depth, of in itertools.product(depths, SIGNALS):
             layers = [[r.layer for r in seen.layers] for size, seen in diagnoses.items() if size.depth == depth]
             for layer in layers[0]:
                 if all(layer in others for others in layers):
                     yield _trend(diagnoses, "width", depth, of, layer)
     if len(depths) > 1:
-        for width, of in itertools.product(widths, OF):
+        for width, of in itertools.product(widths, SIGNALS):
             yield _trend(diagnoses, "depth", width, of, LAST_LAYER if of == "activations" else FIRST_LAYER)
 
 
 def along_size(
-    diagnoses: Mapping[Size, Diagnosis], along: Along, at: int | None, of: Of, layer: str
+    diagnoses: Mapping[Size, Diagnosis], along: Along, at: int | None, of: Signal, layer: str
 ) -> dict[int, Interval]:
     """The ratios of a layer to plain nets, by size."""
     found = {}
@@ -104,7 +104,7 @@ def along_size(
     return found
 
 
-def _trend(diagnoses: Mapping[Size, Diagnosis], along: Along, at: int | None, of: Of, layer: str) -> Trend:
+def _trend(diagnoses: Mapping[Size, Diagnosis], along: Along, at: int | None, of: Signal, layer: str) -> Trend:
     """A line of least squares through log ratios; its error is the scatter of plain nets, carried through."""
     found = {size: r for size, r in along_size(diagnoses, along, at, of, layer).items() if math.isfinite(r.value)}
     if len(found) < 2:
@@ -120,7 +120,7 @@ def _trend(diagnoses: Mapping[Size, Diagnosis], along: Along, at: int | None, of
     return Trend(along, at, of, layer, slope, slope - reach, slope + reach)
 
 
-def ratio(reading: LayerReading, of: Of) -> Interval:
+def ratio(reading: LayerReading, of: Signal) -> Interval:
     """Root mean square over that of plain nets; the interval is where 95 % of plain nets lie around it."""
     measured, plain = reading.scales(of)
     if not (_usable(measured) and _usable(plain)):
@@ -135,7 +135,7 @@ def _usable(scale: Scale | None) -> bool:
     return scale is not None and 0 < scale.value < math.inf and scale.high < math.inf
 
 
-def farthest_layer(seen: Diagnosis, of: Of) -> tuple[str, float | None]:
+def farthest_layer(seen: Diagnosis, of: Signal) -> tuple[str, float | None]:
     """The layer farthest from plain nets, and its ratio to them."""
     ratios = {r.layer: at for r in seen.layers if math.isfinite(at := ratio(r, of).value)}
     if not ratios:

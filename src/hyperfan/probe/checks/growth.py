@@ -9,7 +9,7 @@ from hyperfan.probe.checks.tensors import off_target
 from hyperfan.probe.evidence import Evidence
 from hyperfan.probe.findings import Finding, FindingName, Severity
 from hyperfan.probe.moments import REACH_99_TO_95, Scale
-from hyperfan.probe.trends import OF
+from hyperfan.probe.trends import SIGNALS
 from hyperfan.text import times
 
 MAX_RATIO_TO_PREDICTION = 10.0
@@ -26,7 +26,7 @@ MAX_BACKWARD_GROWTH_PER_LAYER = 2.0
 
 def deviation_from_prediction(e: Evidence) -> Iterator[Finding]:
     """Find layers far from what plain nets do."""
-    for of in OF:
+    for of in SIGNALS:
         pairs, backward = [(r.layer, *r.scales(of)) for r in e.readings.layers], of == "gradients"
         compared = [(layer, m, p) for layer, m, p in pairs if m and p and _finite(m) and _finite(p)]
         off = {layer: m.value / p.value for layer, m, p in compared if _apart(m, p)}

@@ -30,8 +30,11 @@ LOSS_FACTOR = 1.1
 MOVES: tuple[Literal["mean", "deviation"], ...] = ("mean", "deviation")
 READINGS = {False: "as plotted", True: "relative to the deviation"}
 """Whether movement of weights is measured relative to their deviation at the end, and how that is said."""
-SETTLING = {False: "by the classical net's deviation", True: "by its own deviation"}
-"""Settled is what stays within a share of the classical net's deviation at the end, or, relative, of its own."""
+SETTLING = {
+    relative: f"within {SETTLED_WITHIN:.0%} of {whose} deviation"
+    for relative, whose in ((False, "the classical net's"), (True, "its own"))
+}
+"""What is settled stays so near to its final value, by the classical net's last deviation or, relative, by its own."""
 
 
 # ── training ───────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -220,7 +223,7 @@ def _moves_more(
 
 def _measure_settled(c: Claim, e: "MnistResults", found: dict[str, list["MnistRun"]], what: str = "") -> None:
     for (init, runs), relative in itertools.product(found.items(), SETTLING):
-        label = f"{init}{what}: batches until the deviation stays so near to the final one, {SETTLING[relative]}"
+        label = f"{init}{what}: batches until settled, {SETTLING[relative]}"
         settled = [run.settled(None if relative else beside) for run, beside in _beside_classical(e, runs)]
         c.measure(label, Estimate.ratio(settled), ".0f")
 

@@ -4,12 +4,12 @@ import statistics
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from hyperfan.charts.scale import Of
+from hyperfan.charts.scale import Signal
 from hyperfan.experiments.experiment import CLASSICAL, HYPERFANS
 from hyperfan.experiments.results.claims import Claim, all_of
 from hyperfan.experiments.results.runs import ratio
 from hyperfan.experiments.results.statistics import Estimate, growth
-from hyperfan.probe.trends import OF
+from hyperfan.probe.trends import SIGNALS
 
 if TYPE_CHECKING:
     from hyperfan.experiments.mnist.results import MnistResults, MnistRun
@@ -44,8 +44,8 @@ def explodes(c: Claim, e: "MnistResults") -> None:
         factors[label] = c.measure(f"{label}: activations, factor from a hidden layer to the next", grows)
         grows = Estimate.ratio([growth(s.gradients[4::-1]) for s in starts])
         back[label] = c.measure(f"{label}: gradients, factor from a hidden layer to the one before", grows)
-    beside: dict[Of, list[Estimate]] = {}
-    for signal in OF:
+    beside: dict[Signal, list[Estimate]] = {}
+    for signal in SIGNALS:
         beside[signal] = [_beside(e, BASELINE, CLASSICAL, layer, signal) for layer in range(5)]
         for layer, larger in enumerate(beside[signal], 1):
             c.measure(f"fan-in, tanh: {signal} of layer {layer} over the classical net's", larger)
@@ -142,7 +142,7 @@ def flow(c: Claim, e: "MnistResults") -> None:
         )
 
 
-def _beside(e: "MnistResults", init: str, other: str, layer: int, signal: Of = "activations") -> Estimate:
+def _beside(e: "MnistResults", init: str, other: str, layer: int, signal: Signal = "activations") -> Estimate:
     """One init's activations or gradients over another's in a layer, seed by seed."""
     both = zip(e.starts(init=init), e.starts(init=other), strict=True)
     return Estimate.ratio([getattr(a, signal)[layer] / getattr(b, signal)[layer] for a, b in both])
