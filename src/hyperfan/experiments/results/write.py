@@ -20,7 +20,7 @@ from hyperfan.experiments.results.claims import (
     template,
     verdict_table,
 )
-from hyperfan.experiments.results.pairs import LOSS_MARGIN, MIN_PAIRS
+from hyperfan.experiments.results.pairs import LOSS_MARGIN, MIN_PAIRS, SIGNIFICANT_P
 from hyperfan.experiments.results.record import RECORD_FILE, differences, line_differences, write_record
 from hyperfan.experiments.results.runs import NamedFigure, Run, Runs, read_run
 from hyperfan.files import explain_write_errors, finite_or_none, read_json, write_json, write_text
@@ -30,6 +30,8 @@ from hyperfan.text import capitalise
 FIGURES_FOLDER, PAGE_FILE, README_FILE, SUMMARY_FILE = "figures", "report.html", "README.md", "summary.json"
 INDEX_TEMPLATE, INDEX_MARK = "index.md", "Written by `hyperfan results`."
 """The page with all claims, and the sentence in it by which it is known."""
+SHARED_PARTS = ("paired", "best_rates")
+"""Texts of several pages, which have them as fields; each a Markdown file beside this module with fields of its own."""
 PAPER = "paper"
 """The profile at the paper's scale, which commands have by default."""
 LinkedClaim = tuple[str, Mapping[str, Any]]
@@ -131,13 +133,16 @@ class Results(ABC, Generic[C, R]):
             "processors": " and ".join(self.runs.processors()),
             "fetch": f"hyperfan data fetch {self.data_set}\n" if self.data_set else "",
             "loss_margin": LOSS_MARGIN,
+            "significant_p": SIGNIFICANT_P,
             "enough": MIN_PAIRS,
             "verdicts": verdict_table(claims),
             "claims": claim_sections(claims),
             **self.fields(),
         }
-        parts = [template(experiment.config.__module__, "page.md"), template(__package__, "repeat.md")]
-        text = "\n".join(part.format(**fields) for part in parts)
+        text = "\n".join([template(experiment.config.__module__, "page.md"), template(__package__, "repeat.md")])
+        for part in SHARED_PARTS:
+            text = text.replace(f"{{{part}}}", template(__package__, f"{part}.md").rstrip())
+        text = text.format(**fields)
         return text if not missing else f"{text}\nNot run yet: {', '.join(missing)}.\n"
 
 
