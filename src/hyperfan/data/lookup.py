@@ -38,11 +38,18 @@ CIFAR10_FILES = {
 }
 """SHA-256 of the official files."""
 
+LASA_SHAPES = (
+    "Angle BendedLine CShape DoubleBendedLine GShape JShape JShape_2 Khamesh LShape Leaf_1 Leaf_2 Line NShape PShape "
+    "RShape Saeghe Sharpc Sine Snake Spoon Sshape Trapezoid WShape Worm Zshape heee"
+).split()
+"""The shapes of LASA, as its files name them; four more files hold several each."""
+
 LAYOUTS = {
     "mnist": Layout("mnist", tuple(name + ending for name in MNIST_FILES for ending in (".gz", ""))),
     "cifar10": Layout("cifar-10-batches-bin", tuple(CIFAR10_FILES)),
     "imagenette": Layout("imagenette2-160", ("train", "val")),
     "tiny-imagenet": Layout("tiny-imagenet-200", ("train", "val")),
+    "lasa": Layout("LASAHandwritingDataset/DataSet", tuple(f"{shape}.mat" for shape in LASA_SHAPES)),
 }
 
 

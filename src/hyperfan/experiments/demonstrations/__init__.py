@@ -28,8 +28,8 @@ WINDOW = 20
 """Points of a subsequence, over which training integrates."""
 DEMONSTRATIONS = 7
 """Demonstrations of each shape."""
-MAX_TASKS = 10
-"""The number of shapes."""
+MAX_TASKS = {"drawn": 10, "lasa": 26}
+"""The number of shapes that code draws, and of those that LASA recorded."""
 
 
 @dataclass(frozen=True)
@@ -45,6 +45,7 @@ class Demonstrations(TaskConfiguration):
         tasks: shapes that are learnt one after another.
         iterations: steps on each task.
         points: points of a demonstration.
+        curves: shapes drawn by code, or those that the LASA set recorded.
         beta: weight of the output regulariser.
         embedding: size of the embeddings.
         hidden: widths of the hypernet's hidden layers.
@@ -63,9 +64,10 @@ class Demonstrations(TaskConfiguration):
     rates: tuple[float, ...] = (THEIR_RATE, 5e-4, 2e-3, 1e-2)
     seeds: int = 12
     seed: int = 0
-    tasks: int = MAX_TASKS
+    tasks: int = MAX_TASKS["drawn"]
     iterations: int = 15_000
     points: int = 100
+    curves: Literal["drawn", "lasa"] = "drawn"
     beta: float = 0.005
     embedding: int = 256
     hidden: tuple[int, ...] = (300, 300, 300)
@@ -76,8 +78,8 @@ class Demonstrations(TaskConfiguration):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.tasks > MAX_TASKS:
-            raise RunError(f"--tasks {self.tasks}: there are {MAX_TASKS} shapes")
+        if self.tasks > MAX_TASKS[self.curves]:
+            raise RunError(f"--tasks {self.tasks} --curves {self.curves}: there are {MAX_TASKS[self.curves]} shapes")
         if self.points < WINDOW:
             raise RunError(f"--points {self.points}: a subsequence has {WINDOW}")
         for name, widths in (("hidden", self.hidden), ("target", self.target)):
@@ -134,7 +136,7 @@ EXPERIMENT = Experiment(
     run="hyperfan.experiments.demonstrations.results:DemonstrationsRun",
     results="hyperfan.experiments.demonstrations.results:DemonstrationsResults",
     heading="Learning from demonstration",
-    summary=("Shapes to draw, one after another (the setting of Auddy et al. 2024): many runs at once. Needs no data."),
+    summary=("Shapes to draw, one after another (the setting of Auddy et al. 2024): many runs at once."),
     example="--profile laptop --init auddy2024-uniform --seeds 3",
     profiles=PROFILES,
     grid=grid,

@@ -10,6 +10,8 @@ from torch import Tensor, nn
 
 from hyperfan.codes import Embedding
 from hyperfan.data.curves import SHAPES, demonstrations
+from hyperfan.data.lasa import lasa
+from hyperfan.data.lookup import LASA_SHAPES
 from hyperfan.experiments.demonstrations import DEMONSTRATIONS, WINDOW, Biases, Demonstrations
 from hyperfan.experiments.demonstrations.stack import PathStack, errors
 from hyperfan.experiments.draws import draw_as_torch, draw_init, head_layers, trunk_layers
@@ -60,12 +62,21 @@ def draw(net: HyperNet, seed: int, biases: Biases) -> HyperNet:
 
 def shapes(config: Demonstrations, seed: int) -> list[str]:
     """The shapes that a seed learns, in their order."""
-    order = torch.randperm(len(SHAPES), generator=generator(seed, "shapes"))[: config.tasks]
-    return [list(SHAPES)[i] for i in order]
+    names = LASA_SHAPES if config.curves == "lasa" else list(SHAPES)
+    order = torch.randperm(len(names), generator=generator(seed, "shapes"))[: config.tasks]
+    return [names[i] for i in order]
 
 
-def demonstrated(config: Demonstrations, seed: int) -> Tensor:
-    """The demonstrations of every task, (task, demonstration, point, 2)."""
+@functools.lru_cache(maxsize=1)
+def recorded(data_dir: Path | None, points: int) -> dict[str, Tensor]:
+    """LASA's shapes, which all seeds share."""
+    return lasa(data_dir, points=points)
+
+
+def demonstrated(config: Demonstrations, seed: int, data_dir: Path | None = None) -> Tensor:
+    """The demonstrations of every task, (task, demonstration, point, 2): a seed's own, or LASA's."""
+    if config.curves == "lasa":
+        return torch.stack([recorded(data_dir, config.points)[shape] for shape in shapes(config, seed)])
     drawn = [
         demonstrations(shape, generator(seed, "demonstrations", shape), count=DEMONSTRATIONS, points=config.points)
         for shape in shapes(config, seed)
@@ -87,7 +98,7 @@ class DemonstrationsTraining(TaskTraining[PathStack, tuple[Tensor, Tensor]]):
     def __init__(self, config: Demonstrations, data_dir: Path | None = None) -> None:
         super().__init__(config, config.tasks)
         self.config = config
-        self.data = torch.stack([demonstrated(config, seed) for seed in self.seeds] * len(config.rates), 1)
+        self.data = torch.stack([demonstrated(config, seed, data_dir) for seed in self.seeds] * len(config.rates), 1)
         """(task, run, demonstration, point, 2)."""
         self.dt = 1 / (config.points - 1)
         net = build(config)

@@ -81,6 +81,8 @@ OTHERS = ("xavier-harmonic", "xavier-fan-out", "m2", "m3", "m4", *MEANS)
 SEEDS = 3
 CLOSE_SEEDS = 8
 """Seeds of short runs, and of comparisons whose differences are small: means of both hyperfans, separate heads."""
+SHARING_SEEDS = 32
+"""Seeds on which hyperfan-out's shared and separate heads are compared, whose losses fewer seeds did not tell apart."""
 SHORT_EPOCHS = 5
 """Epochs of runs that are only compared with others of that length."""
 ADAM_BATCHES = 1000
@@ -94,7 +96,8 @@ def grid(base: Mnist) -> list[Mnist]:
 
     The classical net is the same whatever a hypernet would generate.
     """
-    close = range(base.seed, base.seed + CLOSE_SEEDS)
+    all_seeds = range(base.seed, base.seed + SHARING_SEEDS)
+    close, further = all_seeds[:CLOSE_SEEDS], all_seeds[CLOSE_SEEDS:]
     seeds = close[:SEEDS]
     short = replace(base, epochs=min(base.epochs, SHORT_EPOCHS))
     begun = replace(base, batches=min(base.total, ADAM_BATCHES))
@@ -116,6 +119,8 @@ def grid(base: Mnist) -> list[Mnist]:
         *(run for lr in SGD_RATES for run in runs(["xavier-fan-in"], begun, close, lr=lr)),
         *(run for lr in ADAM_RATES for run in runs(["xavier-fan-in"], begun, close, lr=lr, optimiser="adam")),
         *runs(hypernets, seeds=seeds[1:], generate="weights+biases"),
+        *runs(["hyperfan-out"], short, further, heads="separate"),
+        *runs(["hyperfan-out"], short, further),
     ]
 
 

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from hyperfan.data import MNIST, mnist, standardise
 from hyperfan.experiments.experiment import CLASSICAL
-from hyperfan.experiments.mnist import CLOSE_SEEDS, HEADLINE, LAYERS, SEEDS, TEST_IMAGES, Mnist
+from hyperfan.experiments.mnist import CLOSE_SEEDS, HEADLINE, LAYERS, SEEDS, SHARING_SEEDS, TEST_IMAGES, Mnist
 from hyperfan.experiments.mnist.claims import ACCURACY_MARGIN, CLAIMS, LOSS_FACTOR, SETTLED_WITHIN
 from hyperfan.experiments.mnist.claims.starts import FORMULA_TOLERANCE
 from hyperfan.experiments.mnist.training import build, probe_images
@@ -277,6 +277,7 @@ class MnistResults(ClassifierResults[Mnist, MnistRun]):
             "starts": START_SEEDS,
             "seeds": SEEDS,
             "close": CLOSE_SEEDS,
+            "sharing": SHARING_SEEDS,
             "time": "some hours on 2 cores, and 130 MB for each run",
         }
 
