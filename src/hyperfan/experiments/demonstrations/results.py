@@ -226,7 +226,7 @@ class DemonstrationsResults(Results[Demonstrations, DemonstrationsRun]):
             "shares": self._shares(),
             "trained_ratios": weight_ratios(self._measure(c)),
             "theirs_over_kaiming": f"{self._theirs_over_kaiming():.2g}",
-            "shapes": MAX_TASKS,
+            "shapes": MAX_TASKS[c.curves],
             "deviation": DEVIATION,
             "edges": self._edges(),
             "gradients": self._gradients(),
