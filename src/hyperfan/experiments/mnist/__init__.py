@@ -81,7 +81,7 @@ OTHERS = ("xavier-harmonic", "xavier-fan-out", "m2", "m3", "m4", *MEANS)
 SEEDS = 3
 CLOSE_SEEDS = 8
 """Seeds of short runs, and of comparisons whose differences are small: means of both hyperfans, separate heads."""
-SHARING_SEEDS = 32
+SHARING_SEEDS = 48
 """Seeds on which hyperfan-out's shared and separate heads are compared, whose losses fewer seeds did not tell apart."""
 SHORT_EPOCHS = 5
 """Epochs of runs that are only compared with others of that length."""
