@@ -31,12 +31,11 @@ from hyperfan.experiments.imagenet.claims import (
     CLAIMS,
     EQUAL_SHARE,
     FAR_FACTOR,
-    OVERFLOWED_LOSS,
     USEFUL_SEPARATION,
 )
 from hyperfan.experiments.imagenet.training import parts
 from hyperfan.experiments.results.classifier import ClassifierResults, mean_of
-from hyperfan.experiments.results.runs import ClassifierRun, NamedFigure
+from hyperfan.experiments.results.runs import OVERFLOWED_LOSS, ClassifierRun, NamedFigure
 from hyperfan.experiments.results.statistics import Estimate
 from hyperfan.experiments.results.write import PAPER
 from hyperfan.experiments.scores import CALIBRATION_BINS

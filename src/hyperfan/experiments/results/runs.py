@@ -105,6 +105,10 @@ class Run(ABC, Generic[C]):
         return RunData(name, self.rows, content, self.environment, sentence=sentence, text=text, stage=c.stage)
 
 
+OVERFLOWED_LOSS = 1e30
+"""The value of a loss that overflowed, where losses are averaged or compared."""
+
+
 class ClassifierRun(Run[K]):
     """One run of a classifier that is over."""
 
