@@ -4,7 +4,7 @@ import functools
 import statistics
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
-from typing import Any, ClassVar
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -47,7 +47,7 @@ from hyperfan.experiments.results.side_by_side import (
     right_after,
 )
 from hyperfan.experiments.results.statistics import Estimate
-from hyperfan.experiments.results.write import Results
+from hyperfan.experiments.results.write import PAPER, Results
 from hyperfan.experiments.stack import EPS
 from hyperfan.metrics import Kind
 from hyperfan.report import Drawn, RunData, Section, losses_by_task, paths, task_panels
@@ -56,6 +56,8 @@ from hyperfan.text import markdown_table, table, two_digits
 HEADER = ["rate", "finite", *MEASURES.values()]
 CAPTION = "Medians over seeds. Errors are mean squares of whole paths from their start, losses those of subsequences."
 LOSS_CAPTION = "The median over seeds at each rate, with a band from lower to upper quartile where rates are few."
+FULL_SIZE = PROFILES[PAPER]
+"""The configuration of untrained nets: their widths."""
 
 
 @dataclass(frozen=True)
@@ -158,8 +160,6 @@ class DemonstrationsResults(Results[Demonstrations, DemonstrationsRun]):
     """The runs of all settings, and one claim."""
 
     claims = CLAIMS
-    full_size: ClassVar[Demonstrations] = PROFILES["paper"]
-    """The configuration of untrained nets: their widths."""
 
     def check(self) -> None:
         """The runs with which the others are compared must be there."""
@@ -177,7 +177,7 @@ class DemonstrationsResults(Results[Demonstrations, DemonstrationsRun]):
     @functools.cached_property
     def starts(self) -> dict[str, MainnetStart]:
         """How every setting starts a net of their widths."""
-        return self._measure(self.full_size)
+        return self._measure(FULL_SIZE)
 
     def _measure(self, config: Demonstrations) -> dict[str, MainnetStart]:
         self.log(f"measuring untrained nets, {_widths(config.hidden)}")
@@ -206,7 +206,7 @@ class DemonstrationsResults(Results[Demonstrations, DemonstrationsRun]):
 
     def fields(self) -> dict[str, Any]:
         """The settings and tables."""
-        c, paper = self.base, self.full_size
+        c, paper = self.base, FULL_SIZE
         return {
             "choosing": c.choosing().seeds,
             "window": WINDOW,
@@ -236,7 +236,7 @@ class DemonstrationsResults(Results[Demonstrations, DemonstrationsRun]):
 
     def _width_ratios(self) -> str:
         """From the smallest to the largest ratio of a width to theirs."""
-        ours, theirs = ([[c.embedding], c.hidden, c.target] for c in (self.base, self.full_size))
+        ours, theirs = ([[c.embedding], c.hidden, c.target] for c in (self.base, FULL_SIZE))
         ratios = [a / b for pair in zip(ours, theirs, strict=True) for a, b in zip(*pair, strict=False)]
         return " to ".join(f"{ratio:.2g}" for ratio in dict.fromkeys((min(ratios), max(ratios))))
 
