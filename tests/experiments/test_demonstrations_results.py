@@ -9,6 +9,8 @@ import pytest
 import torch
 from toy import Silent
 
+from hyperfan.data import demonstrations
+from hyperfan.data.lookup import LASA_SHAPES
 from hyperfan.errors import RunError
 from hyperfan.experiments.demonstrations import (
     COMPARED,
@@ -66,23 +68,38 @@ class MadeUp(DemonstrationsResults):
             raise RunError(f"there is no finished run '{name}'")
         return self.made[name]
 
+    @property
+    def recorded(self):
+        return self
+
 
 def decided(**changed):
     """The claim, where inits do not differ but for those changed."""
     names = {"theirs": THEIRS, "hyperfan_in": "hyperfan-in", "hyperfan_out": "hyperfan-out"}
     worlds = {name: made_up(name) for name in SETTINGS}
     worlds |= {names[key]: made_up(names[key], **options) for key, options in changed.items()}
-    (claim,) = MadeUp(worlds)._decide()
-    return claim
+    return claim(MadeUp(worlds))
+
+
+def claim(results, name="A1"):
+    return {c.name: c for c in results._decide()}[name]
 
 
 def test_the_claim_holds_if_no_init_differs():
-    claim = decided()
-    assert claim.name == "A1"
-    assert claim.verdict == "holds"
-    assert len(claim.facts) == len(FACTS) * len(COMPARED)
-    assert "0.1 to 0.1" in claim.remark
-    assert all("p = " in m.note for m in claim.measured.values())
+    found = decided()
+    assert found.verdict == "holds"
+    assert len(found.facts) == len(FACTS) * len(COMPARED)
+    assert "0.1 to 0.1" in found.remark
+    assert all("p = " in m.note for m in found.measured.values())
+
+
+def test_the_claim_about_lasa_is_decided_by_the_runs_on_it():
+    drawn, on_lasa = ({name: made_up(name, factors) for name in SETTINGS} for factors in (None, {START: 9.0}))
+    on_lasa["hyperfan-in"] = made_up("hyperfan-in", {END: 0.5})
+    results = type("Both", (MadeUp,), {"recorded": MadeUp(on_lasa)})(drawn)
+    assert claim(results, "A1").verdict == "holds"
+    found = claim(results, "A2")
+    assert [label for label, so in found.facts.items() if so is False] == ["hyperfan-in: nothing at the end"]
 
 
 def test_the_claim_does_not_hold_if_all_inits_bring_something_everywhere():
@@ -92,9 +109,9 @@ def test_the_claim_does_not_hold_if_all_inits_bring_something_everywhere():
 
 @pytest.mark.parametrize("measure", FACTS)
 def test_each_fact_has_its_measure(measure):
-    claim = decided(hyperfan_in={"factors": {measure: 0.5}})
-    assert claim.verdict == "holds in part"
-    assert [label for label, so in claim.facts.items() if so is False] == [f"hyperfan-in: nothing {FACTS[measure]}"]
+    found = decided(hyperfan_in={"factors": {measure: 0.5}})
+    assert found.verdict == "holds in part"
+    assert [label for label, so in found.facts.items() if so is False] == [f"hyperfan-in: nothing {FACTS[measure]}"]
 
 
 def test_an_init_that_is_worse_brings_nothing_and_one_that_scatters_decides_nothing():
@@ -110,25 +127,24 @@ def test_what_is_so_only_at_the_rates_that_the_compared_seeds_would_choose_is_no
     worlds["hyperfan-in"] = made_up("hyperfan-in", rates=[1.0, 1.0, 0.5, 1.0])
     for world in worlds.values():
         vars(world)["chooser"] = made_up(KAIMING, rates=[0.5, 1.0, 1.0, 1.0])
-    (claim,) = MadeUp(worlds)._decide()
-    assert claim.facts["hyperfan-in: nothing at the end"] is None
-    assert claim.facts["hyperfan-out: nothing at the end"] is True
+    found = claim(MadeUp(worlds))
+    assert found.facts["hyperfan-in: nothing at the end"] is None
+    assert found.facts["hyperfan-out: nothing at the end"] is True
     label = f"hyperfan-in, at {BASE.rates[2]:g}, over {KAIMING}, at "
-    (smaller,) = [m for name, m in claim.measured.items() if name.startswith(label) and MEASURES[END] in name]
+    (smaller,) = [m for name, m in found.measured.items() if name.startswith(label) and MEASURES[END] in name]
     assert smaller.estimate.high < 1
 
 
 def test_a_claim_whose_runs_are_missing_is_not_decided():
-    (claim,) = MadeUp({KAIMING: made_up(KAIMING)})._decide()
-    assert claim.verdict == "not decided"
-    assert "There is no finished run" in claim.remark
+    found = claim(MadeUp({KAIMING: made_up(KAIMING)}))
+    assert found.verdict == "not decided"
+    assert "There is no finished run" in found.remark
 
 
 def test_few_seeds_decide_nothing():
     few = replace(BASE, seeds=5)
     worlds = {name: made_up(name, {END: 0.1} if name in OURS else None, few) for name in SETTINGS}
-    (claim,) = MadeUp(worlds)._decide()
-    assert set(claim.facts.values()) == {None}
+    assert set(claim(MadeUp(worlds)).facts.values()) == {None}
 
 
 def test_the_best_rate_has_the_smallest_median_error_at_the_end_unless_it_was_chosen_elsewhere():
@@ -169,8 +185,11 @@ def test_where_one_seed_chooses_both_halves_have_it():
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory):
     root = tmp_path_factory.mktemp("runs")
-    for config in grid(SMOKE):
-        assert run(config, root / config.folder, Silent()) == "finished"
+    sets = {shape: demonstrations("S", points=SMOKE.points) for shape in LASA_SHAPES}
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("hyperfan.experiments.demonstrations.training.lasa", lambda *_, **__: sets)
+        for config in grid(SMOKE):
+            assert run(config, root / config.folder, Silent()) == "finished"
     return root
 
 
@@ -212,14 +231,30 @@ def test_results_are_written_and_follow_from_their_record(runs, tmp_path):
     write_results(EXPERIMENT, runs, out, SMOKE)
     page = (out / "README.md").read_text()
     assert all(name in page for name in SETTINGS)
-    assert {p.name for p in (out / "figures").iterdir()} == {"loss.svg", "loss-zero-biases.svg", "paths.svg"}
+    drawn = {"loss.svg", "loss-zero-biases.svg", "loss-lasa.svg", "paths.svg"}
+    assert {p.name for p in (out / "figures").iterdir()} == drawn
     summary = json.loads((out / "summary.json").read_text())
-    assert [c["name"] for c in summary["claims"]] == ["A1"]
+    assert [c["name"] for c in summary["claims"]] == ["A1", "A2"]
+    assert [each["init"] for each in summary["settings on LASA"]] == [
+        SETTINGS[name][0] for name in (KAIMING, *COMPARED)
+    ]
     assert [(each["init"], each["biases"]) for each in summary["settings"]] == list(SETTINGS.values())
     assert summary["missing"] == []
     again = tmp_path / "again"
     write_results(EXPERIMENT, out, again, SMOKE)  # from the metrics that the results keep
     assert (again / "README.md").read_text() == page
+
+
+def test_without_runs_on_lasa_the_page_says_so(runs, tmp_path):
+    kept = [config for config in grid(SMOKE) if config.curves == "drawn"]
+    for config in kept:
+        (tmp_path / config.folder).symlink_to(runs / config.folder)
+    write_results(EXPERIMENT, tmp_path, tmp_path / "out", SMOKE)
+    page = (tmp_path / "out/README.md").read_text()
+    assert "There are no runs on them here" in page
+    assert "loss-lasa" not in page
+    assert "| [A2](#a2) " in page
+    assert "**not decided**" in page
 
 
 def test_the_index_lists_the_papers_claims_by_their_numbers_and_others_after_them(tmp_path):

@@ -124,10 +124,17 @@ def setting(base: Demonstrations, name: str) -> Demonstrations:
     return replace(base, init=init, biases=biases)
 
 
+def on_lasa(base: Demonstrations) -> Demonstrations:
+    """The same on the shapes that LASA recorded."""
+    return replace(base, curves="lasa")
+
+
 def grid(base: Demonstrations) -> list[Demonstrations]:
-    """Every setting, on the seeds that choose rates and on those that are compared."""
+    """Every setting, on the seeds that choose rates and on those that are compared; and the claim's on LASA."""
     every = [setting(base, name) for name in SETTINGS]
-    return [config for one in every for config in (one.choosing(), one)]
+    recorded = [setting(on_lasa(base), name) for name in (KAIMING, *COMPARED)]
+    both = every if base.curves == "lasa" else every + recorded
+    return [config for one in both for config in (one.choosing(), one)]
 
 
 EXPERIMENT = Experiment(
@@ -140,5 +147,5 @@ EXPERIMENT = Experiment(
     example="--profile laptop --init auddy2024-uniform --seeds 3",
     profiles=PROFILES,
     grid=grid,
-    varied=("init", "biases"),
+    varied=("init", "biases", "curves"),
 )

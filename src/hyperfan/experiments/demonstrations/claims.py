@@ -41,6 +41,19 @@ NEEDED = "hyperfan-in"
 
 
 def _nothing(c: Claim, results: "DemonstrationsResults") -> None:
+    _decide_nothing(c, results)
+    c.remark = (
+        "At their widths, the mean square that the mainnet's weights start with, over the variance that they need by "
+        f"the plan of {NEEDED}: {weight_ratios(results.starts)}."
+    )
+
+
+def _nothing_on_lasa(c: Claim, results: "DemonstrationsResults") -> None:
+    _decide_nothing(c, results.recorded)
+
+
+def _decide_nothing(c: Claim, results: "DemonstrationsResults") -> None:
+    """Decide for each init whether it brings nothing beside Kaiming's."""
     kaiming = results.run(KAIMING)
     for name, measure in itertools.product(COMPARED, MEASURES):
         no_smaller = _is_no_smaller(c, results.run(name), kaiming, name, measure)
@@ -51,10 +64,6 @@ def _nothing(c: Claim, results: "DemonstrationsResults") -> None:
     for name, measure in itertools.product(COMPARED, (DURING, END)):
         label = f"{name} over {KAIMING}, both at their rate, {THEIR_RATE:g}: {MEASURES[measure]}"
         measure_ratio(c, label, *(results.run(n).scores(measure, THEIR_RATE) for n in (name, KAIMING)))
-    c.remark = (
-        "At their widths, the mean square that the mainnet's weights start with, over the variance that they need by "
-        f"the plan of {NEEDED}: {weight_ratios(results.starts)}."
-    )
 
 
 def _is_no_smaller(c: Claim, run: "DemonstrationsRun", kaiming: "DemonstrationsRun", name: str, measure: str) -> Fact:
@@ -72,6 +81,11 @@ CLAIMS: Claims = {
         "Auddy et al.: such inits bring nothing",
         "Auddy et al. 2024: initialisers made for hypernets bring nothing in continual learning from demonstration",
         _nothing,
+    ),
+    "A2": (
+        "the same on recorded handwriting",
+        "the same of the shapes of handwriting that the LASA set recorded",
+        _nothing_on_lasa,
     ),
 }
 

@@ -4,7 +4,7 @@ import functools
 import statistics
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
-from typing import Any
+from typing import Any, Self
 
 import torch
 from torch import Tensor
@@ -22,6 +22,7 @@ from hyperfan.experiments.demonstrations import (
     THEIRS,
     WINDOW,
     Demonstrations,
+    on_lasa,
     setting,
 )
 from hyperfan.experiments.demonstrations.claims import (
@@ -53,6 +54,7 @@ from hyperfan.metrics import Kind
 from hyperfan.report import Drawn, RunData, Section, losses_by_task, paths, task_panels
 from hyperfan.text import markdown_table, table, two_digits
 
+LASA_FIGURE = "loss-lasa"
 HEADER = ["rate", "finite", *MEASURES.values()]
 CAPTION = "Medians over seeds. Errors are mean squares of whole paths from their start, losses those of subsequences."
 LOSS_CAPTION = "The median over seeds at each rate, with a band from lower to upper quartile where rates are few."
@@ -157,7 +159,7 @@ class DemonstrationsRun(SideBySide[Demonstrations]):
 
 
 class DemonstrationsResults(Results[Demonstrations, DemonstrationsRun]):
-    """The runs of all settings, and one claim."""
+    """The runs of all settings on shapes that code draws, those on LASA's, and the claim about either."""
 
     claims = CLAIMS
 
@@ -175,6 +177,11 @@ class DemonstrationsResults(Results[Demonstrations, DemonstrationsRun]):
         return self.runs.with_choosers({name: setting(self.base, name) for name in SETTINGS})
 
     @functools.cached_property
+    def recorded(self) -> Self:
+        """The runs on the shapes that LASA recorded."""
+        return type(self)(self.runs, on_lasa(self.base), self.data_dir, self.log)
+
+    @functools.cached_property
     def starts(self) -> dict[str, MainnetStart]:
         """How every setting starts a net of their widths."""
         return self._measure(FULL_SIZE)
@@ -187,7 +194,8 @@ class DemonstrationsResults(Results[Demonstrations, DemonstrationsRun]):
         """Losses by task, and what the first seed draws at the end: every setting at its best rate."""
         compared = {name: run for name, run in self.found.items() if name in (KAIMING, *COMPARED)}
         others = {name: run for name, run in self.found.items() if name not in compared}
-        for figure, shown in {"loss": compared, "loss-zero-biases": others}.items():
+        each = {"loss": compared, "loss-zero-biases": others, LASA_FIGURE: self.recorded.found}
+        for figure, shown in each.items():
             if shown:
                 curves = {_at_best(n, r): r.losses[r.at_best] for n, r in shown.items()}
                 inits = {_at_best(n, r): r.config.init for n, r in shown.items()}
@@ -202,7 +210,8 @@ class DemonstrationsResults(Results[Demonstrations, DemonstrationsRun]):
     def summary(self) -> dict[str, Any]:
         """The numbers of each setting, and how it starts."""
         starts = {name: asdict(found) for name, found in self.starts.items()}
-        return {"settings": [_numbers(run) for run in self.found.values()], "starts": starts}
+        numbers, lasa = ([_numbers(run) for run in each.found.values()] for each in (self, self.recorded))
+        return {"settings": numbers, "settings on LASA": lasa, "starts": starts}
 
     def fields(self) -> dict[str, Any]:
         """The settings and tables."""
@@ -227,11 +236,13 @@ class DemonstrationsResults(Results[Demonstrations, DemonstrationsRun]):
             "trained_ratios": weight_ratios(self._measure(c)),
             "theirs_over_kaiming": f"{self._theirs_over_kaiming():.2g}",
             "shapes": MAX_TASKS[c.curves],
+            "lasa_shapes": MAX_TASKS["lasa"],
+            "on_lasa": self._on_lasa(),
             "deviation": DEVIATION,
             "edges": self._edges(),
             "gradients": self._gradients(),
             "needed": NEEDED,
-            "time": "many days on one core" if c.total == paper.total else "about half an hour on one core",
+            "time": "many days on one core" if c.total == paper.total else "about an hour on one core",
         }
 
     def _width_ratios(self) -> str:
@@ -247,6 +258,13 @@ class DemonstrationsResults(Results[Demonstrations, DemonstrationsRun]):
             finite = f"{run.finite(run.best())} of {len(run.seeds)}"
             rows.append([name, f"{run.best():g}", finite, *cells, run.forgetting().format(".2g")])
         return markdown_table(["init", "best rate", "finite", *MEASURES.values(), "forgetting"], rows)
+
+    def _on_lasa(self) -> str:
+        """The table and the figure of the runs on LASA's shapes, if there are any."""
+        if not self.recorded.found:
+            return "There are no runs on them here: they need the set."
+        picture = f"![Loss by task on recorded handwriting](figures/{LASA_FIGURE}.svg)"
+        return "\n\n".join(filter(None, (self.recorded._edges(), self.recorded._best(), picture)))
 
     def _edges(self) -> str:
         """Which inits are best at the end of the range of rates, where another might be better still."""
