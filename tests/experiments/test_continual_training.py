@@ -198,7 +198,7 @@ def test_an_embedding_for_each_tensor_makes_each_tensor_from_its_own():
     net = draw_init(build(BASE, "m4"), 0)
     with torch.no_grad():
         net.embeddings.weight.normal_()
-    stack = RegressionStack([values_and_embeddings_of(net)], (1e-3,), widths(), "SGD", beta=0.0)
+    stack = RegressionStack([values_and_embeddings_of(net)], (1e-3,), widths(), torch.relu, "SGD", beta=0.0)
     (made,) = stack.generate(stack.theta, stack.embeddings[:, 1:])
     for row, task in zip(made, (1, 2), strict=True):
         expected = torch.cat([tensor.flatten() for tensor in net.generate(task=task).values()])

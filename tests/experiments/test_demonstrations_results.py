@@ -195,7 +195,7 @@ def runs(tmp_path_factory):
 
 @pytest.fixture(autouse=True)
 def _small_untrained_nets(monkeypatch):
-    monkeypatch.setattr(DemonstrationsResults, "full_size", PROFILES["smoke"])
+    monkeypatch.setattr("hyperfan.experiments.demonstrations.results.FULL_SIZE", PROFILES["smoke"])
 
 
 def test_runs_are_read_as_they_were_measured(runs):

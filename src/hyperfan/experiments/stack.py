@@ -49,6 +49,7 @@ class Stack:
         widths: of the mainnet's layers, from its inputs to its outputs.
         nonlinearity: between them.
         optimiser: how they are trained.
+        mask: 1 for values of a mainnet that depend on the code, and 0 for those that do not; by default all do.
 
     Attributes:
         sizes: of the mainnet's tensors, weight and bias of each layer in turn.
@@ -64,8 +65,10 @@ class Stack:
         widths: Sequence[int],
         nonlinearity: TensorFunction,
         optimiser: Optimiser,
+        mask: Tensor | None = None,
     ) -> None:
         self.rates, self.widths, self.nonlinearity, self.optimiser = rates, widths, nonlinearity, optimiser
+        self.mask = mask
         self.sizes = [size for before, after in itertools.pairwise(widths) for size in (before * after, after)]
         runs = [*nets] * len(rates)
         self.theta = {name: torch.stack([values[name] for values in runs]) for name in runs[0]}
@@ -84,7 +87,8 @@ class Stack:
 
     def generate(self, theta: Tensors, embeddings: Tensor) -> Tensor:
         """All values of the mainnet from each embedding: (run, n, size) → (run, n, values)."""
-        return torch.baddbmm(theta[HEAD_BIAS].unsqueeze(1), self.codes(theta, embeddings), theta[HEAD])
+        head = theta[HEAD] if self.mask is None else theta[HEAD] * self.mask
+        return torch.baddbmm(theta[HEAD_BIAS].unsqueeze(1), self.codes(theta, embeddings), head)
 
     def call(self, values: Tensor) -> TensorFunction:
         """The mainnets with these values, (run, …, values), as a function of (run, …, points, inputs)."""

@@ -12,7 +12,7 @@ from hyperfan.experiments.cifar10.training import build
 from hyperfan.experiments.experiment import CLASSICAL, HYPERFANS, KAIMINGS
 from hyperfan.experiments.results.claims import Claim, Claims, Fact
 from hyperfan.experiments.results.pairs import opposite
-from hyperfan.experiments.results.runs import mean_share
+from hyperfan.experiments.results.runs import OVERFLOWED_LOSS, mean_share
 from hyperfan.experiments.results.statistics import Estimate
 from hyperfan.hypernet import HyperNet
 
@@ -21,8 +21,6 @@ if TYPE_CHECKING:
 
 LAST_BATCHES = 100
 """Batches at the end whose training loss is averaged; of a shorter run, all."""
-OVERFLOWED_LOSS = 1e30
-"""The value of a loss that overflowed, where losses are averaged."""
 TRAINED_ACCURACY = 0.15
 """A net above this has begun to train; guessing has 10 %."""
 FAR_FACTOR = 2.0

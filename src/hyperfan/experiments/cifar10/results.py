@@ -157,7 +157,7 @@ class Cifar10Results(ClassifierResults[Cifar10, Cifar10Run]):
         base = self.base
         full = base.total == PROFILES[PAPER].total
         begins = "Each run has" if full else "This is the beginning of training only:"
-        epochs, drawn = base.total / base.epoch_batches, dict(self.figures())
+        epochs = base.total / base.epoch_batches
         return {
             "scale": f"{begins} {base.total} batches of {base.batch} images, {epochs:.3g} epochs.",
             "tested": base.test_images,
@@ -167,7 +167,7 @@ class Cifar10Results(ClassifierResults[Cifar10, Cifar10Run]):
             "search": min(base.total, SEARCH_BATCHES),
             "short_seeds": SHORT_RUN_SEEDS,
             "searched": min(base.test_images, SEARCH_TEST_IMAGES),
-            **{name: f"![{text}](figures/{name}.svg)\n\n" if name in drawn else "" for name, text in PICTURES.items()},
+            **self.pictures(PICTURES),
             "rows": self.table(),
             "time": "on a GPU" if full else "a day on 2 cores",
         }

@@ -157,7 +157,7 @@ class Joint(Job):
     trunk_layers = 2
 
     def world(self, seed: int, data_dir: Path | None) -> World:
-        """The function."""
+        """A random function of context and inputs."""
         draws = generator(seed, "world")
         net = random_net(self.size + self.inputs, 64, draws)
 
@@ -186,7 +186,7 @@ class Tasks(Job):
 
 
 class Sequence(Tasks):
-    """Such tasks one after another."""
+    """Tasks like those of *tasks*, one after another."""
 
     label = "tasks one after another"
     known, batch, points = STAGES, 1, 64
@@ -194,7 +194,7 @@ class Sequence(Tasks):
 
 
 class Remembered(Sequence):
-    """The same with the output regulariser of von Oswald et al. 2020, without its look-ahead."""
+    """As *sequence*, with the output regulariser of von Oswald et al. 2020, without its look-ahead."""
 
     label = "tasks one after another, regularised"
     beta = 0.1

@@ -20,6 +20,7 @@ from hyperfan.experiments.conditions import (
     STAGES,
     Conditions,
     setting,
+    start_name,
     trunk_setting,
 )
 from hyperfan.experiments.conditions.claims import (
@@ -280,9 +281,8 @@ class ConditionsResults(Results[Conditions, ConditionsRun]):
         """Tables of what two conditions' nets have in common."""
         rows, starts = [], self.base.starts
         for job, found in self.starts.items():
-            predicted = [1 - s + s * a.cosine for s, a in zip(self.base.shares, found.values(), strict=False)]
-            pairs = zip(found.values(), predicted, strict=False)
-            cells = [f"{a.correlation:.2f} ({p:.2f})" for a, p in pairs]
+            of_shares = {share: found[start_name(share)] for share in self.base.shares}
+            cells = [f"{a.correlation:.2f} ({1 - s + s * a.cosine:.2f})" for s, a in of_shares.items()]
             rows.append([job, f"{found[ALL].cosine:.2f}", *cells, f"{found[LINEAR].correlation:.2f}"])
         linear = [found[LINEAR] for found in self.starts.values()]
         ours = [found[ALL] for found in self.starts.values()]

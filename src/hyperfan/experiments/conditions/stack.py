@@ -23,20 +23,12 @@ def values_of(net: HyperNet) -> Tensors:
 class ConditionStack(stack.Stack):
     """A stack whose conditions are given, or are rows of a table that is trained."""
 
-    mask: Tensor | None = None
-    """1 for values that depend on the condition, and 0 for those that do not; by default all do."""
-
     def codes(self, theta: Tensors, embeddings: Tensor) -> Tensor:
         """What the heads read, from conditions, or from the indices of rows of the table: (run, condition, width)."""
         if not embeddings.is_floating_point():
             rows = embeddings.unsqueeze(-1).expand(-1, -1, theta[TABLE].shape[-1])
             embeddings = theta[TABLE].gather(1, rows)
         return super().codes(theta, embeddings)
-
-    def generate(self, theta: Tensors, embeddings: Tensor) -> Tensor:
-        """All values of the mainnet under each condition, (run, condition, values)."""
-        masked = theta if self.mask is None else {**theta, stack.HEAD: theta[stack.HEAD] * self.mask}
-        return super().generate(masked, embeddings)
 
     def begin(self, task: int) -> None:
         """Before the first step on a task: start the optimiser anew, and remember what is made for earlier ones."""

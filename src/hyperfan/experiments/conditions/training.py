@@ -113,11 +113,10 @@ class ConditionsTraining(StackTraining[ConditionStack, tuple[Tensor, Batch]]):
         for i, (name, share) in enumerate(zip(config.starts, shares, strict=True)):
             net, variant = build(config, share), name if name in config.variants else None
             nets = [values_of(draw(net, seed, share, variant)) for seed in self.seeds]
-            sizes = widths(self.job, config.width)
-            stack = ConditionStack(nets, config.rates, sizes, nonlinearity, config.optimiser)
+            sizes, mask = widths(self.job, config.width), None
             if variant == WEIGHTS_ALONE:
-                stack.mask = torch.cat([torch.full((t.numel,), float(t.role == "weight")) for t in net.generated])
-            self.stacks[f"{i}/"] = stack
+                mask = torch.cat([torch.full((t.numel,), float(t.role == "weight")) for t in net.generated])
+            self.stacks[f"{i}/"] = ConditionStack(nets, config.rates, sizes, nonlinearity, config.optimiser, mask)
             if share is not None and variant is None:
                 self.plan[name] = net.plan.to_dict()
         self._tests = {unseen: self._test_batch(unseen) for unseen in (False, True) if self.job.unseen or not unseen}

@@ -15,15 +15,15 @@ from hyperfan.data.regression import NOISE
 from hyperfan.experiments.draws import draw_init
 from hyperfan.experiments.experiment import HYPERFANS, KAIMINGS
 from hyperfan.experiments.optimisers import OPTIMISER_NAMES
-from hyperfan.experiments.results.claims import Claim, Claims, Fact, all_of, any_of
+from hyperfan.experiments.results.claims import Claim, Claims, Fact, all_of
 from hyperfan.experiments.results.pairs import (
-    SIGNIFICANT_P,
     ChosenBy,
     agreed,
+    compare_at_best_rates,
     is_no_smaller,
     is_smaller,
-    measure_ratio,
     median_ratio,
+    opposite,
 )
 from hyperfan.experiments.results.statistics import Estimate, growth
 from hyperfan.experiments.seeds import generator
@@ -127,57 +127,57 @@ def _optimisers(c: Claim, results: "ContinualResults") -> None:
         found = scores[init, optimiser, by] = grid.ends(lr, init)
         c.measure(f"{init}, {name} at {lr:g}: mean final loss of the tasks, median{by}", Estimate.median(found))
     good, bad, helped = ("hyperfan-in", "sgd"), (BASELINE, "sgd"), (BASELINE, "adam")
-
-    def smaller(label: str, a: tuple[str, str], b: tuple[str, str]) -> Fact:
-        return agreed(is_smaller(c, f"{label}{by}", scores[*a, by], scores[*b, by]) for by in ChosenBy)
-
+    compare = functools.partial(_compare_ends, c, results)
     ends = [f"{statistics.median(scores[*each, ChosenBy.OTHERS]):.2g}" for each in (good, bad, helped)]
     c.headline = f"loss {ends[0]}, Kaiming {ends[1]}, with Adam {ends[2]}"
-    worse = smaller(f"hyperfan-in over {BASELINE}, both SGD", good, bad)
+    worse = compare(f"hyperfan-in over {BASELINE}, both SGD", good, bad)
     c.decide(f"{BASELINE} with SGD, at its best rate, is worse than hyperfan-in with SGD", worse)
-    c.decide("Adam at its best rate makes it better", smaller(f"{BASELINE}, Adam over SGD", helped, bad))
-    label = f"{BASELINE} with Adam over hyperfan-in with SGD"
-    no_worse = agreed(is_no_smaller(c, f"{label}{by}", scores[*helped, by], scores[*good, by]) for by in ChosenBy)
+    c.decide("Adam at its best rate makes it better", compare(f"{BASELINE}, Adam over SGD", helped, bad))
+    no_worse = compare(f"{BASELINE} with Adam over hyperfan-in with SGD", helped, good, is_no_smaller)
     c.decide("hyperfan-in with SGD is no worse than that", no_worse)
     if no_worse is False:
         c.remark = f"With Adam {BASELINE} ends lower than hyperfan-in does with SGD."
-        if smaller("hyperfan-in, Adam over SGD", ("hyperfan-in", "adam"), good):
+        if compare("hyperfan-in, Adam over SGD", ("hyperfan-in", "adam"), good):
             c.remark += " Hyperfan-in gains from Adam too."
+
+
+def _compare_ends(
+    c: Claim,
+    results: "ContinualResults",
+    label: str,
+    a: tuple[str, str],
+    b: tuple[str, str],
+    compare: Callable[..., Fact] = is_smaller,
+) -> Fact:
+    """Compare the mean final loss of two inits, each with an optimiser and at its best rate."""
+    sides = [(results.grid(optimiser), init) for init, optimiser in (a, b)]
+
+    def at(label: str, *rates: float) -> Fact:
+        return compare(c, label, *(grid.ends(lr, init) for (grid, init), lr in zip(sides, rates, strict=True)))
+
+    return compare_at_best_rates(label, [functools.partial(grid.rate, start=init) for grid, init in sides], at)
 
 
 def _heuristics(c: Claim, results: "ContinualResults") -> None:
     factors: dict[str, list[Estimate]] = {}
-    for name, init, label, bounds, expected in SCHEMES:
-        facts = []
-        for width in WIDTHS:
-            factor = Estimate.ratio(growths(init, width)[results.part])
-            factors.setdefault(name, []).append(factor)
-            within = c.measure(f"{name}: {FACTOR}, width {width}", factor).within(*bounds)
-            facts.append(None if within is None else within == expected)
-        c.decide(label, all_of(facts) if name not in NOT_FOR_ALL else any_of(facts))
-    ends = (_ends(name, factors[name]) for name in ("M2, std 0.01", "M3, head/10"))
+    for name, init, label, bounds, for_all in SCHEMES:
+        factors[init] = [Estimate.ratio(growths(init, width)[results.part]) for width in WIDTHS]
+        labels = (f"{name}: {FACTOR}, width {width}" for width in WIDTHS)
+        within = all_of(c.measure(*each).within(*bounds) for each in zip(labels, factors[init], strict=True))
+        c.decide(label, within if for_all else opposite(within))
+    ends = (f"{init.upper()} {factors[init][0].value:.2f} to {factors[init][-1].value:.2f}" for init in ("m2", "m3"))
     c.headline = f"{', '.join(ends)} times a layer"
-    sgd, comparisons = results.grid("sgd"), []
+    comparisons = []
     for init in ("m2", "m3", "m4"):
-        sides = []
-        for by in ChosenBy:
-            rate, good_rate = sgd.rate(by, init), sgd.rate(by, "hyperfan-in")
-            label = f"{init} at {rate:g} over hyperfan-in at {good_rate:g}: mean final loss of the tasks{by}"
-            ratio, p = measure_ratio(c, label, sgd.ends(rate, init), sgd.ends(good_rate, "hyperfan-in"))
-            side = "lower" if ratio.within(high=1) else "higher" if ratio.within(1) else ""
-            sides.append(side if p < SIGNIFICANT_P else "")
-        sure = sides[0] if len({*sides}) == 1 else ""
-        comparisons.append(f"{init.upper()} ends {sure or 'neither lower nor higher for certain'}")
+        label = f"{init} at {{:g}} over hyperfan-in at {{:g}}: mean final loss of the tasks"
+        lower = _compare_ends(c, results, label, (init, "sgd"), ("hyperfan-in", "sgd"))
+        comparisons.append(f"{init.upper()} ends {LOWER[lower]}")
+    not_for_all = (_fitting(name, factors[init]) for name, init, *_, for_all in SCHEMES if not for_all)
     c.remark = (
         f"The example of the paper's section 3: a linear hypernet and a linear mainnet, {GROWTH_DEPTH} layers deep. "
-        f"{' '.join(_fitting(name, factors[name]) for name in NOT_FOR_ALL)} In the regression tasks, whose mainnet has "
-        f"three layers, against hyperfan-in {', '.join(comparisons)}."
+        f"{' '.join(not_for_all)} In the regression tasks, whose mainnet has three layers, against hyperfan-in "
+        f"{', '.join(comparisons)}."
     )
-
-
-def _ends(name: str, factors: Sequence[Estimate]) -> str:
-    """The factors at the smallest and the largest width."""
-    return f"{name.partition(',')[0]} {factors[0].value:.2f} to {factors[-1].value:.2f}"
 
 
 def _fitting(name: str, factors: Sequence[Estimate]) -> str:
@@ -200,9 +200,8 @@ SCHEMES = (
     ("M4", "m4", "M4: activations keep their scale", KEEPS, True),
     ("hyperfan-in", "hyperfan-in", "so they do with hyperfan-in, without a constant embedding", KEEPS, True),
 )
-"""Each with its init method, a fact, and within which bounds the factor from a layer to the next then is, or is not."""
-NOT_FOR_ALL = ("M1 of both fans", "M2, std 0.01", "M3, head/10")
-"""Schemes of which one width at which the factor is not within its bounds is enough."""
+"""Each with init method, a fact, bounds of the factor from a layer to the next, and whether all widths are within."""
+LOWER = {True: "lower", False: "higher", None: "neither lower nor higher for certain"}
 
 
 # ── untrained nets ─────────────────────────────────────────────────────────────────────────────────────────────────

@@ -1,31 +1,15 @@
 """Hypernets side by side that learn one regression task after another."""
 
 import math
-from collections.abc import Sequence
 
 import torch
 from torch import Tensor
 
-from hyperfan.experiments.optimisers import Optimiser
 from hyperfan.experiments.stack import HEAD_BIAS, TaskStack, TensorFunction, Tensors
 
 
 class RegressionStack(TaskStack):
-    """A stack whose mainnets have ReLU. A run whose loss was not finite once has NaN from then on.
-
-    Args:
-        nets, rates, widths, optimiser, beta: as for :class:`hyperfan.experiments.stack.TaskStack`.
-    """
-
-    def __init__(
-        self,
-        nets: Sequence[tuple[Tensors, Tensor]],
-        rates: Sequence[float],
-        widths: Sequence[int],
-        optimiser: Optimiser,
-        beta: float,
-    ) -> None:
-        super().__init__(nets, rates, widths, torch.relu, optimiser, beta)
+    """A stack on points. A run whose loss was not finite once has NaN from then on."""
 
     def generate(self, theta: Tensors, embeddings: Tensor) -> Tensor:
         """All values of each task, (run, task, values), from an embedding for the task, or for each of its tensors."""

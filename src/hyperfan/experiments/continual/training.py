@@ -95,7 +95,7 @@ class ContinualTraining(TaskTraining[RegressionStack, tuple[Tensor, Tensor]]):
             net = build(config, init)
             nets = [values_and_embeddings_of(draw_init(net, seed)) for seed in self.seeds]
             optimiser = OPTIMISER_NAMES[config.optimiser]
-            self.stacks[f"{init}/"] = RegressionStack(nets, config.rates, widths(), optimiser, config.beta)
+            self.stacks[f"{init}/"] = RegressionStack(nets, config.rates, widths(), torch.relu, optimiser, config.beta)
             self.plan[init] = net.plan.to_dict()
 
     def batch(self, step: int) -> tuple[Tensor, Tensor]:

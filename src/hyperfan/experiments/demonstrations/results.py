@@ -4,7 +4,7 @@ import functools
 import statistics
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
-from typing import Any, ClassVar, Self
+from typing import Any, Self
 
 import torch
 from torch import Tensor
@@ -48,7 +48,7 @@ from hyperfan.experiments.results.side_by_side import (
     right_after,
 )
 from hyperfan.experiments.results.statistics import Estimate
-from hyperfan.experiments.results.write import Results
+from hyperfan.experiments.results.write import PAPER, Results
 from hyperfan.experiments.stack import EPS
 from hyperfan.metrics import Kind
 from hyperfan.report import Drawn, RunData, Section, losses_by_task, paths, task_panels
@@ -58,6 +58,8 @@ LASA_FIGURE = "loss-lasa"
 HEADER = ["rate", "finite", *MEASURES.values()]
 CAPTION = "Medians over seeds. Errors are mean squares of whole paths from their start, losses those of subsequences."
 LOSS_CAPTION = "The median over seeds at each rate, with a band from lower to upper quartile where rates are few."
+FULL_SIZE = PROFILES[PAPER]
+"""The configuration of untrained nets: their widths."""
 
 
 @dataclass(frozen=True)
@@ -160,8 +162,6 @@ class DemonstrationsResults(Results[Demonstrations, DemonstrationsRun]):
     """The runs of all settings on shapes that code draws, those on LASA's, and the claim about either."""
 
     claims = CLAIMS
-    full_size: ClassVar[Demonstrations] = PROFILES["paper"]
-    """The configuration of untrained nets: their widths."""
 
     def check(self) -> None:
         """The runs with which the others are compared must be there."""
@@ -184,7 +184,7 @@ class DemonstrationsResults(Results[Demonstrations, DemonstrationsRun]):
     @functools.cached_property
     def starts(self) -> dict[str, MainnetStart]:
         """How every setting starts a net of their widths."""
-        return self._measure(self.full_size)
+        return self._measure(FULL_SIZE)
 
     def _measure(self, config: Demonstrations) -> dict[str, MainnetStart]:
         self.log(f"measuring untrained nets, {_widths(config.hidden)}")
@@ -215,7 +215,7 @@ class DemonstrationsResults(Results[Demonstrations, DemonstrationsRun]):
 
     def fields(self) -> dict[str, Any]:
         """The settings and tables."""
-        c, paper = self.base, self.full_size
+        c, paper = self.base, FULL_SIZE
         return {
             "choosing": c.choosing().seeds,
             "window": WINDOW,
@@ -247,7 +247,7 @@ class DemonstrationsResults(Results[Demonstrations, DemonstrationsRun]):
 
     def _width_ratios(self) -> str:
         """From the smallest to the largest ratio of a width to theirs."""
-        ours, theirs = ([[c.embedding], c.hidden, c.target] for c in (self.base, self.full_size))
+        ours, theirs = ([[c.embedding], c.hidden, c.target] for c in (self.base, FULL_SIZE))
         ratios = [a / b for pair in zip(ours, theirs, strict=True) for a, b in zip(*pair, strict=False)]
         return " to ".join(f"{ratio:.2g}" for ratio in dict.fromkeys((min(ratios), max(ratios))))
 

@@ -15,7 +15,7 @@ from hyperfan.experiments.imagenet import (
     without_norm,
 )
 from hyperfan.experiments.results.claims import Claim, Claims
-from hyperfan.experiments.results.runs import difference, mean, mean_share, ratio
+from hyperfan.experiments.results.runs import OVERFLOWED_LOSS, difference, mean, mean_share, ratio
 from hyperfan.experiments.results.statistics import Estimate
 
 if TYPE_CHECKING:
@@ -32,8 +32,6 @@ CHANCE = 0.5
 """The separation of a number that tells nothing."""
 USEFUL_SEPARATION = 0.6
 """The separation from which one might use it."""
-OVERFLOWED_LOSS = 1e30
-"""The value of a loss that overflowed, where losses are compared."""
 
 
 def _first(run: "ImagenetRun") -> float:

@@ -31,12 +31,11 @@ from hyperfan.experiments.imagenet.claims import (
     CLAIMS,
     EQUAL_SHARE,
     FAR_FACTOR,
-    OVERFLOWED_LOSS,
     USEFUL_SEPARATION,
 )
 from hyperfan.experiments.imagenet.training import parts
 from hyperfan.experiments.results.classifier import ClassifierResults, mean_of
-from hyperfan.experiments.results.runs import ClassifierRun, NamedFigure
+from hyperfan.experiments.results.runs import OVERFLOWED_LOSS, ClassifierRun, NamedFigure
 from hyperfan.experiments.results.statistics import Estimate
 from hyperfan.experiments.results.write import PAPER
 from hyperfan.experiments.scores import CALIBRATION_BINS
@@ -216,13 +215,6 @@ class ImagenetResults(ClassifierResults[Imagenet, ImagenetRun]):
 
     def figures(self) -> Iterator[NamedFigure]:
         """Losses and accuracies at both widths, losses without batch norm, and the uncertainty by noise."""
-        return iter(self._figures.items())
-
-    @functools.cached_property
-    def _figures(self) -> dict[str, str]:
-        return dict(self._draw())
-
-    def _draw(self) -> Iterator[NamedFigure]:
         title = f"{TITLE}: who starts at the right scale?"
         yield "loss", losses_and_accuracies(self._panels(self.base), title)
         if panels := self._panels(full_width(self.base)):
@@ -273,14 +265,13 @@ class ImagenetResults(ClassifierResults[Imagenet, ImagenetRun]):
             "bins": CALIBRATION_BINS,
             "rows": self.table(),
             "logits": self._logits(classes),
-            **{f"{name}_picture": f"![{alt}](figures/{name}.svg)\n\n" if name in self._figures else ""
-               for name, alt in PICTURES.items()},
+            **self.pictures(PICTURES),
             "far": FAR_FACTOR,
             "useful": USEFUL_SEPARATION,
             "share": f"{EQUAL_SHARE:.0%}",
             "most": OVERFLOWED_LOSS,
             "time": "on GPUs" if base.total == PROFILES[PAPER].total else "some hours on 2 cores",
-        }  # fmt: skip
+        }
 
     def _logits(self, classes: int) -> str:
         """A table of the variances of logits, here and at the paper's sizes."""

@@ -176,27 +176,6 @@ def measure_start(config: Mnist, test_x: Tensor, test_y: Tensor) -> UntrainedNet
     return UntrainedNet(scales.preactivation, scales.gradient, tuple(flow))
 
 
-class UntrainedNets:
-    """Untrained nets of every setting, each measured when it is first asked for."""
-
-    def __init__(self, data_dir: Path | None, log: Callable[[str], object]) -> None:
-        self._data_dir, self._log = data_dir, log
-        self._found: dict[Mnist, Sequence[UntrainedNet]] = {}
-
-    def of(self, config: Mnist) -> Sequence[UntrainedNet]:
-        """Those of a setting, one for each seed from its own."""
-        if config not in self._found:
-            self._log(f"measuring {START_SEEDS} untrained nets: {_without_seed(config)}")
-            seeds = [replace(config, seed=config.seed + i) for i in range(START_SEEDS)]
-            self._found[config] = [measure_start(c, *self._test_images) for c in seeds]
-        return self._found[config]
-
-    @functools.cached_property
-    def _test_images(self) -> tuple[Tensor, Tensor]:
-        test = mnist(self._data_dir).test
-        return standardise(test.images, MNIST.mean, MNIST.std).flatten(1), test.labels
-
-
 class MnistResults(ClassifierResults[Mnist, MnistRun]):
     """Three variants of the paper's figures, the accuracy of every setting, and ten claims."""
 
@@ -218,7 +197,7 @@ class MnistResults(ClassifierResults[Mnist, MnistRun]):
         log: Callable[[str], object] = lambda _: None,
     ) -> None:
         super().__init__(runs, base, data_dir, log)
-        self._untrained = UntrainedNets(data_dir, log)
+        self._untrained = functools.cache(self._measure_starts)  # which the halves of the seeds share
 
     def check(self) -> None:
         """The four headline settings must be there. Variants without their runs are not drawn."""
@@ -227,7 +206,18 @@ class MnistResults(ClassifierResults[Mnist, MnistRun]):
 
     def starts(self, **changes: Any) -> Sequence[UntrainedNet]:
         """Untrained nets of a setting, measured on the images of its probe."""
-        return self._untrained.of(replace(self.base, **changes))[self.part]
+        return self._untrained(replace(self.base, **changes))[self.part]
+
+    def _measure_starts(self, config: Mnist) -> Sequence[UntrainedNet]:
+        """Untrained nets of a setting, one for each seed from its own."""
+        self.log(f"measuring {START_SEEDS} untrained nets: {_without_seed(config)}")
+        seeds = [replace(config, seed=config.seed + i) for i in range(START_SEEDS)]
+        return [measure_start(c, *self._test_images) for c in seeds]
+
+    @functools.cached_property
+    def _test_images(self) -> tuple[Tensor, Tensor]:
+        test = mnist(self.data_dir).test
+        return standardise(test.images, MNIST.mean, MNIST.std).flatten(1), test.labels
 
     def after(self, epochs: int, **changes: Any) -> list[MnistRun]:
         """The runs of a setting that were tested after so many epochs, of whatever length, one for each seed."""

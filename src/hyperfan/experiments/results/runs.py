@@ -105,6 +105,10 @@ class Run(ABC, Generic[C]):
         return RunData(name, self.rows, content, self.environment, sentence=sentence, text=text, stage=c.stage)
 
 
+OVERFLOWED_LOSS = 1e30
+"""The value of a loss that overflowed, where losses are averaged or compared."""
+
+
 class ClassifierRun(Run[K]):
     """One run of a classifier that is over."""
 
@@ -206,6 +210,7 @@ class Runs(Generic[R]):
     def __init__(self, experiment: Experiment[Any], runs: Iterable[R] = (), unverified: int = 0) -> None:
         self.experiment = experiment
         self._found = {run.config.title: run for run in runs if is_over(run.rows)}
+        self._with_choosers: dict[str, R] = {}
         self.unverified = unverified
         """Runs in folders without their checkpoint, which has the checksum of their metrics."""
 
@@ -278,9 +283,10 @@ class Runs(Generic[R]):
 
     def with_chooser(self, config: Any) -> R:
         """The runs of a configuration, at rates that were chosen on other seeds; raises if there are none."""
-        found: Any = self.one(config)
-        changed: R = replace(found, chooser=self.one(config.choosing()))
-        return changed
+        if config.title not in self._with_choosers:
+            found: Any = self.one(config)
+            self._with_choosers[config.title] = replace(found, chooser=self.one(config.choosing()))
+        return self._with_choosers[config.title]
 
     def with_choosers(self, configs: Mapping[Key, Any]) -> dict[Key, R]:
         """The runs of several configurations with their chosen rates, by key; those without runs are left out."""

@@ -83,6 +83,16 @@ class Results(ABC, Generic[C, R]):
     def figures(self) -> Iterator[NamedFigure]:
         """The figures."""
 
+    @cached_property
+    def drawn(self) -> dict[str, str]:
+        """The figures by name."""
+        return dict(self.figures())
+
+    def pictures(self, texts: Mapping[str, str]) -> dict[str, str]:
+        """Fields of the page, each a figure with its text, or empty if it is not drawn."""
+        shown = {name: f"![{text}]({FIGURES_FOLDER}/{name}.svg)\n\n" for name, text in texts.items()}
+        return {f"{name}_picture": picture if name in self.drawn else "" for name, picture in shown.items()}
+
     @abstractmethod
     def summary(self) -> dict[str, Any]:
         """The numbers of all runs, for ``summary.json``."""
@@ -180,7 +190,7 @@ def write_results(
     claims = results.decide()
     with explain_write_errors(str(out), "Make room, and write the results again with --overwrite"):
         log("drawing")
-        write_figures(out / FIGURES_FOLDER, results.figures())
+        write_figures(out / FIGURES_FOLDER, results.drawn.items())
         content = {
             "environment": environment(experiment.name),
             "code of the runs": runs.code_versions(),

@@ -87,7 +87,7 @@ class _Sweep:
         self.ended: dict[Path, str] = {}
 
     def go(self, resume: bool) -> None:
-        """Run all."""
+        """Start runs and take up those that have ended, until none is left."""
         if not resume:
             self._refuse_those_that_exist()
         while self.waiting or self.under_way:

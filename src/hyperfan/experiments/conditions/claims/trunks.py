@@ -1,8 +1,6 @@
 """What other codes and trunks change in the default start: each variant beside it, and beside nn.Linear's start."""
 
 import itertools
-import math
-from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from hyperfan.experiments.conditions import (
@@ -15,10 +13,10 @@ from hyperfan.experiments.conditions import (
     WEIGHTS_ALONE,
     trunk_setting,
 )
-from hyperfan.experiments.conditions.claims import END, MEASURES, OURS, UNSEEN, compare_starts
+from hyperfan.experiments.conditions.claims import LOSSES, MEASURES, OURS, compare_starts
+from hyperfan.experiments.conditions.claims.ratios import loss_ratio, mean_of_given, mean_ratio, runs_of_kind
 from hyperfan.experiments.results.claims import Claim
-from hyperfan.experiments.results.pairs import is_no_larger, median_ratio
-from hyperfan.experiments.results.statistics import Estimate
+from hyperfan.experiments.results.pairs import is_no_larger
 from hyperfan.text import markdown_table, two_digits
 
 if TYPE_CHECKING:
@@ -40,26 +38,20 @@ def trunk_tables(results: "ConditionsResults") -> dict[str, str]:
         "trunk_ratios": _ratios(found),
         "trunk_means": _means(found),
         "trunk_facts": _facts(found),
-        **{field: _given_means(found, start) for field, start in MEANS_IN_TEXT.items()},
+        **{field: mean_of_given(found, LOSSES, start, OURS) for field, start in MEANS_IN_TEXT.items()},
     }
 
 
 def _measures(run: "ConditionsRun") -> list[str]:
-    return [measure for measure in (END, UNSEEN) if measure in run.measures]
-
-
-def _ratio(run: "ConditionsRun", measure: str, start: str) -> Estimate:
-    """A start's loss over the default's, each at the rate that other seeds chose."""
-    default = run.config.starts[0]
-    return median_ratio(*(run.scores(measure, s, run.best(s)) for s in (start, default)))
+    return [measure for measure in LOSSES if measure in run.measures]
 
 
 def _ratios(runs: "list[ConditionsRun]") -> str:
-    rows = [
-        [run.config.job, run.config.optimiser, MEASURES[m], *(_ratio(run, m, s).format(".2f") for s in OTHERS)]
-        for run in runs
-        for m in _measures(run)
-    ]
+    rows = []
+    for run in runs:
+        for measure in _measures(run):
+            ratios = (loss_ratio(run, measure, start, OURS).format(".2f") for start in OTHERS)
+            rows.append([run.config.job, run.config.optimiser, MEASURES[measure], *ratios])
     return markdown_table(["job", "optimiser", "", *OTHERS], rows)
 
 
@@ -67,41 +59,9 @@ def _means(runs: "list[ConditionsRun]") -> str:
     """A table of the geometric means over jobs of each start's loss over the default's."""
     rows = []
     for kind, optimiser in itertools.product(KINDS, RATES):
-        if of := _of_kind(runs, kind, optimiser):
-            rows.append([kind, optimiser, *(_mean(of, start) for start in OTHERS)])
+        if of := runs_of_kind(runs, kind, optimiser, LOSSES):
+            rows.append([kind, optimiser, *(two_digits(mean_ratio(of, LOSSES, start, OURS)) for start in OTHERS)])
     return markdown_table(["conditions", "optimiser", *OTHERS], rows)
-
-
-def _of_kind(runs: "list[ConditionsRun]", kind: str, optimiser: str) -> "list[ConditionsRun]":
-    return [r for r in runs if r.config.job in KINDS[kind] and r.config.optimiser == optimiser]
-
-
-def _mean(runs: "list[ConditionsRun]", start: str) -> str:
-    return two_digits(geometric_mean([_ratio(run, measure, start).value for run in runs for measure in _measures(run)]))
-
-
-def _given_means(runs: "list[ConditionsRun]", start: str) -> str:
-    """The mean of a start's loss over the default's, with each optimiser, where conditions are given."""
-    of = {optimiser: _of_kind(runs, "given", optimiser) for optimiser in RATES}
-    return with_each_optimiser({optimiser: _mean(found, start) for optimiser, found in of.items() if found})
-
-
-def with_each_optimiser(values: Mapping[str, str]) -> str:
-    """A value with each optimiser, in words.
-
-    >>> with_each_optimiser({"SGD": "0.5", "AdamW": "0.4"})
-    '0.5 with SGD and 0.4 with AdamW'
-    """
-    return " and ".join(f"{value} with {optimiser}" for optimiser, value in values.items())
-
-
-def geometric_mean(values: Sequence[float]) -> float:
-    """The geometric mean of ratios, which may be zero or infinite.
-
-    >>> geometric_mean([0.5, 8.0]), geometric_mean([0.5, math.inf])
-    (2.0, inf)
-    """
-    return math.prod(values) ** (1 / len(values))
 
 
 def _facts(runs: "list[ConditionsRun]") -> str:
