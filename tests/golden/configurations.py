@@ -9,14 +9,40 @@ from torch import Tensor, nn
 
 import hyperfan as hf
 
-SIGNS = "flat chunks have fixed random signs: plans and mean squares are as recorded, the values' signs are not"
-MIXTURES = "what reads a mixture of attention makes up for the number of its values"
-CHANGED: dict[str, str] = (
-    dict.fromkeys(["heads, residual", "heads, residual, out"], MIXTURES)
-    | dict.fromkeys(["flat", "flat, paper, trunk", "flat, tasks", "flat, m4", "flat, noise", "rescaled, flat"], SIGNS)
-    | {"flat, everything": f"{SIGNS}; and input layers before flat chunks, which are not scaled, are not said to be"}
+
+@dataclass(frozen=True)
+class Change:
+    """A difference from the record that is meant.
+
+    Args:
+        reason: why.
+        places: all that differs, named as by :func:`golden.record.differences`; ``*`` stands for any text.
+    """
+
+    reason: str
+    places: tuple[str, ...]
+
+
+def _mixture(row: int) -> Change:
+    """In this row of the plan, the only layer that reads a mixture."""
+    of_row = tuple(f"plan.rows.{row}.{column}" for column in ("gain", "target", "variance"))
+    reason = "what reads a mixture of attention makes up for the number of its values"
+    return Change(reason, (*of_row, f"call 0, {MIXTURE}, *"))
+
+
+MIXTURE = "attention.out_proj.weight"
+MIXTURES = {"heads, residual": _mixture(8), "heads, residual, out": _mixture(16)}
+SIGNS = Change("flat chunks have fixed random signs", ("call *, products",))
+SIGNS_AND_TEXT = Change(
+    f"{SIGNS.reason}; and input layers before flat chunks, which are not scaled, are not said to be",
+    (*SIGNS.places, "plan.rows.13.equation", "plan.rows.14.equation"),
 )
-"""Configurations that differ from the record on purpose, each with its reason.
+CHANGED: dict[str, Change] = {
+    **MIXTURES,
+    **dict.fromkeys(["flat", "flat, paper, trunk", "flat, tasks", "flat, m4", "flat, noise", "rescaled, flat"], SIGNS),
+    "flat, everything": SIGNS_AND_TEXT,
+}
+"""Configurations that differ from the record on purpose: each with its reason, and with the places that alone differ.
 
 Two texts were changed in the record itself: the rows of the input layers of chunks were ``trunk.*``, and are now
 ``heads.inputs.*`` and the last ones, since the layers belong to the generator; and biases that Weight-HyperInit starts
