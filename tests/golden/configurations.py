@@ -60,7 +60,7 @@ class Configuration:
         options: the other arguments of ``HyperNet``.
         trunk: makes the trunk, if it is a module.
         calls: arguments of ``net.generate``, one call after another.
-        after: what to do with the net before recording it.
+        after: what to do with the net before recording it, or which net to record in its place.
         meta: whether the mainnet is on the meta device; then the plan is all there is.
     """
 
@@ -69,7 +69,7 @@ class Configuration:
     options: Mapping[str, Any]
     trunk: Callable[[], nn.Module] | None = None
     calls: list[dict[str, Any]] = field(default_factory=lambda: [{}])
-    after: Callable[[hf.HyperNet], None] | None = None
+    after: Callable[[hf.HyperNet], hf.HyperNet | None] | None = None
     meta: bool = False
 
 
@@ -130,6 +130,13 @@ class Residual(nn.Module):
         return self.cell(x + attended)
 
 
+def smaller() -> nn.Module:
+    """What slices of a net for :func:`mlp` fit."""
+    return nn.Sequential(
+        nn.Linear(6, 5), nn.Tanh(), nn.Linear(5, 5), nn.Tanh(), nn.Linear(5, 5), nn.Tanh(), nn.Linear(5, 3)
+    )
+
+
 def module_trunk() -> nn.Module:
     return nn.Sequential(nn.Linear(6, 9), nn.Tanh(), nn.Linear(9, 7), nn.LayerNorm(7))
 
@@ -155,7 +162,7 @@ def _case(
     *,
     module: Callable[[], nn.Module] | None = None,
     calls: list[dict[str, Any]] | None = None,
-    after: Callable[[hf.HyperNet], None] | None = None,
+    after: Callable[[hf.HyperNet], hf.HyperNet | None] | None = None,
     meta: bool = False,
     **options: Any,
 ) -> Configuration:
@@ -164,6 +171,14 @@ def _case(
 
 def _residual(embedding: int | hf.Embedding = 6, **options: Any) -> Configuration:
     return _case(Residual, embedding, example=torch.zeros(2, 4, dtype=torch.float64), **options)
+
+
+@torch.no_grad()
+def _leave_zero(net: hf.HyperNet) -> None:
+    """As after some training: heads that start at zero no longer are, so that one sees what they are multiplied by."""
+    for p in net.heads.parameters():
+        if not p.any():
+            p.copy_(torch.arange(1.0, 1 + p.numel()).sin().view(p.shape))
 
 
 _TASK_TABLE = hf.Embedding(3, per="net", tasks=3, trainable=True)
@@ -272,6 +287,23 @@ CONFIGURATIONS: dict[str, Configuration] = {
     "flat, noise": _case(
         mlp, hf.Embedding(6, noise=0.3, scope="network"), heads=hf.Chunks(size=50, flat=True), calls=NOISE
     ),
+    # Products, and slices.
+    "low rank": _case(conv, heads=hf.LowRank(2), generate="weights+biases", trunk=(7,)),
+    "low rank, code per rank": _case(
+        mlp, hf.Embedding(6, tasks=3, noise=0.3), heads=hf.LowRank(3, code_per="rank"), init="hyperfan-out", calls=TASKS
+    ),
+    "LoRA": _case(
+        conv, heads=hf.LoRA(2, alpha=3, share=0.25), generate="weights+biases", trunk=(7,), after=_leave_zero
+    ),
+    "LoRA, code per rank, shared": _case(
+        relu,
+        hf.Embedding(6, given=True, per="net", identity=4),
+        heads=hf.LoRA(2, code_per="rank", sharing="shared"),
+        generate="weights",
+        calls=_given((6,), (2, 6)),
+        after=_leave_zero,
+    ),
+    "slices": _case(mlp, generate="weights+biases", after=lambda net: net.for_mainnet(smaller())),
     # What changes a net after it was made, and what is planned before.
     "reset": _case(
         conv, generate="*", trunk=(8,),

@@ -35,7 +35,7 @@ def take(configuration: Configuration) -> dict[str, Any]:
             options["trunk"] = configuration.trunk()
         net = hf.HyperNet(mainnet, configuration.embedding, **options)
         if configuration.after is not None:
-            configuration.after(net)
+            net = configuration.after(net) or net
         taken: dict[str, Any] = {"plan": net.plan.to_dict(), "calls": []}
         for call in [] if configuration.meta else configuration.calls:
             torch.manual_seed(1)
@@ -78,6 +78,16 @@ def surprises(found: Mapping[str, str], listed: Sequence[str]) -> list[str]:
         f"{p}: nothing differs, but is listed" for p in listed if not any(fnmatchcase(place, p) for place in found)
     ]
     return unlisted + unseen
+
+
+def renewed(now: dict[str, Any], then: dict[str, Any], *, changed: bool) -> dict[str, Any]:
+    """What to record in place of what was: the same, with new columns, if it is equal or changed on purpose."""
+    made, recorded = now["plan"]["rows"], then["plan"]["rows"]
+    if len(made) != len(recorded):
+        return now
+    rows = [{c: old.get(c, new[c]) for c in new} for new, old in zip(made, recorded, strict=True)]
+    kept = {**then, "plan": {**then["plan"], "rows": rows}}
+    return kept if changed or not differences(now, kept) else now
 
 
 def _unlike(now: Any, then: Any, where: str) -> Iterator[tuple[str, str]]:

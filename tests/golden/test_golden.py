@@ -5,7 +5,7 @@ import copy
 import pytest
 
 from golden.configurations import CHANGED, CONFIGURATIONS, MIXTURE, MIXTURES
-from golden.record import TOLERANCE, differences, read, surprises, take
+from golden.record import TOLERANCE, differences, read, renewed, surprises, take
 from hyperfan.init import available
 
 
@@ -68,3 +68,17 @@ def test_a_change_is_no_excuse_for_another_place_and_must_be_seen():
         "plan.rows.3.gain: 1.0, recorded 2.0",
         "call *: nothing differs, but is listed",
     ]
+
+
+def test_writing_anew_keeps_what_is_equal_and_what_is_changed_on_purpose(recorded):
+    then = recorded["heads, shared"]
+    equal, other = copy.deepcopy(then), copy.deepcopy(then)
+    equal["plan"]["rows"][0]["variance"] *= 1 + 1e-12
+    other["plan"]["rows"][0]["variance"] *= 2
+    assert renewed(equal, then, changed=False) == then
+    assert renewed(other, then, changed=False) == other
+    assert renewed(other, then, changed=True) == then
+    for row in other["plan"]["rows"]:
+        row["new"] = "column"
+    kept = renewed(other, then, changed=True)
+    assert kept["plan"]["rows"] == [{**row, "new": "column"} for row in then["plan"]["rows"]]
