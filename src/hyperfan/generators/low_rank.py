@@ -20,7 +20,7 @@ from torch import Tensor
 
 from hyperfan.codes.codes import Codes
 from hyperfan.codes.moments import measured_overlaps
-from hyperfan.formulas.contraction import Contraction, overlapping_terms
+from hyperfan.formulas.contraction import overlapping_terms
 from hyperfan.generators.config import BuildContext
 from hyperfan.generators.generator import Factors, Generator
 from hyperfan.generators.products import CodePer, Products, RankConfig, matrix_size
@@ -84,14 +84,6 @@ class LowRankHeads(Products):
             return moments
         overlaps = measured_overlaps(codes, self.spans)
         return [overlaps[i] if i in self.matrices else moment for i, moment in enumerate(moments)]
-
-    def contraction(self, index: int, moment: float) -> Contraction:
-        """The product of two factors, or what one head makes."""
-        d, h = self.width, moment / self.width
-        if index not in self.matrices:
-            return Contraction("ik,k->i", {"k": d}, [None, h], "v/‖h‖²")
-        expression = "ik,rk,jl,rl->ij" if self.per_rank else "irk,k,jrl,l->ij"
-        return Contraction(expression, {"r": self.rank, "k": d, "l": d}, [None, h, None, h], "√(v/rank)/‖h‖²")
 
     def summary(self) -> str:
         """The rank of the weights, in words."""
