@@ -13,13 +13,14 @@ in which m² takes the place of ‖h‖²: ranks of equal codes would make r·�
 :func:`hyperfan.formulas.contraction.overlapping_terms`.
 """
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from torch import Tensor
 
 from hyperfan.codes.codes import Codes
-from hyperfan.codes.moments import measured_overlaps
+from hyperfan.codes.moments import measured_means
 from hyperfan.formulas.contraction import overlapping_terms
 from hyperfan.generators.config import BuildContext
 from hyperfan.generators.generator import Factors, Generator
@@ -82,9 +83,14 @@ class LowRankHeads(Products):
         moments = super().measured_moments(codes)
         if not self.per_rank:
             return moments
-        overlaps = measured_overlaps(codes, self.spans)
-        return [overlaps[i] if i in self.matrices else moment for i, moment in enumerate(moments)]
+        overlaps = measured_means(codes, self.spans, _overlap)
+        return [math.sqrt(overlaps[i]) if i in self.matrices else moment for i, moment in enumerate(moments)]
 
     def summary(self) -> str:
         """The rank of the weights, in words."""
         return f"weights of rank {self.rank}{', a code for each rank' if self.per_rank else ''}"
+
+
+def _overlap(codes: Tensor) -> Tensor:
+    """m⁴ = Σ_rs (h_r·h_s)²/R of R codes, (…, R, width) → (…); of one code ‖h‖⁴."""
+    return (codes @ codes.mT).square().sum((-1, -2)) / codes.shape[-2]
