@@ -186,6 +186,10 @@ class Updates(Products):
                 found[i] = Solution(name, self._on_base(i, aim), variance, scale, f"; {note}")
         return [found[i] for i in range(len(self.tensors))]
 
+    def started_variance(self, index: int, variance: float, moment: float) -> float:
+        """Zero, whatever the variance of A's head."""
+        return 0.0
+
     def _on_base(self, index: int, aim: Aim) -> Aim:
         """The aim that a tensor's base fulfils."""
         name = self.tensors[index].name
