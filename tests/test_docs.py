@@ -216,11 +216,7 @@ def test_the_tables_of_many_machines_are_those_of_model_and_benchmarks():
     assert script("machines_table").filled(text(page)) == text(page), "python -m docs.machines_table writes them"
 
 
-def test_other_libraries_are_told_what_is_said():
-    seen = script("quotes").benchmark("peers_diagnosed")["found"]
-    for net in (*seen["hypnettorch"], *seen["hyper-nn"]):
-        assert "as nn.Linear does by default" in " ".join(net["causes"])
-    assert all("Wrong scale of a head in '10.weight'" in net["summary"] for net in seen["hyperlight"])
+def test_the_guide_says_what_is_found_in_another_library():
     assert "only its last weight is found too large." in said("docs/guides/diagnose.md")
 
 

@@ -18,10 +18,9 @@ from toy import Silent, Toy, ToyTraining, as_ranks, contents, reach_no_server, r
 import needs
 from hyperfan.cli.main import main as command_line
 from hyperfan.errors import RunError
-from hyperfan.experiments import group
 from hyperfan.experiments.classifier import indices
 from hyperfan.experiments.experiment import experiment
-from hyperfan.experiments.launch import Launch
+from hyperfan.experiments.group import last_beat
 from hyperfan.experiments.loop import run
 from hyperfan.experiments.ranks import Ranks
 from hyperfan.metrics import read_metrics
@@ -158,13 +157,13 @@ def test_sigterm_ends_the_wait_for_a_rank_that_never_comes(in_a_process, tmp_pat
     assert not (tmp_path / "run").exists()
 
 
-def test_a_rank_that_was_never_heard_of_is_not_waited_for_at_the_end(monkeypatch):
-    """A store waits for a value that is not there."""
-    monkeypatch.setattr(group, "BEAT_SECONDS", 0.01)
-    first = object.__new__(group.Group)
-    first.launch, first._store = Launch(0, 2), torch.distributed.HashStore()
-    first._store.set_timeout(timedelta(seconds=0.1))
-    first._await_others()
+def test_a_rank_that_was_never_heard_of_is_not_waited_for():
+    """A store waits for a value that is not there, and then raises."""
+    store = torch.distributed.HashStore()
+    store.set_timeout(timedelta(seconds=0.1))
+    assert last_beat(store, 1) == b""
+    store.set("beat/1", "now")
+    assert last_beat(store, 1) == b"now"
 
 
 def test_the_first_layer_to_overflow_may_be_that_of_another_rank():

@@ -9,14 +9,40 @@ from torch import Tensor, nn
 
 import hyperfan as hf
 
-SIGNS = "flat chunks have fixed random signs: plans and mean squares are as recorded, the values' signs are not"
-MIXTURES = "what reads a mixture of attention makes up for the number of its values"
-CHANGED: dict[str, str] = (
-    dict.fromkeys(["heads, residual", "heads, residual, out"], MIXTURES)
-    | dict.fromkeys(["flat", "flat, paper, trunk", "flat, tasks", "flat, m4", "flat, noise", "rescaled, flat"], SIGNS)
-    | {"flat, everything": f"{SIGNS}; and input layers before flat chunks, which are not scaled, are not said to be"}
+
+@dataclass(frozen=True)
+class Change:
+    """A difference from the record that is meant.
+
+    Args:
+        reason: why.
+        places: all that differs, named as by :func:`golden.record.differences`; ``*`` stands for any text.
+    """
+
+    reason: str
+    places: tuple[str, ...]
+
+
+def _mixture(row: int) -> Change:
+    """In this row of the plan, the only layer that reads a mixture."""
+    of_row = tuple(f"plan.rows.{row}.{column}" for column in ("gain", "target", "variance"))
+    reason = "what reads a mixture of attention makes up for the number of its values"
+    return Change(reason, (*of_row, f"call 0, {MIXTURE}, *"))
+
+
+MIXTURE = "attention.out_proj.weight"
+MIXTURES = {"heads, residual": _mixture(8), "heads, residual, out": _mixture(16)}
+SIGNS = Change("flat chunks have fixed random signs", ("call *, products",))
+SIGNS_AND_TEXT = Change(
+    f"{SIGNS.reason}; and input layers before flat chunks, which are not scaled, are not said to be",
+    (*SIGNS.places, "plan.rows.13.equation", "plan.rows.14.equation"),
 )
-"""Configurations that differ from the record on purpose, each with its reason.
+CHANGED: dict[str, Change] = {
+    **MIXTURES,
+    **dict.fromkeys(["flat", "flat, paper, trunk", "flat, tasks", "flat, m4", "flat, noise", "rescaled, flat"], SIGNS),
+    "flat, everything": SIGNS_AND_TEXT,
+}
+"""Configurations that differ from the record on purpose: each with its reason, and with the places that alone differ.
 
 Two texts were changed in the record itself: the rows of the input layers of chunks were ``trunk.*``, and are now
 ``heads.inputs.*`` and the last ones, since the layers belong to the generator; and biases that Weight-HyperInit starts
@@ -34,7 +60,7 @@ class Configuration:
         options: the other arguments of ``HyperNet``.
         trunk: makes the trunk, if it is a module.
         calls: arguments of ``net.generate``, one call after another.
-        after: what to do with the net before recording it.
+        after: what to do with the net before recording it, or which net to record in its place.
         meta: whether the mainnet is on the meta device; then the plan is all there is.
     """
 
@@ -43,7 +69,7 @@ class Configuration:
     options: Mapping[str, Any]
     trunk: Callable[[], nn.Module] | None = None
     calls: list[dict[str, Any]] = field(default_factory=lambda: [{}])
-    after: Callable[[hf.HyperNet], None] | None = None
+    after: Callable[[hf.HyperNet], hf.HyperNet | None] | None = None
     meta: bool = False
 
 
@@ -104,6 +130,13 @@ class Residual(nn.Module):
         return self.cell(x + attended)
 
 
+def smaller() -> nn.Module:
+    """What slices of a net for :func:`mlp` fit."""
+    return nn.Sequential(
+        nn.Linear(6, 5), nn.Tanh(), nn.Linear(5, 5), nn.Tanh(), nn.Linear(5, 5), nn.Tanh(), nn.Linear(5, 3)
+    )
+
+
 def module_trunk() -> nn.Module:
     return nn.Sequential(nn.Linear(6, 9), nn.Tanh(), nn.Linear(9, 7), nn.LayerNorm(7))
 
@@ -129,7 +162,7 @@ def _case(
     *,
     module: Callable[[], nn.Module] | None = None,
     calls: list[dict[str, Any]] | None = None,
-    after: Callable[[hf.HyperNet], None] | None = None,
+    after: Callable[[hf.HyperNet], hf.HyperNet | None] | None = None,
     meta: bool = False,
     **options: Any,
 ) -> Configuration:
@@ -138,6 +171,14 @@ def _case(
 
 def _residual(embedding: int | hf.Embedding = 6, **options: Any) -> Configuration:
     return _case(Residual, embedding, example=torch.zeros(2, 4, dtype=torch.float64), **options)
+
+
+@torch.no_grad()
+def _leave_zero(net: hf.HyperNet) -> None:
+    """As after some training: heads that start at zero no longer are, so that one sees what they are multiplied by."""
+    for p in net.heads.parameters():
+        if not p.any():
+            p.copy_(torch.arange(1.0, 1 + p.numel()).sin().view(p.shape))
 
 
 _TASK_TABLE = hf.Embedding(3, per="net", tasks=3, trainable=True)
@@ -246,6 +287,23 @@ CONFIGURATIONS: dict[str, Configuration] = {
     "flat, noise": _case(
         mlp, hf.Embedding(6, noise=0.3, scope="network"), heads=hf.Chunks(size=50, flat=True), calls=NOISE
     ),
+    # Products, and slices.
+    "low rank": _case(conv, heads=hf.LowRank(2), generate="weights+biases", trunk=(7,)),
+    "low rank, code per rank": _case(
+        mlp, hf.Embedding(6, tasks=3, noise=0.3), heads=hf.LowRank(3, code_per="rank"), init="hyperfan-out", calls=TASKS
+    ),
+    "LoRA": _case(
+        conv, heads=hf.LoRA(2, alpha=3, share=0.25), generate="weights+biases", trunk=(7,), after=_leave_zero
+    ),
+    "LoRA, code per rank, shared": _case(
+        relu,
+        hf.Embedding(6, given=True, per="net", identity=4),
+        heads=hf.LoRA(2, code_per="rank", sharing="shared"),
+        generate="weights",
+        calls=_given((6,), (2, 6)),
+        after=_leave_zero,
+    ),
+    "slices": _case(mlp, generate="weights+biases", after=lambda net: net.for_mainnet(smaller())),
     # What changes a net after it was made, and what is planned before.
     "reset": _case(
         conv, generate="*", trunk=(8,),

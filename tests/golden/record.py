@@ -7,7 +7,8 @@ fixed vectors. Floats are compared to a relative 1e-9, because another CPU adds 
 import contextlib
 import json
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
+from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
@@ -34,7 +35,7 @@ def take(configuration: Configuration) -> dict[str, Any]:
             options["trunk"] = configuration.trunk()
         net = hf.HyperNet(mainnet, configuration.embedding, **options)
         if configuration.after is not None:
-            configuration.after(net)
+            net = configuration.after(net) or net
         taken: dict[str, Any] = {"plan": net.plan.to_dict(), "calls": []}
         for call in [] if configuration.meta else configuration.calls:
             torch.manual_seed(1)
@@ -51,39 +52,57 @@ def checksum(tensor: Tensor) -> list[float]:
     return [float(f"{x:.13g}") for x in (values @ values, *products)]
 
 
-def differences(now: dict[str, Any], then: dict[str, Any]) -> list[str]:
-    """Where what is made now is not what was recorded, in words; nothing if all is the same."""
-    found = list(_unlike(now["plan"], then["plan"], "plan"))
+def differences(now: dict[str, Any], then: dict[str, Any]) -> dict[str, str]:
+    """Where what is made now is not what was recorded, and both in words; nothing if all is the same."""
+    found = dict(_unlike(now["plan"], then["plan"], "plan"))
     if len(now["calls"]) != len(then["calls"]):
-        return [*found, f"{len(now['calls'])} calls, {len(then['calls'])} recorded"]
+        return {**found, "calls": f"{len(now['calls'])}, {len(then['calls'])} recorded"}
     for i, (made, recorded) in enumerate(zip(now["calls"], then["calls"], strict=True)):
         if list(made) != list(recorded):
-            found.append(f"call {i} makes {list(made)}, recorded {list(recorded)}")
+            found[f"call {i}"] = f"makes {list(made)}, recorded {list(recorded)}"
             continue
         for name, (square, *products) in made.items():
             before, *others = recorded[name]
+            if not math.isclose(square, before, rel_tol=TOLERANCE):
+                found[f"call {i}, {name}, sum of squares"] = f"{square}, recorded {before}"
             # A product's own size says nothing of its rounding error, so all are compared with the tensor's norm.
-            close = math.isclose(square, before, rel_tol=TOLERANCE) and all(
-                abs(a - b) <= TOLERANCE * math.sqrt(before) for a, b in zip(products, others, strict=True)
-            )
-            if not close:
-                found.append(f"call {i}, {name}: {[square, *products]}, recorded {recorded[name]}")
+            if any(abs(a - b) > TOLERANCE * math.sqrt(before) for a, b in zip(products, others, strict=True)):
+                found[f"call {i}, {name}, products"] = f"{products}, recorded {others}"
     return found
 
 
-def _unlike(now: Any, then: Any, where: str) -> Iterator[str]:
+def surprises(found: Mapping[str, str], listed: Sequence[str]) -> list[str]:
+    """Differences at places that are not listed, and listed places where nothing differs; ``*`` stands for any text."""
+    unlisted = [f"{place}: {text}" for place, text in found.items() if not any(fnmatchcase(place, p) for p in listed)]
+    unseen = [
+        f"{p}: nothing differs, but is listed" for p in listed if not any(fnmatchcase(place, p) for place in found)
+    ]
+    return unlisted + unseen
+
+
+def renewed(now: dict[str, Any], then: dict[str, Any], *, changed: bool) -> dict[str, Any]:
+    """What to record in place of what was: the same, with new columns, if it is equal or changed on purpose."""
+    made, recorded = now["plan"]["rows"], then["plan"]["rows"]
+    if len(made) != len(recorded):
+        return now
+    rows = [{c: old.get(c, new[c]) for c in new} for new, old in zip(made, recorded, strict=True)]
+    kept = {**then, "plan": {**then["plan"], "rows": rows}}
+    return kept if changed or not differences(now, kept) else now
+
+
+def _unlike(now: Any, then: Any, where: str) -> Iterator[tuple[str, str]]:
     """Floats nearly, everything else exactly."""
     if isinstance(now, dict) and isinstance(then, dict) and now.keys() == then.keys():
         for key in now:
             yield from _unlike(now[key], then[key], f"{where}.{key}")
     elif isinstance(now, list) and isinstance(then, list) and len(now) == len(then):
         for i, (a, b) in enumerate(zip(now, then, strict=True)):
-            yield from _unlike(a, b, f"{where}[{i}]")
+            yield from _unlike(a, b, f"{where}.{i}")
     elif isinstance(now, float) and isinstance(then, float | int):
         if not math.isclose(now, then, rel_tol=TOLERANCE):
-            yield f"{where}: {now!r}, recorded {then!r}"
+            yield where, f"{now!r}, recorded {then!r}"
     elif now != then:
-        yield f"{where}: {now!r}, recorded {then!r}"
+        yield where, f"{now!r}, recorded {then!r}"
 
 
 def write(record: dict[str, Any]) -> None:

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 import hyperfan as hf
-from checks import assert_close
+from checks import assert_close, assert_mean
 from hyperfan.codes.trunk import trunk_widths
 
 
@@ -65,6 +65,15 @@ def double(call: dict[str, Any]) -> dict[str, Any]:
     return {k: v.double() if isinstance(v, Tensor) and v.is_floating_point() else v for k, v in call.items()}
 
 
+REDRAWS, CODES_PER_REDRAW = 40, 6
+"""Of a head, and codes for each. A tensor of three values then scatters by half its mean square, the mean by 1/12."""
+
+
+def overlap(h: Tensor) -> float:
+    """m² = √(Σ_rs (h_r·h_s)²/R) of R codes whose products are summed; of one code ‖h‖²."""
+    return ((h @ h.mT).square().sum() / len(h)).sqrt().item()
+
+
 class GeneratorSuite:
     CASES: dict[str, Case]
     GRAPHS: tuple[str, ...]
@@ -93,6 +102,35 @@ class GeneratorSuite:
             assert (a is None) == (b is None)
             if a is not None:
                 assert_close(a, b)
+
+    def code_moment(self, net: hf.HyperNet, h: Tensor) -> float:
+        """The second moment that a tensor's variance depends on, of all codes (n, d_k) that its heads read."""
+        return h.square().sum(-1).mean().item()
+
+    @torch.no_grad()
+    def test_a_tensor_has_the_variance_of_its_contraction(self, case):
+        """In the mean over maps of variance 1, beside which nothing is added, and over codes that are somewhat alike.
+
+        A number of terms that is wrong is wrong by half or more.
+        """
+        net = build(case, torch.float64)
+        heads, ratios = net.heads, {t.name: [] for t in net.generated}
+        for name, buffer in heads.named_buffers():
+            if name.rpartition(".")[2] == "scale":
+                buffer.fill_(1.0)
+        for _ in range(REDRAWS):
+            for p in heads.parameters():
+                p.zero_()
+            for part in heads.parts():
+                part.map.weight.normal_()
+            codes = torch.randn(CODES_PER_REDRAW, heads.n, heads.width).double()
+            codes += torch.randn(CODES_PER_REDRAW, 1, heads.width)
+            made, read = heads.make(codes), heads.head_inputs(codes)
+            for i, (name, of_net) in enumerate(ratios.items()):
+                variances = [heads.tensor_variance(i, 1.0, self.code_moment(net, h[heads.spans[i]])) for h in read]
+                of_net.append((made[name].square().flatten(1).mean(1) / torch.tensor(variances)).mean().item())
+        for of_net in ratios.values():
+            assert_mean(torch.tensor(of_net), 1.0)
 
     def test_forward_equals_the_mainnet_with_those_tensors(self, case):
         net = build(case, torch.float64)

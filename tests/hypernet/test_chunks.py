@@ -10,6 +10,7 @@ from generator_suite import Case, GeneratorSuite
 from torch import Tensor, nn
 
 import hyperfan as hf
+from checks import assert_mean
 from hyperfan.errors import HyperfanError, InitError
 from hyperfan.init import available
 from hyperfan.models import all_cnn
@@ -309,9 +310,12 @@ def test_a_chunk_across_tensors_gives_each_its_own_variance():
     mainnet = nn.Sequential(nn.Linear(1000, 10), nn.Tanh(), nn.Linear(10, 10))
     net = hf.HyperNet(mainnet, 16, heads=hf.Chunks(size=10_100, flat=True), fidelity="paper", distribution="normal")
     assert net.heads.n == 1
-    made = net.generate()
-    ratio = made["2.weight"].square().mean() / made["0.weight"].square().mean()
-    assert ratio.item() == pytest.approx(100, rel=0.6)
+    ratios = []
+    for seed in range(20):  # the 100 values of the second weight scatter by √(2/100), and so 20 ratios by 3 %
+        net.reset_parameters(torch.Generator().manual_seed(seed))
+        made = net.generate()
+        ratios.append(made["2.weight"].square().mean() / made["0.weight"].square().mean())
+    assert_mean(torch.stack(ratios), 100)
 
 
 MIXED = nn.Sequential(nn.Linear(40, 20), nn.ReLU(), nn.Linear(20, 40), nn.ReLU(), nn.Linear(40, 10))

@@ -8,7 +8,6 @@ from torch import nn
 
 import hyperfan as hf
 from checks import assert_close, assert_variance
-from hyperfan.codes.moments import measured_overlaps
 from hyperfan.formulas.contraction import contraction_variance, overlapping_terms
 from hyperfan.mainnet.spec import layer_and_module
 
@@ -128,7 +127,7 @@ def test_terms_that_share_heads_count_by_the_overlap_of_their_codes(trunk):
     rank, width = 6, 24
     net = hf.HyperNet(nn.Linear(8, 9), hf.Embedding(width, normalise=True), heads=hf.LowRank(rank, "rank"), trunk=trunk)
     h = net.codes().double().detach()
-    overlap = measured_overlaps(net.code_source, net.heads.spans)[0]
+    overlap = net.heads.measured_moments(net.code_source)[0]
     cosines = (h @ h.T / width).square()
     mean = ((cosines.sum() - rank) / (rank * (rank - 1))).item()
     assert overlap == pytest.approx(width * (overlapping_terms(rank, mean) / rank) ** 0.5, rel=1e-5)

@@ -6,7 +6,7 @@ from typing import ClassVar
 
 import pytest
 import torch
-from generator_suite import Case, GeneratorSuite, build
+from generator_suite import Case, GeneratorSuite, build, overlap
 from torch import Tensor, nn
 
 import hyperfan as hf
@@ -77,6 +77,10 @@ class Suite(GeneratorSuite):
         name = net.generated[0].name
         with pytest.raises(hf.HyperfanError, match=rf"the base of '{name}' is frozen"):
             net.rescale_({name: 1.5})
+
+    def code_moment(self, net, h):
+        """Of ranks whose products of two generated factors are summed, the overlap; a core is linear in its code."""
+        return super().code_moment(net, h) if net.heads.config.core else overlap(h)
 
 
 class TestLoRA(Suite):
@@ -230,6 +234,13 @@ def test_a_save_with_a_and_b_on_the_other_sides_is_refused(tmp_path):
     (tmp_path / "config.json").write_text(json.dumps(config))
     with pytest.raises(CheckpointError, match=r"with other sides of A and B for weight, .* train it anew"):
         hf.HyperNet.from_pretrained(tmp_path, main, example=x)
+
+
+def test_an_update_is_linear_in_its_core_and_not_in_two_factors():
+    main = nn.Sequential(nn.Linear(6, 5), nn.ReLU(), nn.Linear(5, 4))
+    for heads, weights_are in ((hf.LoRA(2), False), (hf.LoRA(2, core=True), True)):
+        net = hf.HyperNet(main, 3, heads=heads, generate="weights+biases")
+        assert [net.heads.is_linear(i) for i in range(4)] == [weights_are, True, weights_are, True]
 
 
 def test_a_of_a_transposed_convolution_reads_its_input_channels():

@@ -7,7 +7,7 @@ from typing import ClassVar
 import pytest
 import torch
 import torch.nn.functional as F
-from generator_suite import Case, GeneratorSuite
+from generator_suite import Case, GeneratorSuite, overlap
 from torch import Tensor, nn
 
 import hyperfan as hf
@@ -57,6 +57,9 @@ class TestLowRank(GeneratorSuite):
             hf.Embedding(6, given=True, per="net", identity=2), 2, given(4, 6), code_per="rank", trunk=(8,)
         ),
     }
+
+    def code_moment(self, net, h):
+        return overlap(h)
 
     @pytest.mark.parametrize("fidelity", ["exact", "paper"])
     @pytest.mark.parametrize("init", [m.name for m in available() if m.name != "beck2022-bias"])  # which is refused

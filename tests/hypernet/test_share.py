@@ -18,6 +18,7 @@ HEADS = {
     "low rank": hf.LowRank(4),
     "flat chunks": hf.Chunks(size=500, flat=True, inputs=0, embedding=8),
 }
+LORA = hf.LoRA(4)
 CODES = 30
 
 
@@ -256,6 +257,17 @@ def test_some_bases_given_and_others_drawn():
     net = hf.HyperNet(mainnet(), 8, base=given, share=0.1)
     assert net.generate()["0.weight"].mean().item() == pytest.approx(3.0, abs=0.1)
     assert_variance(net.heads.base.value("2.weight"), 0.9 * net.plan.rows[1].target)
+
+
+@pytest.mark.parametrize(
+    ("init", "heads"), [("beck2022-bias", "separate"), ("ortiz2023", "separate"), ("m2", "separate"), ("m2", LORA)]
+)
+def test_the_plan_of_a_rescaled_tensor_has_its_base_too(init, heads):
+    """Of a method without targets the plan then says what the tensor has."""
+    net = hf.HyperNet(mainnet(), 20, heads=heads, init=init, base="start" if heads is LORA else None)
+    assert net.plan.rows[0].target is None
+    net.rescale_({"0.weight": 2.0})
+    assert_variance(net.generate()["0.weight"], net.plan.rows[0].target)
 
 
 def test_a_tensor_is_rescaled_with_its_base():

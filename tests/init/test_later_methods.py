@@ -128,9 +128,11 @@ def test_chunks_meet_a_target_where_the_chunked_correction_is_cut_off():
     condition = hf.Embedding(8, given=True, per="net", normalise=True)
     heads = hf.Chunks(size=5000, flat=True, embedding=8)
     net = hf.HyperNet(main, condition, generate="weights", heads=heads)
-    made = torch.stack([net.generate(embedding=torch.randn(8))["0.weight"].square().mean() for _ in range(40)])
-    # 50 chunks, each from an identity and a condition of 8 values: √(2/50·…) from net to net, and from code to code.
-    assert 500 * made.mean().item() == pytest.approx(1.0, rel=0.5)
+    made = []
+    for seed in range(20):  # how far nets and conditions differ is seen in their own spread
+        net.reset_parameters(torch.Generator().manual_seed(seed))
+        made.append(500 * net.generate(embedding=torch.randn(8))["0.weight"].square().mean())
+    assert_mean(torch.stack(made), 1.0)
 
 
 def test_products_of_zeros_are_refused():

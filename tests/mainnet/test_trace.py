@@ -135,12 +135,22 @@ def measured(function, width, rows=512):
     return 1 / y.square().mean().item(), (1 / backward).item()
 
 
-@pytest.mark.parametrize("function", FUNCTIONS.values(), ids=FUNCTIONS)
-def test_a_gain_is_right_or_unknown(function):
+UNKNOWN = {
+    "maxout", "times its mean", "over its largest", "times its neighbour", "times its mirror image",
+    "local response norm", "mixed by constants", "mixed by constants, einsum", "linear of constants",
+    "written into zeros", "overwritten through a view", "overwritten by half", "scripted", "mapped",
+    "a quotient of halves", "softmax", "sorted", "rounded", "running sums",
+}  # fmt: skip
+"""Functions whose gains are not known: they mix values in ways that no rule has, or hide what they do."""
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_a_gain_is_right_or_unknown(name):
     """The oracle is autograd. At width 128 norms are off by 1/128, and 65 536 samples by less; wrong is far off."""
-    width = 128
+    width, function = 128, FUNCTIONS[name]
     out = function(torch.randn(2, width)).shape[-1]
     found = pair(consumed(function, width, out).gains)
+    assert (found is None) == (name in UNKNOWN)
     assert found is None or found == pytest.approx(measured(function, width), rel=0.06)
 
 

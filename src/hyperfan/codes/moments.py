@@ -79,16 +79,14 @@ def measured_moments(codes: Codes, spans: Sequence[slice]) -> list[float]:
     return _nonzero(_per_tensor(_reduced(codes, _samples(codes), code_squares), spans))
 
 
-def measured_overlaps(codes: Codes, spans: Sequence[slice]) -> list[float]:
-    """√(E[Σ_rs (h_r·h_s)²]/R) over the R codes of each tensor, in the same expectation; of equal norms, R = 1: ‖h‖²."""
+def measured_means(codes: Codes, spans: Sequence[slice], function: Callable[[Tensor], Tensor]) -> list[float]:
+    """A function of each tensor's codes, (…, R, width) in float64 → (…), in the same expectation."""
 
-    def overlaps(h: Tensor) -> Tensor:
+    def of_tensors(h: Tensor) -> Tensor:
         h = h.double()
-        of_tensors = (h[..., span, :] for span in _of_codes(spans, h.shape[-2]))
-        return torch.stack([(each @ each.mT).square().sum((-1, -2)) / each.shape[-2] for each in of_tensors], -1)
+        return torch.stack([function(h[..., span, :]) for span in _of_codes(spans, h.shape[-2])], -1)
 
-    found = _reduced(codes, _samples(codes), overlaps)
-    return _nonzero(found.reshape(-1, len(spans)).mean(0).sqrt().tolist())
+    return _nonzero(_reduced(codes, _samples(codes), of_tensors).reshape(-1, len(spans)).mean(0).tolist())
 
 
 def _samples(codes: Codes) -> Iterable[Tensor]:

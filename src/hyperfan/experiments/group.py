@@ -78,7 +78,7 @@ class Group:
     def _await_all(self) -> None:
         """Wait until all have come; one that came and fell silent is noticed meanwhile."""
         until = time.monotonic() + MEETING.total_seconds()
-        while missing := [rank for rank in range(self.launch.world) if not self._last_beat(rank)]:
+        while missing := [rank for rank in range(self.launch.world) if not last_beat(self._store, rank)]:
             if time.monotonic() > until:
                 raise ValueError(f"rank {missing[0]} has not come within {MEETING.total_seconds():.0f} s")
             time.sleep(BEAT_SECONDS / 10)
@@ -99,7 +99,7 @@ class Group:
                 if self._store.check([GONE]):
                     self._end(self._store.get(GONE).decode())
                 for rank in others:
-                    value = self._last_beat(rank)
+                    value = last_beat(self._store, rank)
                     if not value and not self._met:
                         continue
                     if rank not in heard or heard[rank][0] != value or value == LEFT:
@@ -179,13 +179,14 @@ class Group:
         """Let the others leave before the first one, whose store may end with it."""
         until = time.monotonic() + 2 * BEAT_SECONDS
         others = range(1, self.launch.world) if self.launch.rank == 0 else ()
-        while time.monotonic() < until and any(self._last_beat(rank) != LEFT for rank in others):
+        while time.monotonic() < until and any(last_beat(self._store, rank) != LEFT for rank in others):
             time.sleep(BEAT_SECONDS / 10)
 
-    def _last_beat(self, rank: int) -> bytes:
-        """What a process said last, empty before its first beat, for which a store would wait."""
-        name = f"beat/{rank}"
-        return bytes(self._store.get(name)) if self._store.check([name]) else b""
+
+def last_beat(store: Any, rank: int) -> bytes:
+    """What a process said last, empty before its first beat, for which a store would wait."""
+    name = f"beat/{rank}"
+    return bytes(store.get(name)) if store.check([name]) else b""
 
 
 def _in_a_thread(call: Callable[[], Any]) -> "Future[Any]":

@@ -248,6 +248,10 @@ class Generator(nn.Module, ABC):
         """Variance of a tensor, before its scale, whose heads have this variance and read codes of this ‖h‖²."""
         return self.contraction(index, moment).variance(variance)
 
+    def started_variance(self, index: int, variance: float, moment: float) -> float:
+        """Variance of what is generated of a tensor that was solved for, from the head variance and ‖h‖² found."""
+        return self.tensor_variance(index, variance, moment)
+
     def is_linear(self, index: int) -> bool:
         """Whether a tensor is linear in one head."""
         return self.contraction(index, 1.0).is_linear

@@ -1,21 +1,23 @@
 """Low-rank updates of weights that are there already, from a code: LoRA (Hu et al. 2021).
 
-W = W⁰ + (α/r)·B·A, with A (r × in) and B (out × r) generated; a weight that is stored as (in, out), as GPT-2's and
+W = W⁰ + (α/r)·B·A, with A (r × in) and B (out × r) generated; in index notation the update is, as other products,
+"irk,k,jrl,l->ij", where A_rj = Σ_l H_rjl·h_l alone is "rjl,l->rj". A weight that is stored as (in, out), as GPT-2's and
 those of transposed convolutions, has the update (α/r)·(B·A)ᵀ. B's head starts at zero, weight and bias, so that the net
-starts as the mainnet is; A's does not, since from two factors that are zero nothing is learnt. A starts at
-Var(A) = gain/d_in, with which A·x has mean square 1 where x has the mean square 1/gain that an init means it to have;
-the gain counts as 1 where the nonlinearity before the layer is not known. As of other weights, a share ρ of it is
+starts as the mainnet is; A's does not, since from two factors that are zero nothing is learnt. A starts at Var(A) =
+gain/d_in, with which A·x, "rj,j->r", has mean square 1 where x has the mean square 1/gain that an init means it to
+have; the gain counts as 1 where the nonlinearity before the layer is not known. As of other weights, a share ρ of it is
 generated, and the rest is common to all codes: with A = H·h + β, Var(H) = ρ·Var(A)/‖h‖² and Var(β) = (1 − ρ)·Var(A).
 Otherwise what B learns under one condition would meet another A under the next.
 
 With a code for each rank, A_r = H·h_r + A⁰_r and B_r = G·h_r: a head makes one row of A, or one column of B, from the
-code of its rank. H has no index r, but a row has only one rank, so that Var(A) = Var(H)·‖h‖² + Var(A⁰) as before. What
-is common to all codes is a parameter A⁰ (r × in), because a bias of the head would be the same for all ranks and let
-A start nearly as a matrix of rank 1.
+code of its rank, "jl,rl->rj". H has no index r, but a row has only one rank, so that Var(A) = Var(H)·‖h‖² + Var(A⁰) as
+before. What is common to all codes is a parameter A⁰ (r × in), because a bias of the head would be the same for all
+ranks and let A start nearly as a matrix of rank 1.
 
 With ``core`` it is W = W⁰ + (α/r)·U·R·Vᵀ, of which R (r × r) alone is generated, and starts at zero: LoRA-XS (Bałazy et
 al. 2024). U holds the first r left singular vectors of W⁰ times its singular values, V the right ones, as they are when
-the net starts; where W⁰ has fewer than r, as a weight of zeros, U and V are random and orthonormal.
+the net starts; where W⁰ has fewer than r, as a weight of zeros, U and V are random and orthonormal. In index notation
+the update is "ip,pqk,k,jq->ij", or "ip,qk,pk,jq->ij" with a code for each row of R: linear in one head.
 """
 
 import math
@@ -28,6 +30,7 @@ import torch
 from torch import Tensor, nn
 
 from hyperfan.errors import HyperfanError
+from hyperfan.formulas.contraction import Contraction, contraction_variance
 from hyperfan.generators.aims import Aim, Draw, Moments, Solution
 from hyperfan.generators.config import BuildContext
 from hyperfan.generators.generator import Factors, Generator, LowRankUpdate, Steps
@@ -183,6 +186,10 @@ class Updates(Products):
                 found[i] = Solution(name, self._on_base(i, aim), variance, scale, f"; {note}")
         return [found[i] for i in range(len(self.tensors))]
 
+    def started_variance(self, index: int, variance: float, moment: float) -> float:
+        """Zero, whatever the variance of A's head."""
+        return 0.0
+
     def _on_base(self, index: int, aim: Aim) -> Aim:
         """The aim that a tensor's base fulfils."""
         name = self.tensors[index].name
@@ -234,6 +241,11 @@ class LoRAHeads(Updates):
         a, b = outputs
         return self._columns(b), self._rows(a)
 
+    def contraction_of_a(self, index: int, moment: float) -> Contraction:
+        """A in index notation, without what all codes have in common of it."""
+        expression = "jl,rl->rj" if self.per_rank else "rjl,l->rj"
+        return Contraction(expression, {"l": self.width}, [None, moment / self.width])
+
     def common_part(self, head: str, steps: Steps) -> Tensor | None:
         """A⁰, where the head makes A."""
         name = f"{head}0"
@@ -252,14 +264,15 @@ class LoRAHeads(Updates):
             return *solve_layout(self, only, aims, moments), "B = 0"
         pairs = zip(layout.tensors, aims, strict=True)
         of_a = [replace(aim, target=self._variance_of_a(i, aim), share=1.0) for i, aim in pairs]
-        variance, scales = solve_layout(self, only, of_a, moments)
+        variance, scales = solve_layout(self, only, of_a, moments, self.contraction_of_a)
         share_of_a = self.config.share
         note = f"B = 0, Var(A) = gain/d_in, Var(H) = {share_of_a:g}·Var(A)/‖h‖², the rest is common"
         return None if variance is None else share_of_a * variance, scales, note
 
     def _variance_of_a(self, index: int, aim: Aim) -> float:
+        """The variance with which A·x has mean square 1 for E[x²] = 1/gain."""
         _, d_in = update_size(self.tensors[index])
-        return (aim.gain or 1.0) / d_in
+        return (aim.gain or 1.0) / contraction_variance("rj,j->r", {"j": d_in}, [1.0, 1.0])
 
     def write_(self, solutions: Sequence[Solution], draw: Draw) -> None:
         """Draw the bases that have no values, and the heads of matrices; let all other heads be zero."""
@@ -311,6 +324,15 @@ class CoreHeads(Updates):
         """U·R and Vᵀ."""
         (left,) = factors
         return LowRankUpdate(left, self._fixed(index, "V").mT)
+
+    def contraction(self, index: int, moment: float) -> Contraction:
+        """U·R·Vᵀ, of which R is generated, or what one head makes."""
+        if index not in self.matrices:
+            return super().contraction(index, moment)
+        expression = "ip,qk,pk,jq->ij" if self.per_rank else "ip,pqk,k,jq->ij"
+        u, v = (self._fixed(index, side).double().square().mean().item() for side in "UV")
+        h, sizes = moment / self.width, {"p": self.rank, "q": self.rank, "k": self.width}
+        return Contraction(expression, sizes, [u, None, self.factor**2 * h, v])
 
     def solve_update(
         self, layout: HeadLayout, aims: Sequence[Aim], moments: Moments

@@ -13,14 +13,15 @@ in which m² takes the place of ‖h‖²: ranks of equal codes would make r·�
 :func:`hyperfan.formulas.contraction.overlapping_terms`.
 """
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from torch import Tensor
 
 from hyperfan.codes.codes import Codes
-from hyperfan.codes.moments import measured_overlaps
-from hyperfan.formulas.contraction import Contraction, overlapping_terms
+from hyperfan.codes.moments import measured_means
+from hyperfan.formulas.contraction import overlapping_terms
 from hyperfan.generators.config import BuildContext
 from hyperfan.generators.generator import Factors, Generator
 from hyperfan.generators.products import CodePer, Products, RankConfig, matrix_size
@@ -82,17 +83,14 @@ class LowRankHeads(Products):
         moments = super().measured_moments(codes)
         if not self.per_rank:
             return moments
-        overlaps = measured_overlaps(codes, self.spans)
-        return [overlaps[i] if i in self.matrices else moment for i, moment in enumerate(moments)]
-
-    def contraction(self, index: int, moment: float) -> Contraction:
-        """The product of two factors, or what one head makes."""
-        d, h = self.width, moment / self.width
-        if index not in self.matrices:
-            return Contraction("ik,k->i", {"k": d}, [None, h], "v/‖h‖²")
-        expression = "ik,rk,jl,rl->ij" if self.per_rank else "irk,k,jrl,l->ij"
-        return Contraction(expression, {"r": self.rank, "k": d, "l": d}, [None, h, None, h], "√(v/rank)/‖h‖²")
+        overlaps = measured_means(codes, self.spans, _overlap)
+        return [math.sqrt(overlaps[i]) if i in self.matrices else moment for i, moment in enumerate(moments)]
 
     def summary(self) -> str:
         """The rank of the weights, in words."""
         return f"weights of rank {self.rank}{', a code for each rank' if self.per_rank else ''}"
+
+
+def _overlap(codes: Tensor) -> Tensor:
+    """m⁴ = Σ_rs (h_r·h_s)²/R of R codes, (…, R, width) → (…); of one code ‖h‖⁴."""
+    return (codes @ codes.mT).square().sum((-1, -2)) / codes.shape[-2]

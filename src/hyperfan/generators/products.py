@@ -10,6 +10,7 @@ from torch import Tensor
 
 from hyperfan.codes.embedding import Embedding, is_index
 from hyperfan.errors import HyperfanError
+from hyperfan.formulas.contraction import Contraction
 from hyperfan.generators.config import BuildContext, GeneratorConfig
 from hyperfan.generators.generator import NO_STEPS, Factors, Generator, Skip, Steps, Tensors
 from hyperfan.generators.layout import HeadLayout, Sharing, head_names, members_by_name, merge_spans
@@ -89,6 +90,15 @@ class Products(Generator):
 
         One of them is scaled already.
         """
+
+    def contraction(self, index: int, moment: float) -> Contraction:
+        """The product of two generated factors, one of which is multiplied by ``factor``, or what one head makes."""
+        d, h = self.width, moment / self.width
+        if index not in self.matrices:
+            return Contraction("ik,k->i", {"k": d}, [None, h], "v/‖h‖²")
+        expression = "ik,rk,jl,rl->ij" if self.per_rank else "irk,k,jrl,l->ij"
+        mean_squares = [None, self.factor**2 * h, None, h]
+        return Contraction(expression, {"r": self.rank, "k": d, "l": d}, mean_squares, "√(v/rank)/‖h‖²")
 
     def _columns(self, values: Tensor) -> Tensor:
         """A factor whose columns are ranks, (…, size, rank), from what its head makes."""

@@ -158,6 +158,10 @@ class SlicedTensors(Generator):
         """The source's tensor in index notation."""
         return self.source.contraction(self.places[index], moment)
 
+    def started_variance(self, index: int, variance: float, moment: float) -> float:
+        """Variance of what the source generates of its tensor."""
+        return self.source.started_variance(self.places[index], variance, moment)
+
     # ── structure ──────────────────────────────────────────────────────────────────────────────────────────────────
 
     def parts(self) -> list[Part]:

@@ -4,10 +4,11 @@ Heads that make several tensors have one variance. What these tensors do not hav
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from hyperfan.errors import InitError
+from hyperfan.formulas.contraction import Contraction
 from hyperfan.generators.aims import Aim, Moments, Solution
 from hyperfan.generators.layout import HeadLayout
 
@@ -45,12 +46,18 @@ def check_aims(generator: "Generator", aims: Sequence[Aim]) -> None:
 
 
 def solve_layout(
-    generator: "Generator", layout: HeadLayout, aims: Sequence[Aim], moments: Moments
+    generator: "Generator",
+    layout: HeadLayout,
+    aims: Sequence[Aim],
+    moments: Moments,
+    contraction: Callable[[int, float], Contraction] | None = None,
 ) -> tuple[float | None, list[float]]:
     """The variance of a layout's heads, and the factor of each of its tensors that makes up for the rest.
 
-    The variance is ``None`` while a moment is not known.
+    The variance is ``None`` while a moment is not known. Heads that make only a factor of each tensor have aims for it,
+    and its ``contraction`` in place of the tensor's.
     """
+    contraction = contraction or generator.contraction
     if given := _given_variances(generator, layout, aims):
         return sum(given) / len(given), [a.factor for a in aims]
     ones = [1.0] * len(aims)
@@ -58,7 +65,7 @@ def solve_layout(
     known = [m for m in moments if m is not None]
     if len(known) < len(aims):
         return None, ones
-    unit = [generator.tensor_variance(i, 1.0, m) for i, m in zip(layout.tensors, known, strict=True)]
+    unit = [contraction(i, m).variance(1.0) for i, m in zip(layout.tensors, known, strict=True)]
     product = sum(targets) / sum(unit)  # of the variances of all heads
     if layout.any_target:
         product = (aims[0].shared_gain / generator.head_width) ** len(layout.heads)

@@ -189,7 +189,8 @@ def rescale(net: "HyperNet", factors: Mapping[str, float]) -> Plan:
             if target is not None:
                 target *= factor**2
             elif variance is not None and row.moment is not None:  # of a method without one, what the tensor has now
-                target = net.heads.tensor_variance(index[row.tensor], variance, row.moment) * scale**2
+                generated = net.heads.started_variance(index[row.tensor], variance, row.moment) * scale**2
+                target = generated + row.base * factor**2
             row = replace(row, variance=variance, scale=scale, target=target, base=row.base * factor**2)
         rows.append(row)
     return replace(net.plan, rows=tuple(rows))

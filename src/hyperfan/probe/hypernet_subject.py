@@ -270,12 +270,10 @@ def _conditioned_square(net: HyperNet, conditions: Tensor) -> float:
 
 def _generated_share(net: HyperNet, index: int, name: str) -> float:
     """The part of a tensor's target that its head was started to make; not the same for all where sines follow."""
-    if net.heads.config.updates_base:
-        return 0.0
     row = next(row for row in net.plan.rows if row.made_by == "head" and row.tensor == name)
     if not row.target or row.variance is None or row.moment is None:
         return net.share
-    return min(net.heads.tensor_variance(index, row.variance, row.moment) * row.scale**2 / row.target, 1.0)
+    return min(net.heads.started_variance(index, row.variance, row.moment) * row.scale**2 / row.target, 1.0)
 
 
 def _ratio(a: float, b: float) -> float:

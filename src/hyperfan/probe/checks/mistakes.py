@@ -6,6 +6,7 @@ Many have been made in public code.
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from enum import StrEnum
 
 from hyperfan.probe.subject import GeneratedTensor
 
@@ -18,8 +19,46 @@ MIN_LOG_LEAD = 0.03
 MAX_MISTAKES_NAMED = 2
 MAX_BIAS_SHARE = 0.1
 """Share of a head's bias in a variance, up to which it does not explain it."""
-LINEAR_DEFAULT = "the fan-in of the head was used, as nn.Linear does by default: Var(H) = 1/(3·d_k)"
-UNIT_CODE = "the head has the variance for a code of mean square 1, and its code has another: embedding_var= says which"
+
+
+class Mistake(StrEnum):
+    """The mistakes that are known, in words."""
+
+    CONDITIONS_OFF_SCALE = (
+        "the conditions given at the call are not of the scale that the heads were started for: they are not "
+        "standardised, or std= does not say their standard deviation"
+    )
+    ROOT_THREE_MISSING = "a standard deviation was used as the bound of a uniform distribution: √3 is left out"
+    ROOT_THREE_EXTRA = "the bound of a uniform distribution was used as a standard deviation: √3 is one too many"
+    GAIN_MISSING = "the gain of the nonlinearity is missing"
+    GAIN_TWICE = "the gain of the nonlinearity is in twice (doubled)"
+    RECEPTIVE_FIELD_FORGOTTEN = "the receptive field is forgotten: fan-in counts channels only"
+    GROUPS_FORGOTTEN = "the groups are forgotten: fan-in counts the channels of all groups"
+    HEAD_FAN_IN = "the fan-in of the head was used: Var(H) = 1/d_k makes weights of variance 1, whatever their layer"
+    HEAD_FAN_IN_RELU = "the fan-in of the head was used, with ReLU's gain (Kaiming): Var(H) = 2/d_k, whatever the layer"
+    HEAD_FAN_IN_GAIN = "the fan-in of the head was used, with the layer's gain (Kaiming): Var(H) = gain/d_k"
+    LINEAR_DEFAULT = "the fan-in of the head was used, as nn.Linear does by default: Var(H) = 1/(3·d_k)"
+    HEAD_FAN_OUT = "the fan-out of the head was used: Var(H) = 1/outputs"
+    HEAD_FAN_OUT_RELU = "the fan-out of the head was used, with ReLU's gain (Kaiming): Var(H) = 2/outputs"
+    HEAD_FAN_OUT_GAIN = "the fan-out of the head was used, with the layer's gain (Kaiming)"
+    HEAD_XAVIER = "both fans of the head were used (Xavier): Var(H) = 2/(d_k + outputs)"
+    WIDTH_FORGOTTEN = "d_k is forgotten: the head has the variance that the generated weights should have"
+    WIDTH_OF_WRONG_AXIS = "d_k was taken from the wrong axis: the head's outputs divide, not its inputs"
+    CODE_VARIANCE_FORGOTTEN = "the embedding's variance is forgotten: Var(H) = v/d_k holds for Var(e) = 1 only"
+    FANS_SWAPPED = "fan-out and fan-in are swapped"
+    BIAS_SHARE_FORGOTTEN = "the bias' share is forgotten: weights and generated biases carry half each"
+    LINEAR_BIAS = "the head's bias is as nn.Linear starts it, with variance 1/(3·d_k), and should be zero"
+    DEPTH_FORGOTTEN = "the depth is forgotten: a residual branch may carry 1/blocks of the variance"
+    FREQUENCY_FORGOTTEN = (
+        "the frequency of the sine is forgotten: before sin(ω·z) a variance of 1 lets gradients grow ω² times in each "
+        "layer, and 1/ω² does not"
+    )
+    VARIANCE_AS_DEVIATION = "the variance was used as the standard deviation"
+    DEVIATION_AS_VARIANCE = "the standard deviation was used as the variance"
+    PLAIN_LINEAR = "it is as nn.Linear starts a plain layer: variance 1/(3·fan-in)"
+    UNIT_CODE = (
+        "the head has the variance for a code of mean square 1, and its code has another: embedding_var= says which"
+    )
 
 
 @dataclass(frozen=True)
@@ -40,7 +79,7 @@ class Case:
     paper_target: float = math.nan
 
 
-def variances(c: Case) -> dict[str, float]:
+def variances(c: Case) -> dict[Mistake, float]:
     """The variance that each usual mistake would lead to; NaN where it follows from what is not known."""
     layer, fans, target = c.tensor.reading, c.tensor.spec.fans, c.target
     assert layer is not None
@@ -48,38 +87,32 @@ def variances(c: Case) -> dict[str, float]:
     code = _code_square(c) if math.isnan(moment / width) else moment / width
     length = 1.0 if math.isnan(moment) else moment
     return {
-        "the conditions given at the call are not of the scale that the heads were started for: they are not "
-        "standardised, or std= does not say their standard deviation": target * c.tensor.code_factor,
-        "a standard deviation was used as the bound of a uniform distribution: √3 is left out": target / 3,
-        "the bound of a uniform distribution was used as a standard deviation: √3 is one too many": target * 3,
-        "the gain of the nonlinearity is missing": target / gain,
-        "the gain of the nonlinearity is in twice (doubled)": target * gain,
-        "the receptive field is forgotten: fan-in counts channels only": target * (fans.receptive if fans else 1),
-        "the groups are forgotten: fan-in counts the channels of all groups": target / c.groups,
-        "the fan-in of the head was used: Var(H) = 1/d_k makes weights of variance 1, whatever their layer": code,
-        "the fan-in of the head was used, with ReLU's gain (Kaiming): Var(H) = 2/d_k, whatever the layer": 2 * code,
-        "the fan-in of the head was used, with the layer's gain (Kaiming): Var(H) = gain/d_k": gain * code,
-        LINEAR_DEFAULT: code / 3,
-        "the fan-out of the head was used: Var(H) = 1/outputs": moment / outputs,
-        "the fan-out of the head was used, with ReLU's gain (Kaiming): Var(H) = 2/outputs": 2 * moment / outputs,
-        "the fan-out of the head was used, with the layer's gain (Kaiming)": gain * moment / outputs,
-        "both fans of the head were used (Xavier): Var(H) = 2/(d_k + outputs)": 2 * moment / (width + outputs),
-        "d_k is forgotten: the head has the variance that the generated weights should have": target * moment,
-        "d_k was taken from the wrong axis: the head's outputs divide, not its inputs": target * moment / outputs,
-        "the embedding's variance is forgotten: Var(H) = v/d_k holds for Var(e) = 1 only": target * moment / width,
-        "fan-out and fan-in are swapped": target * layer.fan_in / layer.fan_out,
-        "the bias' share is forgotten: weights and generated biases carry half each": (
-            target * 2 if layer.bias_generated else math.nan
-        ),
-        "the head's bias is as nn.Linear starts it, with variance 1/(3·d_k), and should be zero": (
-            target + 1 / (3 * width)
-        ),
-        "the depth is forgotten: a residual branch may carry 1/blocks of the variance": target / layer.branch,
-        "the frequency of the sine is forgotten: before sin(ω·z) a variance of 1 lets gradients grow ω² times in each "
-        "layer, and 1/ω² does not": target / layer.entry,
-        "the variance was used as the standard deviation": target**2 / length,
-        "the standard deviation was used as the variance": math.sqrt(target / length) * length,
-        "it is as nn.Linear starts a plain layer: variance 1/(3·fan-in)": 1 / (3 * layer.fan_in),
+        Mistake.CONDITIONS_OFF_SCALE: target * c.tensor.code_factor,
+        Mistake.ROOT_THREE_MISSING: target / 3,
+        Mistake.ROOT_THREE_EXTRA: target * 3,
+        Mistake.GAIN_MISSING: target / gain,
+        Mistake.GAIN_TWICE: target * gain,
+        Mistake.RECEPTIVE_FIELD_FORGOTTEN: target * (fans.receptive if fans else 1),
+        Mistake.GROUPS_FORGOTTEN: target / c.groups,
+        Mistake.HEAD_FAN_IN: code,
+        Mistake.HEAD_FAN_IN_RELU: 2 * code,
+        Mistake.HEAD_FAN_IN_GAIN: gain * code,
+        Mistake.LINEAR_DEFAULT: code / 3,
+        Mistake.HEAD_FAN_OUT: moment / outputs,
+        Mistake.HEAD_FAN_OUT_RELU: 2 * moment / outputs,
+        Mistake.HEAD_FAN_OUT_GAIN: gain * moment / outputs,
+        Mistake.HEAD_XAVIER: 2 * moment / (width + outputs),
+        Mistake.WIDTH_FORGOTTEN: target * moment,
+        Mistake.WIDTH_OF_WRONG_AXIS: target * moment / outputs,
+        Mistake.CODE_VARIANCE_FORGOTTEN: target * moment / width,
+        Mistake.FANS_SWAPPED: target * layer.fan_in / layer.fan_out,
+        Mistake.BIAS_SHARE_FORGOTTEN: target * 2 if layer.bias_generated else math.nan,
+        Mistake.LINEAR_BIAS: target + 1 / (3 * width),
+        Mistake.DEPTH_FORGOTTEN: target / layer.branch,
+        Mistake.FREQUENCY_FORGOTTEN: target / layer.entry,
+        Mistake.VARIANCE_AS_DEVIATION: target**2 / length,
+        Mistake.DEVIATION_AS_VARIANCE: math.sqrt(target / length) * length,
+        Mistake.PLAIN_LINEAR: 1 / (3 * layer.fan_in),
     }
 
 
@@ -94,10 +127,11 @@ def explain(cases: Sequence[Case]) -> list[tuple[list[Case], str]]:
 
     A mistake is made once and shows everywhere, so the one that explains most tensors is named first.
     """
-    made, found = {c.name: variances(c) for c in cases}, []
-    for mistake in (LINEAR_DEFAULT, UNIT_CODE):
-        if seen := [c for c in cases if _seen_in_head(c) == mistake]:
-            found.append((seen, mistake))
+    made = {c.name: variances(c) for c in cases}
+    found: list[tuple[list[Case], str]] = []
+    for mistake in (Mistake.LINEAR_DEFAULT, Mistake.UNIT_CODE):
+        if seen := [c for c in cases if _seen_in_head(c) is mistake]:
+            found.append((seen, mistake.value))
     left = [c for c in cases if not _seen_in_head(c)]
     while left:
         mistakes = list(made[left[0].name])
@@ -107,7 +141,7 @@ def explain(cases: Sequence[Case]) -> list[tuple[list[Case], str]]:
             found.append((left, ""))
             break
         errors = {m: max(_log_error(made[c.name][m], c) for c in most) for m in mistakes if explained[m] == most}
-        named: dict[tuple[float, ...], str] = {}
+        named: dict[tuple[float, ...], Mistake] = {}
         for m, error in errors.items():
             if error <= min(errors.values()) + MIN_LOG_LEAD:  # of two with the same variances, the first
                 named.setdefault(tuple(made[c.name][m] for c in most), m)
@@ -120,15 +154,15 @@ def explain(cases: Sequence[Case]) -> list[tuple[list[Case], str]]:
     return found
 
 
-def _seen_in_head(c: Case) -> str:
-    """The mistake that the values of a foreign head show, whatever its code; empty where they show none."""
+def _seen_in_head(c: Case) -> Mistake | None:
+    """The mistake that the values of a foreign head show, whatever its code, if they show one."""
     made = c.tensor.head_square * c.tensor.width  # of a code of mean square 1
     if not made > 0:
-        return ""
+        return None
     if abs(math.log(3 * made)) < MAX_LOG_ERROR:
-        return LINEAR_DEFAULT
+        return Mistake.LINEAR_DEFAULT
     right = any(t and abs(math.log(made / t)) < MAX_LOG_ERROR for t in (c.target, c.paper_target))
-    return UNIT_CODE if right and c.tensor.bias_square < MAX_BIAS_SHARE * c.realised else ""
+    return Mistake.UNIT_CODE if right and c.tensor.bias_square < MAX_BIAS_SHARE * c.realised else None
 
 
 def _max_log_error(case: Case) -> float:
