@@ -248,6 +248,13 @@ def test_both_train_the_same_heads():
     assert all(g.any() for g in alone)
 
 
+def test_what_all_codes_have_in_common_is_the_larger_nets():
+    large = build(12, 16, 16, 4, heads="shared", share=0.3)
+    common = large.heads.common_parameters()
+    assert [id(p) for p in large.for_mainnet(mlp(12, 8, 8, 4)).heads.common_parameters()] == [id(p) for p in common]
+    assert common
+
+
 def test_a_diagnosis_of_the_smaller_net():
     small = build(100, 200, 200, 100, embedding=20).for_mainnet(mlp(100, 80, 60, 40))
     assert not [f for f in hf.diagnose(small, torch.randn(300, 100)).findings if f.severity == "error"]

@@ -14,15 +14,11 @@ code of its rank, "jl,rl->rj". H has no index r, but a row has only one rank, so
 before. What is common to all codes is a parameter A⁰ (r × in), because a bias of the head would be the same for all
 ranks and let A start nearly as a matrix of rank 1.
 
-With ``core`` it is W = W⁰ + (α/r)·U·R·Vᵀ, of which R (r × r) alone is generated, and starts at zero: LoRA-XS (Bałazy et
-al. 2024). U holds the first r left singular vectors of W⁰ times its singular values, V the right ones, as they are when
-the net starts; where W⁰ has fewer than r, as a weight of zeros, U and V are random and orthonormal. In index notation
-the update is "ip,pqk,k,jq->ij", or "ip,qk,pk,jq->ij" with a code for each row of R: linear in one head.
+With ``core`` it is LoRA-XS: :mod:`hyperfan.generators.lora_core`.
 """
 
 import math
-from abc import abstractmethod
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import get_args
 
@@ -33,10 +29,12 @@ from hyperfan.errors import HyperfanError
 from hyperfan.formulas.contraction import Contraction, contraction_variance
 from hyperfan.generators.aims import Aim, Draw, Moments, Solution
 from hyperfan.generators.config import BuildContext
-from hyperfan.generators.generator import Factors, Generator, LowRankUpdate, Steps
-from hyperfan.generators.layout import HeadLayout, Sharing, attribute_name
-from hyperfan.generators.products import CodePer, Products, RankConfig, matrix_size
+from hyperfan.generators.generator import Factors, Generator, Steps
+from hyperfan.generators.layout import HeadLayout, Sharing
+from hyperfan.generators.lora_core import CoreHeads
+from hyperfan.generators.products import CodePer, RankConfig
 from hyperfan.generators.solving import solve_layout
+from hyperfan.generators.updates import Updates, update_size
 from hyperfan.mainnet.adapters import is_low_rank
 from hyperfan.mainnet.spec import TensorSpec
 
@@ -122,96 +120,6 @@ class LoRA(RankConfig):
         return CoreHeads(self, context) if self.core else LoRAHeads(self, context)
 
 
-class Updates(Products):
-    """Products that start at zero, on a base."""
-
-    config: LoRA
-
-    def __init__(self, config: LoRA, context: BuildContext) -> None:
-        per_rank = config.code_per == "rank"
-        super().__init__(config, context, config.rank, sharing=config.sharing, per_rank=per_rank)
-        self.factor = config.factor
-        for layout in self.layouts.values():
-            first, *others = (self.tensors[i] for i in layout.tensors)
-            for t in others:
-                if t.in_first != first.in_first:
-                    raise HyperfanError(
-                        f"one of '{first.name}' and '{t.name}' is stored as (in, out) and one as (out, in), so that "
-                        f"one head cannot make A of both: use {config.separate_heads}, or leave one out of generate="
-                    )
-
-    def update_of(self, index: int, factors: Factors) -> LowRankUpdate:
-        """The update of a matrix, from its factors."""
-        return LowRankUpdate(*factors)
-
-    def left_and_right(self, index: int, factors: Factors) -> tuple[Tensor, Tensor]:
-        """B and A, or the transposed ones of a weight that is stored as (in, out)."""
-        b, a = self.update_of(index, factors)
-        return (a.mT, b.mT) if self.tensors[index].in_first else (b, a)
-
-    def low_rank_updates(self, codes: Tensor) -> Mapping[str, LowRankUpdate]:
-        """The updates of matrices; other tensors are not of low rank."""
-        found = self.factors(codes, self.matrices)
-        return {self.tensors[i].name: self.update_of(i, factors) for i, factors in found.items()}
-
-    def why_saved_unfit(self, in_first: Collection[str]) -> str | None:
-        """The reason why A and B would change places: a head made A of the other side of a weight when saved."""
-        now = [t.name for t in self.tensors if t.in_first]
-        if sorted(in_first) == sorted(now):
-            return None
-        return (
-            f"saved with other sides of A and B for {', '.join(now)}, which are stored as (in, out), and would be read "
-            "the wrong way round: train it anew"
-        )
-
-    @abstractmethod
-    def solve_update(
-        self, layout: HeadLayout, aims: Sequence[Aim], moments: Moments
-    ) -> tuple[float | None, list[float], str]:
-        """The variance of the first head of some matrices, the scale of each, and how they start, in words."""
-
-    def check_aims(self, aims: Sequence[Aim]) -> None:
-        """Any aim will do: that nothing is generated at the start is meant."""
-
-    def solve(self, aims: Sequence[Aim], moments: Moments) -> list[Solution]:
-        """Nothing of a tensor is generated at the start: it has the variance that its base has."""
-        found: dict[int, Solution] = {}
-        for name, layout in self.layouts.items():
-            of_layout, its_moments = [aims[i] for i in layout.tensors], [moments[i] for i in layout.tensors]
-            variance: float | None = 0.0
-            scales, note = [1.0] * len(of_layout), "H = 0"
-            if layout.tensors[0] in self.matrices:
-                variance, scales, note = self.solve_update(layout, of_layout, its_moments)
-            for i, aim, scale in zip(layout.tensors, of_layout, scales, strict=True):
-                found[i] = Solution(name, self._on_base(i, aim), variance, scale, f"; {note}")
-        return [found[i] for i in range(len(self.tensors))]
-
-    def started_variance(self, index: int, variance: float, moment: float) -> float:
-        """Zero, whatever the variance of A's head."""
-        return 0.0
-
-    def _on_base(self, index: int, aim: Aim) -> Aim:
-        """The aim that a tensor's base fulfils."""
-        name = self.tensors[index].name
-        if self.base is None or name not in self.base.kept:
-            return replace(aim, equation=f"W⁰: {aim.equation}")
-        square = self.base.value(name).double().square().mean().item()
-        return replace(aim, equation="W⁰ kept", target=square, share=0.0)
-
-    def write_(self, solutions: Sequence[Solution], draw: Draw) -> None:
-        """Draw the bases that have no values, and let all heads be zero."""
-        for layout in self.layouts.values():
-            index = layout.tensors[0]
-            on_base = self.base is not None and self.tensors[index].name in self.base
-            for name in layout.heads:
-                draw(self.head(name).weight, 0.0)
-                draw(self.head(name).bias, 0.0, mean=0.0 if on_base else solutions[index].aim.mean)
-        if self.base is not None:
-            aims = {t.name: s.aim for t, s in zip(self.tensors, solutions, strict=True)}
-            self.base.write_(aims, draw, means=True)
-        self._set_scales_([s.scale for s in solutions])
-
-
 class LoRAHeads(Updates):
     """Updates B·A, of which both factors are generated."""
 
@@ -293,76 +201,3 @@ class LoRAHeads(Updates):
             draw(common, (1 - self.config.share) * sum(unscaled) / len(unscaled))
         elif self.per_rank:
             draw(self.get_parameter(f"{first}0"), 0.0)
-
-
-class CoreHeads(Updates):
-    """Updates U·R·Vᵀ, of which R is generated."""
-
-    scaled = 0
-
-    def __init__(self, config: LoRA, context: BuildContext) -> None:
-        super().__init__(config, context)
-        for t in (self.tensors[i] for i in self.matrices):
-            for side, size in zip("UV", update_size(t), strict=True):
-                empty = torch.empty(size, self.rank, device=context.device, dtype=t.dtype)
-                self.register_buffer(f"{attribute_name(t)}-{side}", empty)
-
-    def _fixed(self, index: int, side: str) -> Tensor:
-        """One of the fixed factors of a matrix."""
-        return self.get_buffer(f"{attribute_name(self.tensors[index])}-{side}")
-
-    def factor_sizes(self, tensor: TensorSpec) -> dict[str, int]:
-        """A row of R."""
-        return {"R": self.rank}
-
-    def factors_of(self, index: int, outputs: Sequence[Tensor]) -> Factors:
-        """U·R, the left factor; V is fixed."""
-        (core,) = outputs
-        return (self._fixed(index, "U") @ self._rows(core),)
-
-    def update_of(self, index: int, factors: Factors) -> LowRankUpdate:
-        """U·R and Vᵀ."""
-        (left,) = factors
-        return LowRankUpdate(left, self._fixed(index, "V").mT)
-
-    def contraction(self, index: int, moment: float) -> Contraction:
-        """U·R·Vᵀ, of which R is generated, or what one head makes."""
-        if index not in self.matrices:
-            return super().contraction(index, moment)
-        expression = "ip,qk,pk,jq->ij" if self.per_rank else "ip,pqk,k,jq->ij"
-        u, v = (self._fixed(index, side).double().square().mean().item() for side in "UV")
-        h, sizes = moment / self.width, {"p": self.rank, "q": self.rank, "k": self.width}
-        return Contraction(expression, sizes, [u, None, self.factor**2 * h, v])
-
-    def solve_update(
-        self, layout: HeadLayout, aims: Sequence[Aim], moments: Moments
-    ) -> tuple[float | None, list[float], str]:
-        """R starts at zero."""
-        return 0.0, [1.0] * len(aims), "R = 0, U and V from the singular vectors of W⁰"
-
-    @torch.no_grad()
-    def write_(self, solutions: Sequence[Solution], draw: Draw) -> None:
-        """Take the fixed factors from the bases."""
-        super().write_(solutions, draw)
-        for i in self.matrices:
-            assert self.base is not None
-            left, right = self._fixed(i, "U"), self._fixed(i, "V")
-            base = self.base.value(self.tensors[i].name).flatten(1)
-            base = base.mT if self.tensors[i].in_first else base
-            u, values, vt = torch.linalg.svd(base if base.element_size() > 2 else base.float(), full_matrices=False)
-            u, values, v = u[:, : self.rank], values[: self.rank], vt[: self.rank].mT
-            if values[-1] <= torch.finfo(values.dtype).eps * values[0]:
-                u, v = (torch.linalg.qr(draw(torch.empty_like(f, dtype=u.dtype), 1.0))[0] for f in (left, right))
-                values = torch.ones_like(values)
-            left.copy_(u * values)
-            right.copy_(v)
-
-    def summary(self) -> str:
-        """The size of the cores, in words."""
-        return f"updates by cores of {self.rank}×{self.rank}"
-
-
-def update_size(t: TensorSpec) -> tuple[int, int]:
-    """d_out and d_in of a weight's update B·A: the size of its matrix, or of the transposed one if inputs are first."""
-    rows, columns = matrix_size(t)
-    return (columns, rows) if t.in_first else (rows, columns)

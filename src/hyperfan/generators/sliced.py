@@ -12,7 +12,7 @@ from functools import partial
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from hyperfan.codes.codes import Codes
 from hyperfan.errors import CheckpointError, InitError, MainnetError
@@ -167,6 +167,10 @@ class SlicedTensors(Generator):
     def parts(self) -> list[Part]:
         """The linear maps of the source."""
         return self.source.parts()
+
+    def common_parameters(self) -> list[nn.Parameter]:
+        """The parameters of the source that all codes have in common, its bases' among them."""
+        return self.source.common_parameters()
 
     def summary(self) -> str:
         """The generator that it takes slices of, in a few words."""

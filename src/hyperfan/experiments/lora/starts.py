@@ -20,7 +20,8 @@ from hyperfan.generators.aims import Aim, Draw, Moments, Solution
 from hyperfan.generators.config import BuildContext
 from hyperfan.generators.generator import Factors, Generator
 from hyperfan.generators.layout import HeadLayout
-from hyperfan.generators.lora import LoRAHeads, update_size
+from hyperfan.generators.lora import LoRAHeads
+from hyperfan.generators.updates import update_size
 from hyperfan.hypernet import HyperNet
 from hyperfan.init.methods.charakorn2025 import doc_to_lora_variances, text_to_lora_variance
 
