@@ -83,8 +83,8 @@ CLAIMS: Claims = {
         _nothing,
     ),
     "A2": (
-        "the same on recorded handwriting",
-        "the same of the shapes of handwriting that the LASA set recorded",
+        "Auddy et al.: nor on recorded handwriting",
+        "Auddy et al. 2024, as A1: nor on the shapes of handwriting that the LASA set recorded",
         _nothing_on_lasa,
     ),
 }

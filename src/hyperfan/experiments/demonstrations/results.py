@@ -200,7 +200,8 @@ class DemonstrationsResults(Results[Demonstrations, DemonstrationsRun]):
                 curves = {_at_best(n, r): r.losses[r.at_best] for n, r in shown.items()}
                 inits = {_at_best(n, r): r.config.init for n, r in shown.items()}
                 run = next(iter(shown.values()))
-                title = f"Loss on shapes learnt one after another: {len(run.seeds)} runs of each init"
+                shapes_of = "LASA's shapes" if run.config.curves == "lasa" else "shapes"
+                title = f"Loss on {shapes_of} learnt one after another: {len(run.seeds)} runs of each init"
                 yield figure, losses_by_task(curves, run.measured_at, _task_names(self.base), title, inits)
         drawn = [Drawn(_at_best(n, r), r.first_paths[r.at_best][-1], r.config.init) for n, r in self.found.items()]
         demonstrations, names = demonstrated(self.base, self.base.seed), shapes(self.base, self.base.seed)
