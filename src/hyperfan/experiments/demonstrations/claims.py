@@ -83,7 +83,7 @@ CLAIMS: Claims = {
         _nothing,
     ),
     "A2": (
-        "Auddy et al.: nor on recorded handwriting",
+        "Auddy et al.: nor on real handwriting",
         "Auddy et al. 2024, as A1: nor on the shapes of handwriting that the LASA set recorded",
         _nothing_on_lasa,
     ),
